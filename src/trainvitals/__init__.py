@@ -1,0 +1,55 @@
+"""trainvitals watches the hardware and the training together.
+
+    import trainvitals
+
+    run = trainvitals.init(project="mnist", config={"lr": 1e-3})
+    run.log({"loss": loss}, step=step)
+    run.finish()
+
+This module is a menu: every name is imported when it is first used, so `import trainvitals` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainvitals.errors import TrainvitalsError as TrainvitalsError
+    from trainvitals.journal.reader import RunReader as RunReader
+    from trainvitals.journal.reader import list_runs as list_runs
+    from trainvitals.journal.reader import open_run as open_run
+    from trainvitals.trainer.run import Run as Run
+    from trainvitals.trainer.run import current_run as current_run
+    from trainvitals.trainer.run import finish as finish
+    from trainvitals.trainer.run import init as init
+    from trainvitals.trainer.run import log as log
+
+__version__ = "0.1.0"
+
+_MENU = {
+    "init": "trainvitals.trainer.run",
+    "log": "trainvitals.trainer.run",
+    "finish": "trainvitals.trainer.run",
+    "current_run": "trainvitals.trainer.run",
+    "Run": "trainvitals.trainer.run",
+    "RunReader": "trainvitals.journal.reader",
+    "open_run": "trainvitals.journal.reader",
+    "list_runs": "trainvitals.journal.reader",
+    "TrainvitalsError": "trainvitals.errors",
+}
+
+__all__ = ["__version__", *_MENU]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MENU:
+        raise AttributeError(f"module 'trainvitals' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(_MENU[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

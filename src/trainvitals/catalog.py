@@ -1,0 +1,164 @@
+"""Every metric once: its name in the files, unit, kind and meaning.
+
+Exporters, axis labels, documentation and dashboards come from these rows. A name is unique inside its table; a
+table is one kind of file in the run folder (`gpu` rows are the lines of `gpu_metrics_*.jsonl`).
+
+MB is 1,048,576 bytes everywhere, as nvidia-smi and PyTorch count it. A value that could not be read is a missing
+key, never 0 and never a marker number.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Table = Literal["training", "gpu", "system", "process"]
+Kind = Literal["gauge", "counter", "text"]
+
+
+class Metric(NamedTuple):
+    """One column of one table."""
+
+    name: str
+    unit: str
+    help: str
+    kind: Kind = "gauge"
+    aliases: tuple[str, ...] = ()
+
+
+TRAINING: tuple[Metric, ...] = (
+    Metric("step", "", "Optimizer step, counted by the training or by log()", "counter"),
+    Metric("epoch", "", "Epoch, may be fractional"),
+    Metric("loss", "", "Training loss", aliases=("train_loss", "train/loss", "training_loss")),
+    Metric("learning_rate", "", "Learning rate of the first parameter group", aliases=("lr", "train/learning_rate")),
+    Metric("gradient_norm", "", "Global L2 norm of the gradients", aliases=("grad_norm", "train/grad_norm")),
+    Metric("accuracy", "", "Training accuracy", aliases=("acc", "train/accuracy")),
+    Metric("throughput_samples_per_sec", "samples/s", "Samples processed per second", aliases=("throughput",)),
+    Metric("batch_time", "s", "Duration of one step; its phases add up to it", aliases=("step_time",)),
+    Metric("data_time", "s", "Waiting for the next batch"),
+    Metric("transfer_time", "s", "Copying the batch to the device"),
+    Metric("forward_time", "s", "Forward pass"),
+    Metric("backward_time", "s", "Backward pass"),
+    Metric("optimizer_time", "s", "Optimizer step"),
+    Metric("other_time", "s", "Rest of the step: logging, evaluation, checkpoints"),
+    Metric("memory_allocated_mb", "MB", "Device memory held by tensors of this process"),
+    Metric("memory_reserved_mb", "MB", "Device memory held by the framework's allocator"),
+)
+
+GPU: tuple[Metric, ...] = (
+    Metric("utilization_percent", "%", "Share of time in which at least one kernel ran"),
+    Metric("memory_utilization_percent", "%", "Share of time in which device memory was read or written"),
+    Metric("memory_used_mb", "MB", "Device memory in use, without what the driver reserves"),
+    Metric("memory_reserved_mb", "MB", "Device memory the driver keeps for itself"),
+    Metric("memory_total_mb", "MB", "Device memory in all"),
+    Metric("memory_percent", "%", "memory_used_mb of memory_total_mb"),
+    Metric("shared_memory_used_mb", "MB", "System memory used by the GPU (integrated GPUs, GTT)"),
+    Metric("temperature_celsius", "°C", "Core temperature"),
+    Metric("memory_temperature_celsius", "°C", "Memory temperature"),
+    Metric("hotspot_temperature_celsius", "°C", "Hottest point of the chip (AMD junction)"),
+    Metric("temperature_limit_celsius", "°C", "Temperature at which the card slows itself down"),
+    Metric("power_draw_watts", "W", "Power drawn by the board"),
+    Metric("power_limit_watts", "W", "Power limit in force"),
+    Metric("energy_joules", "J", "Energy since the driver was loaded, from the card's own counter", "counter"),
+    Metric("graphics_clock_mhz", "MHz", "Graphics clock"),
+    Metric("sm_clock_mhz", "MHz", "Streaming multiprocessor clock"),
+    Metric("memory_clock_mhz", "MHz", "Memory clock"),
+    Metric("graphics_clock_max_mhz", "MHz", "Highest graphics clock of this card"),
+    Metric("memory_clock_max_mhz", "MHz", "Highest memory clock of this card"),
+    Metric("fan_speed_percent", "%", "Fan speed; absent on cards without a fan"),
+    Metric("fan_speed_rpm", "rpm", "Fan speed in turns per minute"),
+    Metric("performance_state", "", "P-state, 0 is the fastest"),
+    Metric("throttle_reasons", "", "Why the clocks are held down, in words, comma separated", "text"),
+    Metric("throttle_power_seconds", "s", "Time held down by a power limit", "counter"),
+    Metric("throttle_thermal_seconds", "s", "Time held down by temperature", "counter"),
+    Metric("throttle_hardware_seconds", "s", "Time held down by the hardware (slowdown, power brake)", "counter"),
+    Metric("ecc_corrected_total", "errors", "Corrected memory errors since the driver was loaded", "counter"),
+    Metric("ecc_uncorrected_total", "errors", "Uncorrected memory errors since the driver was loaded", "counter"),
+    Metric("remapped_rows_corrected_total", "rows", "Memory rows remapped after correctable errors", "counter"),
+    Metric("remapped_rows_uncorrected_total", "rows", "Memory rows remapped after uncorrectable errors", "counter"),
+    Metric("row_remap_pending", "", "1 if a remapped row waits for a reset"),
+    Metric("row_remap_failed", "", "1 if a row could not be remapped: replace the card"),
+    Metric("recovery_action", "", "What the driver asks for: none, reset, reboot, drain", "text"),
+    Metric("xid_errors_total", "errors", "Xid errors seen since the agent started", "counter"),
+    Metric("xid_last", "", "Number of the newest Xid error"),
+    Metric("pcie_rx_mb_s", "MB/s", "Received over PCIe"),
+    Metric("pcie_tx_mb_s", "MB/s", "Sent over PCIe"),
+    Metric("pcie_replay_total", "", "PCIe replays: retransmissions on the link", "counter"),
+    Metric("pcie_link_generation", "", "PCIe generation in use; falls while idle"),
+    Metric("pcie_link_width", "lanes", "PCIe lanes in use"),
+    Metric("nvlink_rx_mb_s", "MB/s", "Received over NVLink, all links"),
+    Metric("nvlink_tx_mb_s", "MB/s", "Sent over NVLink, all links"),
+    Metric("encoder_percent", "%", "Video encoder use"),
+    Metric("decoder_percent", "%", "Video decoder use"),
+    Metric("sm_active_percent", "%", "Share of SMs with at least one warp, averaged (Hopper and later)"),
+    Metric("sm_occupancy_percent", "%", "Warps resident against the maximum (Hopper and later)"),
+    Metric("tensor_active_percent", "%", "Tensor core activity (Hopper and later)"),
+    Metric("dram_active_percent", "%", "Device memory activity (Hopper and later)"),
+    Metric("fp16_active_percent", "%", "FP16 pipe activity (Hopper and later)"),
+    Metric("fp32_active_percent", "%", "FP32 pipe activity (Hopper and later)"),
+    Metric("fp64_active_percent", "%", "FP64 pipe activity (Hopper and later)"),
+    Metric("process_count", "", "Processes that hold a context on this GPU"),
+    Metric("state", "", "ok, lost, asleep, reset required", "text"),
+)
+
+SYSTEM: tuple[Metric, ...] = (
+    Metric("cpu_usage_percent", "%", "CPU use over all cores this process may use"),
+    Metric("cpu_max_core_percent", "%", "Use of the busiest core"),
+    Metric("cpu_iowait_percent", "%", "Time spent waiting for storage"),
+    Metric("cpu_count", "", "Cores this process may use (affinity and cgroup quota)"),
+    Metric("cpu_temperature_celsius", "°C", "Hottest CPU sensor"),
+    Metric("cpu_throttled_seconds", "s", "Time the cgroup was held down by its CPU quota", "counter"),
+    Metric("load_1m", "", "Load average over one minute"),
+    Metric("load_5m", "", "Load average over five minutes"),
+    Metric("load_15m", "", "Load average over fifteen minutes"),
+    Metric("memory_usage_percent", "%", "Memory in use against what may be used (cgroup limit or RAM)"),
+    Metric("memory_used_mb", "MB", "Memory in use"),
+    Metric("memory_available_mb", "MB", "Memory that can still be had without swapping"),
+    Metric("memory_total_mb", "MB", "Memory that may be used: the cgroup limit, else the RAM"),
+    Metric("memory_limit_mb", "MB", "Memory limit of the cgroup; absent without one"),
+    Metric("swap_used_mb", "MB", "Swap in use"),
+    Metric("swap_usage_percent", "%", "Swap in use of all swap"),
+    Metric("disk_read_mb_s", "MB/s", "Read from all disks"),
+    Metric("disk_write_mb_s", "MB/s", "Written to all disks"),
+    Metric("disk_read_iops", "1/s", "Reads per second"),
+    Metric("disk_write_iops", "1/s", "Writes per second"),
+    Metric("disk_busy_percent", "%", "Busiest disk: share of time with a request under way"),
+    Metric("disk_usage_percent", "%", "Space used on the file system of the run folder"),
+    Metric("disk_free_gb", "GB", "Space left on the file system of the run folder"),
+    Metric("network_receive_mb_s", "MB/s", "Received on all interfaces but loopback"),
+    Metric("network_send_mb_s", "MB/s", "Sent on all interfaces but loopback"),
+    Metric("network_errors_total", "errors", "Errors and drops on all interfaces but loopback", "counter"),
+    Metric("pressure_cpu_percent", "%", "Time some task waited for a CPU (10 s average)"),
+    Metric("pressure_memory_percent", "%", "Time some task waited for memory (10 s average)"),
+    Metric("pressure_io_percent", "%", "Time some task waited for storage (10 s average)"),
+    Metric("oom_kills_total", "", "Processes killed for memory, by the kernel, since boot", "counter"),
+)
+
+PROCESS: tuple[Metric, ...] = (
+    Metric("process_count", "", "Processes in the rank's tree, data loader workers included"),
+    Metric("cpu_percent", "%", "CPU use of the tree; 100 is one core"),
+    Metric("main_cpu_percent", "%", "CPU use of the rank's own process"),
+    Metric("rss_mb", "MB", "Resident memory of the tree; shared pages count in each process"),
+    Metric("pss_mb", "MB", "Proportional memory of the tree: shared pages counted once"),
+    Metric("thread_count", "", "Threads of the tree"),
+    Metric("fd_count", "", "Open file descriptors of the tree"),
+    Metric("fd_limit", "", "Soft limit on file descriptors of the rank's own process"),
+    Metric("read_mb_s", "MB/s", "Read from storage by the tree"),
+    Metric("write_mb_s", "MB/s", "Written to storage by the tree"),
+    Metric("gpu_memory_mb", "MB", "GPU memory held by the tree, all GPUs"),
+    Metric("process_state", "", "State of the rank's own process: running, sleeping, disk sleep, stopped, zombie", "text"),
+)
+
+TABLES: dict[str, tuple[Metric, ...]] = {
+    "training": TRAINING,
+    "gpu": GPU,
+    "system": SYSTEM,
+    "process": PROCESS,
+}
+
+
+def find(table: str, name: str) -> Metric | None:
+    """The row for `name`, also by alias; None for a metric of the user's own."""
+    for metric in TABLES.get(table, ()):
+        if metric.name == name or name in metric.aliases:
+            return metric
+    return None

@@ -1,0 +1,47 @@
+"""What can go wrong, said so that the reader knows what to type next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrainvitalsError(Exception):
+    """Base of every error that trainvitals raises on purpose.
+
+    `hint` is the next thing to do, a command where there is one; it is printed on its own line.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class SettingError(TrainvitalsError):
+    """A setting, flag or configuration file that cannot be used."""
+
+
+class MetricError(TrainvitalsError):
+    """A value that is not a number was logged (raised in strict mode only)."""
+
+
+class RunNotFound(TrainvitalsError):
+    """No run folder at this place or under this name."""
+
+
+class JournalError(TrainvitalsError):
+    """A run folder that cannot be read or written."""
+
+
+class AgentError(TrainvitalsError):
+    """The agent could not be started, reached or stopped."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`, did you mean 'interval'?` or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f", did you mean '{close[0]}'?" if close else ""

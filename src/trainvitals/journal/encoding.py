@@ -1,0 +1,113 @@
+"""One line of the journal as bytes, and back.
+
+A line is a JSON object with `timestamp` (ISO-8601 UTC, microseconds, `Z`). JSON has no NaN or infinity, and orjson
+would write them as null, so they are the strings "NaN", "Infinity" and "-Infinity", which DuckDB and pandas read as
+numbers. A missing value is a missing key.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+_OPTIONS = orjson.OPT_APPEND_NEWLINE
+
+
+def spell(value: float) -> float | str:
+    """A float as it stands in a line."""
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def spell_all(value: Any) -> Any:
+    """`value` with every NaN and infinity in it spelled out, at any depth."""
+    if isinstance(value, float):
+        return spell(value)
+    if isinstance(value, Mapping):
+        return {str(key): spell_all(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [spell_all(item) for item in value]
+    return value
+
+
+def encode_line(row: Mapping[str, Any]) -> bytes:
+    """One JSON object and a newline; keys that are not valid UTF-8 are kept readable."""
+    try:
+        line = orjson.dumps(row, option=_OPTIONS)
+    except TypeError:  # a lone surrogate in a key or string, an integer beyond 64 bits, a key that is no string
+        return orjson.dumps(_repair(spell_all(row)), default=str, option=_OPTIONS)
+    if b"null" in line:
+        line = orjson.dumps(spell_all(row), option=_OPTIONS)
+    return line
+
+
+def _repair(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_repair(str(key)): _repair(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_repair(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return spell(_as_float(value))
+    return value
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def format_time(seconds: float | None = None) -> str:
+    """`2026-11-15T22:36:01.123456Z`; now by default."""
+    nanoseconds = time.time_ns() if seconds is None else int(seconds * 1e6) * 1000
+    whole, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{rest // 1000:06d}Z"
+
+
+class TimeParser:
+    """ISO-8601 UTC to microseconds since 1970; remembers the last second, for lines come in order."""
+
+    def __init__(self) -> None:
+        self._second = ""
+        self._micros = 0
+
+    def parse(self, text: str) -> int | None:
+        """None if `text` is no time."""
+        if text[:19] == self._second and len(text) == 27 and text[26] == "Z" and text[20:26].isdigit():
+            return self._micros + int(text[20:26])
+        from datetime import UTC, datetime
+
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        whole = moment.replace(microsecond=0)
+        micros = int(whole.timestamp()) * 1_000_000
+        if text.endswith("Z"):
+            self._second, self._micros = text[:19], micros
+        return micros + moment.microsecond
+
+
+def number(value: object) -> float | None:
+    """A JSON value as a number, or None: true and false count as 1 and 0, "NaN" and the infinities as themselves."""
+    if type(value) is float:
+        return value
+    if isinstance(value, int):
+        return _as_float(value)
+    if isinstance(value, str):
+        return NONFINITE.get(value)
+    return None

@@ -1,0 +1,163 @@
+"""The run folder itself and its run.json.
+
+run.json has one writer: the training (rank 0). When the training died without a word, the agent is its heir and
+writes the end. What the agent knows of a living run stands in its own file, `status[.host-H].json`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from trainvitals import runtime
+from trainvitals.errors import JournalError, RunNotFound, nearest
+from trainvitals.journal import layout
+from trainvitals.journal.encoding import encode_line, format_time
+
+RUNNING = "running"
+ENDED = ("finished", "failed", "killed", "crashed")
+"""Statuses after which nothing more happens. `hung` and `stalled` are said of a run that still lives."""
+
+
+def new_run_id(name: str | None, now: float | None = None) -> str:
+    """Sorts by time, is readable and unique: `20261115-223601-baseline-k3f9`."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now if now is not None else time.time()))
+    suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
+    slug = slugify(name or "run")
+    return f"{stamp}-{slug}-{suffix}"
+
+
+def slugify(text: str) -> str:
+    """`text` as it may stand in a folder name, at most 40 characters."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def project_folder(project: str) -> str:
+    """A project as a folder name: its own spelling where the file system allows, never a path."""
+    name = re.sub(r"[/\\:\x00-\x1f]+", "-", project).strip(". ")[:100]
+    return name or "default"
+
+
+def create(folder: Path, shared: bool = False) -> None:
+    """Make the run folder, 0700 unless `shared`."""
+    try:
+        folder.mkdir(mode=0o777 if shared else 0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise JournalError(
+            f"cannot create the run folder {folder}: {error.strerror or error}",
+            hint="choose another place: dir=..., --dir or TRAINVITALS_DIR",
+        ) from error
+
+
+def write_run(folder: Path, run: Mapping[str, Any], mode: int = 0o600) -> None:
+    """Replace run.json atomically."""
+    data = orjson.dumps(orjson.loads(encode_line(run)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    runtime.write_atomically(folder / layout.RUN_FILE, data, mode)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """run.json as it stands; a folder without a readable one is not a run."""
+    run = runtime.read_json(folder / layout.RUN_FILE)
+    if run is None:
+        raise RunNotFound(f"{folder} has no readable {layout.RUN_FILE}, so it is not a run folder")
+    return run
+
+
+def write_status(folder: Path, status: Mapping[str, Any], host: str | None = None, mode: int = 0o600) -> None:
+    """What the agent of `host` knows, replaced atomically."""
+    name = f"status.host-{layout.host_token(host)}.json" if host else "status.json"
+    runtime.write_atomically(folder / name, encode_line(status), mode)
+
+
+def read_statuses(folder: Path) -> list[dict[str, Any]]:
+    """What each host's agent said last."""
+    found = (runtime.read_json(path) for path in sorted(folder.glob("status*.json")))
+    return [status for status in found if status is not None]
+
+
+def read_state(folder: Path, run: Mapping[str, Any] | None = None) -> tuple[str, str | None]:
+    """(status, why): the truth as far as it can be known from here.
+
+    A run whose run.json says `running` may be dead with no agent left to say so; on the same machine that is
+    checked, elsewhere the word stands.
+    """
+    run = run if run is not None else read_run(folder)
+    status = str(run.get("status", RUNNING))
+    if status in ENDED:
+        return status, run.get("cause")
+    for said in read_statuses(folder):
+        if said.get("attempt") == run.get("attempt") and said.get("state") in ("stalled", "hung"):
+            status, cause = str(said["state"]), said.get("cause")
+            break
+    else:
+        cause = run.get("cause")
+    process = run.get("process") or {}
+    pid, host = process.get("pid"), process.get("host")
+    if host == runtime.host_name() and isinstance(pid, int):
+        if not runtime.is_same_process(pid, process.get("start")):
+            return "crashed", "the process is gone and nothing recorded its end"
+    return status, cause
+
+
+def end_attempt(run: dict[str, Any], status: str, *, cause: str | None = None, **more: Any) -> dict[str, Any]:
+    """`run` with its status and its newest attempt ended."""
+    ended = format_time()
+    run.update({"status": status, "ended": ended, **more})
+    if cause is not None:
+        run["cause"] = cause
+    attempts = run.get("attempts") or []
+    if attempts:
+        attempts[-1].update({"status": status, "ended": ended, **({"cause": cause} if cause else {})})
+    return run
+
+
+def find(reference: str | Path, root: Path) -> Path:
+    """The folder of a run given as a path, a run id, the beginning of one, a name, or `latest`."""
+    text = str(reference)
+    path = Path(text)
+    if (path / layout.RUN_FILE).is_file():
+        return path
+    folders = list_folders(root)
+    if text == "latest":
+        if not folders:
+            raise RunNotFound(f"there are no runs in {root}", hint="start one: trainvitals run -- python train.py")
+        return folders[-1]
+    by_id = [folder for folder in folders if folder.name == text]
+    matches = by_id or [folder for folder in folders if folder.name.startswith(text)]
+    if not matches:
+        matches = [f for f in folders if (runtime.read_json(f / layout.RUN_FILE) or {}).get("name") == text]
+        matches = matches[-1:]  # several runs may share a name: the newest is meant
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listing = ", ".join(folder.name for folder in matches[:5])
+        raise RunNotFound(f"'{text}' fits {len(matches)} runs: {listing}", hint="type more of the run id")
+    raise RunNotFound(
+        f"no run '{text}' in {root}{nearest(text, (f.name for f in folders))}", hint="list them: trainvitals runs"
+    )
+
+
+def list_folders(root: Path) -> list[Path]:
+    """Every run folder below `root` (<root>/<project>/<run-id> or <root>/<run-id>), oldest first."""
+    found = []
+    for folder in _subfolders(root):
+        if (folder / layout.RUN_FILE).is_file():
+            found.append(folder)
+        else:
+            found.extend(inner for inner in _subfolders(folder) if (inner / layout.RUN_FILE).is_file())
+    return sorted(found, key=lambda folder: folder.name)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,125 @@
+"""Names in a run folder, and nothing else: how a file is called and what a name says.
+
+    <table>_metrics_YYYYMMDD_HHMMSS[.rankN][.pidP][.host-H][.attemptK].jsonl     written by one process
+    events_YYYYMMDD_HHMMSS[...].jsonl   alerts_YYYYMMDD_HHMMSS[...].jsonl
+    segments/<same stem>.parquet        a closed file, sealed
+    segments/<same stem>.minmax.parquet its 1:1000 side table
+
+The stamp orders the files of one writer. It is the wall clock, but never earlier than the writer's newest file plus
+one second, so a clock that is set back or two rotations in one second keep their order.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+RUN_FILE = "run.json"
+SEGMENTS = "segments"
+STACKS = "stacks"
+REPORTS = "reports"
+STAMP_FORMAT = "%Y%m%d_%H%M%S"
+
+METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics")
+LINE_TABLES = ("events", "alerts")
+
+_NAME = re.compile(
+    r"^(?:(?P<table>[a-z]+)_metrics|(?P<lines>events|alerts))_(?P<stamp>\d{8}_\d{6})"
+    r"(?:\.rank(?P<rank>\d+))?(?:\.pid(?P<pid>\d+))?(?:\.host-(?P<host>[A-Za-z0-9_-]+))?"
+    r"(?:\.attempt(?P<attempt>\d+))?"
+    r"(?P<suffix>\.jsonl|\.parquet|\.minmax\.parquet)$"
+)
+
+
+class FileName(NamedTuple):
+    """What the name of a journal file says. Tuples sort in reading order within a table."""
+
+    table: str
+    attempt: int
+    stamp: str
+    rank: int | None = None
+    pid: int | None = None
+    host: str | None = None
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix; the same for the JSONL file and its sealed segment."""
+        head = self.table if self.table in LINE_TABLES else f"{self.table}_metrics"
+        parts = [f"{head}_{self.stamp}"]
+        if self.rank is not None:
+            parts.append(f"rank{self.rank}")
+        if self.pid is not None:
+            parts.append(f"pid{self.pid}")
+        if self.host is not None:
+            parts.append(f"host-{self.host}")
+        if self.attempt > 1:
+            parts.append(f"attempt{self.attempt}")
+        return ".".join(parts)
+
+    @property
+    def jsonl(self) -> str:
+        return f"{self.stem}.jsonl"
+
+    @property
+    def writer(self) -> tuple[str, int | None, int | None, str | None]:
+        """Who writes: files with the same writer follow each other in time."""
+        return (self.table, self.rank, self.pid, self.host)
+
+
+def parse_name(name: str) -> tuple[FileName, str] | None:
+    """(what the name says, its suffix), or None for a file that is not part of the journal."""
+    match = _NAME.match(name)
+    if match is None:
+        return None
+    rank, pid, attempt = (match[key] for key in ("rank", "pid", "attempt"))
+    return (
+        FileName(
+            table=match["table"] or match["lines"],
+            attempt=int(attempt or 1),
+            stamp=match["stamp"],
+            rank=int(rank) if rank is not None else None,
+            pid=int(pid) if pid is not None else None,
+            host=match["host"],
+        ),
+        match["suffix"],
+    )
+
+
+def host_token(host: str) -> str:
+    """A host name as it may stand in a file name."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", host).strip("-") or "host"
+
+
+def next_stamp(taken: Iterable[str], now: float | None = None) -> str:
+    """The clock as a stamp, moved past every stamp already `taken`."""
+    stamp = time.strftime(STAMP_FORMAT, time.gmtime(now if now is not None else time.time()))
+    latest = max(taken, default="")
+    if stamp > latest:
+        return stamp
+    following = _seconds(latest) + 1
+    return time.strftime(STAMP_FORMAT, time.gmtime(following))
+
+
+def _seconds(stamp: str) -> int:
+    import calendar  # only needed when a stamp collides
+
+    return calendar.timegm(time.strptime(stamp, STAMP_FORMAT))
+
+
+def list_files(folder: Path) -> list[tuple[FileName, str, Path]]:
+    """Every journal file of a run folder, sealed ones included, in reading order."""
+    found = []
+    for place in (folder, folder / SEGMENTS):
+        try:
+            names = [entry.name for entry in place.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for name in names:
+            parsed = parse_name(name)
+            if parsed is not None:
+                found.append((*parsed, place / name))
+    found.sort(key=lambda item: (item[0].table, item[0].attempt, item[0].stamp, item[0].writer[1:].__repr__()))
+    return found

@@ -1,0 +1,240 @@
+"""Appending to a run folder: one process, one file, one write per line.
+
+The line is with the kernel when `append` returns, so any other process can read it and `kill -9` loses nothing.
+Nothing here raises into the caller's loop, and nothing waits: when the disk is full or read-only the lines are kept
+in memory up to a limit, the trouble is said once, and they are written in order as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from trainvitals.journal import layout
+from trainvitals.journal.layout import FileName
+
+MIB = 1 << 20
+BACKLOG_LIMIT = 64 * MIB
+RETRY_SECONDS = 1.0
+
+
+def say(text: str) -> None:
+    """One line to standard error; never raises, not even when stderr is closed."""
+    try:
+        print(f"trainvitals: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    except (OSError, ValueError, AttributeError):
+        pass  # there is nobody left to tell
+
+
+class LineWriter:
+    """Appends whole lines to `<folder>/<name>.jsonl` and starts a new file by size or age.
+
+    Safe from many threads, from a signal handler (the lock is re-entrant), and after `fork()`: a child never writes
+    to its parent's file but opens one of its own, named with its process id.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: FileName,
+        *,
+        rotate_bytes: int = 16 * MIB,
+        rotate_seconds: float = 3600.0,
+        mode: int = 0o600,
+        on_trouble: Callable[[str], None] = say,
+    ) -> None:
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.dropped = 0
+        """Lines lost because the disk stayed full longer than memory could bridge."""
+        self._name = name
+        self._rotate_bytes = rotate_bytes
+        self._rotate_seconds = rotate_seconds
+        self._mode = mode
+        self._on_trouble = on_trouble
+        self._fd = -1
+        self._size = 0
+        self._opened = 0.0
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._torn = False
+        self._next_try = 0.0
+        self._told: set[int | None] = set()
+        self._closed = False
+        _writers.add(self)
+
+    @property
+    def path(self) -> Path:
+        """The file being written, or that would be."""
+        return self.folder / self._name.jsonl
+
+    @property
+    def waiting(self) -> int:
+        """Lines kept in memory until they can be written."""
+        return len(self._backlog)
+
+    def append(self, line: bytes) -> None:
+        """Write one line, newline included. Never raises."""
+        with self.lock:
+            if self._backlog or self._fd < 0:
+                self._append_slowly(line)
+                return
+            try:
+                written = os.write(self._fd, line)
+            except OSError as error:
+                self._keep(line, error)
+                return
+            if written != len(line):  # the disk filled up inside this line
+                self._torn = True
+                self._keep(line, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+                return
+            self._size += written
+            if self._size >= self._rotate_bytes:
+                self._rotate()
+
+    def rotate_if_old(self) -> None:
+        """Start a new file if this one is older than the age limit; called where time passes anyway."""
+        if self._fd >= 0 and self._size and time.monotonic() - self._opened > self._rotate_seconds:
+            with self.lock:
+                self._rotate()
+
+    def flush(self, seconds: float = 0.0) -> bool:
+        """Try to write what waits, for at most `seconds`. True if nothing waits any more."""
+        deadline = time.monotonic() + seconds
+        while self._backlog:
+            with self.lock:
+                self._next_try = 0.0
+                self._write_backlog()
+            if not self._backlog or time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+        return not self._backlog
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Write what waits if that is possible within `seconds`, and close the file. Later lines are dropped."""
+        self.flush(seconds)
+        with self.lock:
+            if self._backlog:
+                self.dropped += len(self._backlog)
+                self._backlog.clear()
+            self._closed = True
+            self._close_file()
+
+    # -- everything below runs with the lock held
+
+    def _append_slowly(self, line: bytes) -> None:
+        if self._closed:
+            self.dropped += 1
+            return
+        self._remember(line)
+        if time.monotonic() >= self._next_try:
+            self._write_backlog()
+
+    def _write_backlog(self) -> None:
+        try:
+            if self._fd < 0:
+                self._open()
+            while self._backlog:
+                line = self._backlog[0]
+                if self._torn:  # end the torn line first, so that only the torn one is unreadable
+                    os.write(self._fd, b"\n")
+                    self._torn = False
+                written = os.write(self._fd, line)
+                if written != len(line):
+                    self._torn = True
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._backlog.popleft()
+                self._backlog_bytes -= len(line)
+                self._size += written
+        except OSError as error:
+            self._trouble(error)
+            return
+        if None in self._told:  # it was said that lines wait: say that they do not any more
+            self._told.clear()
+            lost = f", {self.dropped} lines could not be kept" if self.dropped else ""
+            self._on_trouble(f"{self.path} can be written again{lost}")
+        if self._size >= self._rotate_bytes:
+            self._rotate()
+
+    def _keep(self, line: bytes, error: OSError) -> None:
+        self._remember(line)
+        self._trouble(error)
+
+    def _remember(self, line: bytes) -> None:
+        self._backlog.append(line)
+        self._backlog_bytes += len(line)
+        while self._backlog_bytes > BACKLOG_LIMIT and len(self._backlog) > 1:
+            self._backlog_bytes -= len(self._backlog.popleft())
+            self.dropped += 1
+
+    def _trouble(self, error: OSError) -> None:
+        self._next_try = time.monotonic() + RETRY_SECONDS
+        if error.errno in (errno.EBADF, errno.ESTALE, errno.ENOENT):  # the file went away under us: open a new one
+            self._close_file()
+        if error.errno not in self._told:
+            self._told |= {error.errno, None}
+            reason = error.strerror or str(error)
+            self._on_trouble(
+                f"cannot write {self.path}: {reason}. The training goes on; "
+                f"up to {BACKLOG_LIMIT // MIB} MB of lines wait in memory until it can be written."
+            )
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _O_BINARY
+        taken = {name.stamp for name, _, _ in layout.list_files(self.folder) if name.writer == self._name.writer}
+        while True:
+            name = self._name._replace(stamp=layout.next_stamp(taken))
+            try:
+                self._fd = os.open(self.folder / name.jsonl, flags, self._mode)
+                break
+            except FileExistsError:  # another process took this very name: one writer per file
+                taken.add(name.stamp)
+        self._name = name
+        self._size = 0
+        self._opened = time.monotonic()
+        self._torn = False
+
+    def _rotate(self) -> None:
+        old = self._fd
+        try:
+            self._open()
+        except OSError as error:
+            self._size = 0  # stay with this file for another rotation's worth of lines
+            self._trouble(error)
+            return
+        os.close(old)
+
+    def _close_file(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # closed by somebody else: it is closed
+
+    def _after_fork_in_child(self) -> None:
+        self.lock = threading.RLock()  # another thread of the parent may have held it
+        self._close_file()
+        self._backlog.clear()  # the parent writes these
+        self._backlog_bytes = 0
+        self._name = self._name._replace(pid=os.getpid())
+
+
+_O_BINARY: int = getattr(os, "O_BINARY", 0)
+_writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for writer in list(_writers):
+        writer._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

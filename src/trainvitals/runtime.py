@@ -1,0 +1,258 @@
+"""Where the trainer, the commands and the agent of one machine and user find each other.
+
+    <runtime>/agent.lock        held by the living agent, for as long as it lives
+    <runtime>/agent.json        what it says of itself
+    <runtime>/latest.json       its newest samples
+    <runtime>/agent.log         its structured log
+    <runtime>/runs/*.json       one registration per rank: "watch this process, write into that folder"
+
+The folder is on the machine itself, never on a shared file system. The lock tells the truth even after `kill -9`: the
+kernel releases it with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, Any
+
+from trainvitals.errors import AgentError
+
+
+def runtime_dir() -> Path:
+    """The folder, created 0700 and owned by this user. TRAINVITALS_RUNTIME_DIR moves it."""
+    override = os.environ.get("TRAINVITALS_RUNTIME_DIR")
+    if override:
+        folder = Path(override)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+    user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    folder = Path(tempfile.gettempdir()) / f"trainvitals-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    # Anybody may create names in /tmp: refuse a folder or a link that somebody else put there.
+    if hasattr(os, "getuid") and (not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()):
+        raise AgentError(
+            f"{folder} belongs to somebody else, so it is not used",
+            hint="set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+        )
+    return folder
+
+
+def host_name() -> str:
+    """This machine's name, as it stands in files and labels."""
+    return socket.gethostname() or "localhost"
+
+
+# -- processes
+
+
+def process_start(pid: int) -> float | None:
+    """When the process started, in a unit of the platform's own: equal means the same process, not a reused pid.
+    None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            after_name = file.read().rpartition(b") ")[2].split()
+        return None if after_name[0] in (b"Z", b"X") else float(after_name[19])
+    except FileNotFoundError:
+        if sys.platform == "linux":
+            return None
+    except (OSError, IndexError, ValueError):
+        return None
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def is_same_process(pid: int, start: float | None) -> bool:
+    """Whether `pid` is alive and still the process that started at `start` (unknown start: alive is enough)."""
+    now = process_start(pid)
+    return now is not None and (start is None or now == start)
+
+
+# -- files
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace `path` in one step: a reader sees the old or the new content, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in the file, or None if it is not there or not an object."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# -- registrations
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One rank that wants to be watched."""
+
+    run_id: str
+    folder: str
+    rank: int
+    pid: int
+    pid_start: float | None
+    host: str
+    attempt: int = 1
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    kind: str = "training"  # training, command (trainvitals run without init), monitor
+    correlation_id: str = ""
+    stack_signal: int | None = None
+    stack_file: str | None = None
+    cuda_visible_devices: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file_name(self) -> str:
+        suffix = "" if self.kind == "training" else f".{self.kind}"
+        return f"{self.run_id}.rank{self.rank}{suffix}.json"
+
+
+def register(registration: Registration) -> Path:
+    """Leave the registration where the agent, now or later, will find it."""
+    folder = runtime_dir() / "runs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / registration.file_name
+    write_atomically(path, json.dumps(asdict(registration)).encode())
+    return path
+
+
+def registrations() -> list[tuple[Path, Registration]]:
+    """All registrations; files that are not ours are ignored."""
+    known = {item.name for item in fields(Registration)}
+    found = []
+    for path in sorted((runtime_dir() / "runs").glob("[!.]*.json")):
+        data = read_json(path)
+        try:
+            found.append((path, Registration(**{k: v for k, v in (data or {}).items() if k in known})))
+        except TypeError:
+            continue  # an older or foreign file lacks a field: nothing to watch
+    return found
+
+
+# -- the agent's lock
+
+
+class AgentLock:
+    """The lock that makes an agent the only one of this machine and user."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> bool:
+        """True if the lock is ours now."""
+        path = runtime_dir() / "agent.lock"
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        if not _lock(file):
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def agent_is_alive() -> bool:
+    """Whether an agent holds the lock."""
+    lock = AgentLock()
+    try:
+        free = lock.acquire()
+    except OSError:
+        return False
+    lock.release()
+    return not free
+
+
+def read_agent() -> dict[str, Any] | None:
+    """What the living agent says of itself (pid, started, version, log), or None if there is none."""
+    if not agent_is_alive():
+        return None
+    return read_json(runtime_dir() / "agent.json") or {}
+
+
+def read_latest() -> dict[str, Any] | None:
+    """The agent's newest samples, however old; `written` says when."""
+    return read_json(runtime_dir() / "latest.json")
+
+
+def ensure_agent(wait: float = 0.0) -> bool:
+    """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to hold the lock.
+
+    The agent is not a child of this process: a training that waits for its own children never meets it, and a
+    Ctrl-C or the end of this process does not reach it.
+    """
+    if not agent_is_alive():
+        if not sys.executable:
+            return False
+        command = [sys.executable, "-P", "-m", "trainvitals.agent"]
+        environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
+        try:
+            if sys.platform == "win32":
+                flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+                subprocess.Popen(command, creationflags=flags, env=environment, close_fds=True)
+            else:
+                # The shell puts it in the background and ends at once, so it is reparented to init.
+                subprocess.run(
+                    ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *command],
+                    start_new_session=True,
+                    cwd="/",
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    check=False,
+                    timeout=10,
+                )
+        except (OSError, subprocess.SubprocessError):
+            return False
+    deadline = time.monotonic() + wait
+    while wait and not agent_is_alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

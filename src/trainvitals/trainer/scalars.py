@@ -1,0 +1,121 @@
+"""Turning what people log into numbers, without importing what they log it with.
+
+Python numbers pass through; numpy and CPU tensors give their item; a value that still lies on a device is kept as a
+`Waiting` and read when it is ready, so that logging never makes the training wait for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+
+class Waiting(Protocol):
+    """A number that a device has not computed yet."""
+
+    def ready(self) -> bool:
+        """Whether `value` can be read without waiting."""
+
+    def value(self) -> float:
+        """The number; waits for the device if it is not ready."""
+
+
+class Refused(NamedTuple):
+    """A value that is not a number, and what it is in words."""
+
+    key: str
+    what: str
+
+
+def flatten(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as flat pairs with `/` between the keys."""
+    for key, value in metrics.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}/")
+        else:
+            yield name, value
+
+
+def convert(key: str, value: Any) -> float | int | Waiting | Refused | None:
+    """One value as a number, as one to come, or as refused. None stays None: nothing was measured."""
+    if value is None:
+        return None
+    kind = type(value)
+    if kind is float or kind is int:
+        return value  # type: ignore[no-any-return]
+    if kind is bool:
+        return int(value)
+    if isinstance(value, (str, bytes)):
+        return Refused(key, f"a string of {len(value)} characters")
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return Refused(key, f"a {kind.__name__} of {len(value)} items")
+    try:
+        return _convert_array(key, value)
+    except Exception as error:  # noqa: BLE001 - foreign code (a tensor's own methods) runs here, inside the user's loop
+        return Refused(key, f"{kind.__module__}.{kind.__qualname__}, which could not be read: {error!r:.200}")
+
+
+def _convert_array(key: str, value: Any) -> float | int | Waiting | Refused:
+    kind = type(value)
+    shape = getattr(value, "shape", ())
+    size = 1
+    for length in shape:
+        size *= int(length)
+    if size != 1:
+        return Refused(key, f"a {kind.__qualname__} of shape {tuple(int(n) for n in shape)}")
+    if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "is_cpu"):
+        if value.is_complex():
+            return Refused(key, "a complex number")
+        if not value.is_cpu:
+            return TorchWaiting(value)
+    elif hasattr(value, "is_ready") and not value.is_ready():
+        return ArrayWaiting(value)  # a JAX array still being computed; it never changes, so it is simply kept
+    if hasattr(value, "item"):
+        value = value.item()
+    elif hasattr(value, "numpy"):
+        value = value.numpy().item()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (int, float)):
+        return value
+    if hasattr(value, "__float__") and not isinstance(value, complex):
+        return float(value)
+    return Refused(key, f"a {type(value).__qualname__}")
+
+
+class TorchWaiting:
+    """A one-element tensor on a device: copied to the host behind everything queued so far, read when it arrived.
+
+    The copy is queued now, so later in-place changes of the tensor do not change what was logged.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        import torch
+
+        source = tensor.detach().reshape(())
+        pinned = tensor.device.type == "cuda"
+        self._host = torch.empty((), dtype=source.dtype, pin_memory=pinned)
+        self._host.copy_(source, non_blocking=True)
+        self._event = torch.Event(tensor.device)
+        self._event.record()
+
+    def ready(self) -> bool:
+        return bool(self._event.query())
+
+    def value(self) -> float:
+        self._event.synchronize()
+        return float(self._host.item())
+
+
+class ArrayWaiting:
+    """An array whose library says when it is ready."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def ready(self) -> bool:
+        return bool(self._array.is_ready())
+
+    def value(self) -> float:
+        return float(self._array.item())
