@@ -1,0 +1,345 @@
+"""The dashboard, declared once: terminal, web page, report and Grafana draw these rows.
+
+A row is pure data and names metrics as the catalog does; its unit comes from there. Adding a panel is one
+row. The order within a group is the order on the screen; `importance` says what goes first when there is
+little room: 1 is always wanted, 2 is good to have, 3 is for whoever looks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from trainvitals import catalog
+
+Group = Literal["training", "performance", "gpu", "system", "process"]
+Chart = Literal["line", "stacked", "states"]
+"""`line`: one line per series; `stacked`: the metrics add up to a whole; `states`: words over time."""
+
+GROUPS: tuple[tuple[Group, str], ...] = (
+    ("training", "Training"),
+    ("performance", "Performance"),
+    ("gpu", "GPUs"),
+    ("system", "Host"),
+    ("process", "Processes"),
+)
+"""Groups and their headings, in the order of the screen."""
+
+
+class Threshold(NamedTuple):
+    """A value from which a number is coloured, and the same from which the built-in alert speaks."""
+
+    severity: Literal["warning", "critical"]
+    value: float
+    below: bool = False
+    """True where small is bad: disk space left, learning rate."""
+
+
+# (table, metric) -> thresholds, the mildest first. Only where a number says something without its context.
+THRESHOLDS: dict[tuple[str, str], tuple[Threshold, ...]] = {
+    ("training", "gradient_norm"): (Threshold("warning", 10.0), Threshold("critical", 100.0)),
+    ("training", "learning_rate"): (Threshold("warning", 1e-8, below=True),),
+    ("gpu", "memory_percent"): (Threshold("warning", 90.0), Threshold("critical", 98.0)),
+    ("gpu", "temperature_celsius"): (Threshold("warning", 80.0), Threshold("critical", 90.0)),
+    ("gpu", "memory_temperature_celsius"): (Threshold("warning", 95.0), Threshold("critical", 105.0)),
+    ("gpu", "ecc_uncorrected_total"): (Threshold("critical", 1.0),),
+    ("gpu", "xid_errors_total"): (Threshold("critical", 1.0),),
+    ("gpu", "row_remap_pending"): (Threshold("warning", 1.0),),
+    ("gpu", "row_remap_failed"): (Threshold("critical", 1.0),),
+    ("system", "cpu_usage_percent"): (Threshold("warning", 85.0), Threshold("critical", 97.0)),
+    ("system", "memory_usage_percent"): (Threshold("warning", 80.0), Threshold("critical", 95.0)),
+    ("system", "swap_usage_percent"): (Threshold("warning", 50.0), Threshold("critical", 90.0)),
+    ("system", "disk_usage_percent"): (Threshold("warning", 90.0), Threshold("critical", 97.0)),
+    ("system", "disk_free_gb"): (Threshold("warning", 20.0, True), Threshold("critical", 5.0, True)),
+    ("system", "pressure_memory_percent"): (Threshold("warning", 10.0), Threshold("critical", 40.0)),
+    ("system", "pressure_io_percent"): (Threshold("warning", 40.0), Threshold("critical", 80.0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart."""
+
+    id: str
+    """Stable: in addresses, saved files and the dashboards' JSON."""
+    title: str
+    group: Group
+    table: catalog.Table
+    metrics: tuple[str, ...]
+    """Catalog names. Several are drawn in one chart because they share a unit."""
+    importance: int = 2
+    chart: Chart = "line"
+    by: tuple[str, ...] = ()
+    """Labels that tell the lines of one metric apart, in words a person uses: `gpu_index`, `rank`."""
+    limit: str | None = None
+    """Metric of the same table that is the ceiling of these: drawn as a line, used as the full bar."""
+    low: float | None = 0.0
+    high: float | None = None
+    """Ends of the axis where they are known beforehand; None follows the data."""
+    log_scale: bool = False
+    """Whether a logarithmic axis makes sense."""
+    smooth: bool = False
+    """Whether a smoothed line is drawn over the raw one."""
+
+    @property
+    def unit(self) -> str:
+        """As the catalog writes it, empty for a bare number; of a counter, the unit of what is counted."""
+        metric = catalog.find(self.table, self.metrics[0])
+        return metric.unit if metric is not None else ""
+
+    @property
+    def is_rate(self) -> bool:
+        """Counters are drawn as their rate per second."""
+        metric = catalog.find(self.table, self.metrics[0])
+        return metric is not None and metric.kind == "counter"
+
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Of the first metric that has any; all metrics of a panel share their unit."""
+        return next((found for name in self.metrics if (found := thresholds(self.table, name))), ())
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(table, first metric): enough to find the panel of a metric."""
+        return self.table, self.metrics[0]
+
+
+_GPU = ("gpu_index",)
+_RANK = ("rank",)
+
+PANELS: tuple[Panel, ...] = (
+    # -- how the model learns
+    Panel(
+        "loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True
+    ),
+    Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 2, by=_RANK, low=None, smooth=True),
+    Panel(
+        "learning_rate",
+        "Learning rate",
+        "training",
+        "training",
+        ("learning_rate",),
+        1,
+        by=_RANK,
+        log_scale=True,
+    ),
+    Panel(
+        "gradient_norm",
+        "Gradient norm",
+        "training",
+        "training",
+        ("gradient_norm",),
+        1,
+        by=_RANK,
+        log_scale=True,
+    ),
+    # -- how fast it goes
+    Panel(
+        "throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK
+    ),
+    Panel("step_time", "Step time", "performance", "training", ("batch_time",), 1, by=_RANK, log_scale=True),
+    Panel(
+        "step_phases",
+        "Step phases",
+        "performance",
+        "training",
+        ("data_time", "transfer_time", "forward_time", "backward_time", "optimizer_time", "other_time"),
+        2,
+        "stacked",
+        by=_RANK,
+    ),
+    Panel(
+        "device_memory",
+        "Framework memory",
+        "performance",
+        "training",
+        ("memory_allocated_mb", "memory_reserved_mb"),
+        2,
+        by=_RANK,
+    ),
+    # -- the cards
+    Panel(
+        "gpu_utilization", "GPU utilisation", "gpu", "gpu", ("utilization_percent",), 1, by=_GPU, high=100.0
+    ),
+    Panel("gpu_memory", "GPU memory", "gpu", "gpu", ("memory_percent",), 1, by=_GPU, high=100.0),
+    Panel(
+        "gpu_power", "GPU power", "gpu", "gpu", ("power_draw_watts",), 1, by=_GPU, limit="power_limit_watts"
+    ),
+    Panel(
+        "gpu_temperature",
+        "GPU temperature",
+        "gpu",
+        "gpu",
+        ("temperature_celsius",),
+        1,
+        by=_GPU,
+        limit="temperature_limit_celsius",
+        low=None,
+    ),
+    Panel(
+        "gpu_memory_used",
+        "GPU memory used",
+        "gpu",
+        "gpu",
+        ("memory_used_mb",),
+        2,
+        by=_GPU,
+        limit="memory_total_mb",
+    ),
+    Panel(
+        "gpu_clocks",
+        "GPU clocks",
+        "gpu",
+        "gpu",
+        ("graphics_clock_mhz",),
+        2,
+        by=_GPU,
+        limit="graphics_clock_max_mhz",
+    ),
+    Panel("gpu_memory_clock", "Memory clock", "gpu", "gpu", ("memory_clock_mhz",), 3, by=_GPU),
+    Panel(
+        "gpu_memory_temperature",
+        "Memory temperature",
+        "gpu",
+        "gpu",
+        ("memory_temperature_celsius",),
+        3,
+        by=_GPU,
+        low=None,
+    ),
+    Panel(
+        "gpu_throttle_reasons",
+        "Clocks held down by",
+        "gpu",
+        "gpu",
+        ("throttle_reasons",),
+        3,
+        "states",
+        by=_GPU,
+    ),
+    Panel(
+        "gpu_throttle",
+        "Time held down",
+        "gpu",
+        "gpu",
+        ("throttle_power_seconds", "throttle_thermal_seconds", "throttle_hardware_seconds"),
+        2,
+        by=_GPU,
+    ),
+    Panel("gpu_energy", "Energy", "gpu", "gpu", ("energy_joules",), 3, by=_GPU),
+    Panel("gpu_fan", "Fan", "gpu", "gpu", ("fan_speed_percent",), 3, by=_GPU, high=100.0),
+    Panel(
+        "gpu_activity",
+        "SM and tensor activity",
+        "gpu",
+        "gpu",
+        ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent"),
+        2,
+        by=_GPU,
+        high=100.0,
+    ),
+    Panel("gpu_pcie", "PCIe traffic", "gpu", "gpu", ("pcie_rx_mb_s", "pcie_tx_mb_s"), 3, by=_GPU),
+    Panel("gpu_nvlink", "NVLink traffic", "gpu", "gpu", ("nvlink_rx_mb_s", "nvlink_tx_mb_s"), 3, by=_GPU),
+    Panel(
+        "gpu_errors",
+        "GPU errors",
+        "gpu",
+        "gpu",
+        ("xid_errors_total", "ecc_uncorrected_total", "ecc_corrected_total"),
+        3,
+        by=_GPU,
+    ),
+    # -- the host
+    Panel(
+        "cpu",
+        "CPU",
+        "system",
+        "system",
+        ("cpu_usage_percent", "cpu_max_core_percent"),
+        1,
+        by=("host",),
+        high=100.0,
+    ),
+    Panel("memory", "Memory", "system", "system", ("memory_usage_percent",), 1, by=("host",), high=100.0),
+    Panel("disk_io", "Disk", "system", "system", ("disk_read_mb_s", "disk_write_mb_s"), 2, by=("host",)),
+    Panel(
+        "network",
+        "Network",
+        "system",
+        "system",
+        ("network_receive_mb_s", "network_send_mb_s"),
+        2,
+        by=("host",),
+    ),
+    Panel(
+        "pressure",
+        "Pressure",
+        "system",
+        "system",
+        ("pressure_cpu_percent", "pressure_memory_percent", "pressure_io_percent"),
+        2,
+        by=("host",),
+        high=100.0,
+    ),
+    Panel("load", "Load", "system", "system", ("load_1m",), 3, by=("host",), limit="cpu_count"),
+    Panel("swap", "Swap", "system", "system", ("swap_usage_percent",), 3, by=("host",), high=100.0),
+    Panel(
+        "disk_space",
+        "Disk space used",
+        "system",
+        "system",
+        ("disk_usage_percent",),
+        3,
+        by=("host",),
+        high=100.0,
+    ),
+    # -- the ranks' process trees
+    Panel("process_cpu", "CPU of each rank", "process", "process", ("cpu_percent",), 2, by=_RANK),
+    Panel("process_memory", "Memory of each rank", "process", "process", ("rss_mb",), 2, by=_RANK),
+    Panel(
+        "process_io", "Storage of each rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK
+    ),
+    Panel(
+        "process_files",
+        "Open files of each rank",
+        "process",
+        "process",
+        ("fd_count",),
+        3,
+        by=_RANK,
+        limit="fd_limit",
+    ),
+)
+
+BY_ID: dict[str, Panel] = {panel.id: panel for panel in PANELS}
+
+
+def thresholds(table: str, metric: str) -> tuple[Threshold, ...]:
+    """The thresholds of a metric, mildest first; empty for a metric that has none or is the user's own."""
+    return THRESHOLDS.get((table, metric), ())
+
+
+def severity(table: str, metric: str, value: float) -> str | None:
+    """`warning` or `critical` if `value` is past a threshold, else None. NaN and infinity of a metric with a
+    threshold are critical."""
+    found = None
+    for threshold in thresholds(table, metric):
+        inside = value > threshold.value if threshold.below else value < threshold.value
+        if not inside:
+            found = threshold.severity
+    return found
+
+
+def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:
+    """Which of the names that were `logged` this panel draws: each of its metrics under its own name, else
+    under the first alias that is there."""
+    known = set(logged)
+    found = []
+    for name in panel.metrics:
+        metric = catalog.find(panel.table, name)
+        spellings = (name, *(metric.aliases if metric is not None else ()))
+        found.extend(
+            [next(spelling for spelling in spellings if spelling in known)] if known & set(spellings) else []
+        )
+    return tuple(found)

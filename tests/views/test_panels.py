@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from trainvitals import catalog
+from trainvitals.views import panels
+from trainvitals.views.panels import BY_ID, GROUPS, PANELS, THRESHOLDS, Panel, find_names, severity
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.id)
+def test_a_panel_draws_metrics_of_the_catalog_that_share_a_unit(panel: Panel) -> None:
+    metrics = [catalog.find(panel.table, name) for name in panel.metrics]
+    assert None not in metrics
+    assert {metric.name for metric in metrics if metric} == set(panel.metrics), "catalog names, not aliases"
+    assert {metric.unit for metric in metrics if metric} == {panel.unit}
+    assert len({metric.kind for metric in metrics if metric}) == 1, "rates and values do not share an axis"
+    assert panel.limit is None or catalog.find(panel.table, panel.limit)
+
+
+def test_ids_are_unique_and_can_stand_in_an_address() -> None:
+    assert len(BY_ID) == len(PANELS)
+    assert [name for name in BY_ID if not re.fullmatch(r"[a-z][a-z_]*", name)] == []
+
+
+def test_every_panel_is_in_a_known_group_and_groups_stay_together() -> None:
+    order = [name for name, _ in GROUPS]
+    places = [order.index(panel.group) for panel in PANELS]
+    assert places == sorted(places)
+
+
+def test_every_threshold_is_of_a_catalog_metric_and_gets_worse_along_the_row() -> None:
+    for (table, name), row in THRESHOLDS.items():
+        assert catalog.find(table, name) is not None, name
+        values = [threshold.value for threshold in row]
+        assert values == sorted(values, reverse=row[0].below), name
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "value", "expected"),
+    [
+        ("gpu", "temperature_celsius", 79.9, None),
+        ("gpu", "temperature_celsius", 80.0, "warning"),
+        ("gpu", "temperature_celsius", 93.0, "critical"),
+        ("gpu", "temperature_celsius", math.nan, "critical"),
+        ("system", "disk_free_gb", 100.0, None),
+        ("system", "disk_free_gb", 10.0, "warning"),
+        ("system", "disk_free_gb", 1.0, "critical"),
+        ("training", "my/own", 1e9, None),
+    ],
+)
+def test_a_value_past_a_threshold_has_its_severity(
+    table: str, name: str, value: float, expected: str | None
+) -> None:
+    assert severity(table, name, value) == expected
+
+
+def test_a_panel_finds_its_metrics_under_other_frameworks_names() -> None:
+    assert find_names(BY_ID["loss"], ["train/loss", "eval/loss"]) == ("train/loss",)
+    assert find_names(BY_ID["loss"], ["train_loss", "loss"]) == ("loss",)
+    assert find_names(BY_ID["step_phases"], ["forward_time", "data_time"]) == ("data_time", "forward_time")
+    assert find_names(BY_ID["loss"], ["accuracy"]) == ()
+
+
+def test_counters_are_drawn_as_rates() -> None:
+    assert BY_ID["gpu_energy"].is_rate
+    assert not BY_ID["gpu_power"].is_rate
+    assert panels.BY_ID["gpu_power"].unit == "W"
