@@ -4,11 +4,12 @@ Exporters, axis labels, documentation and dashboards come from these rows. A nam
 table is one kind of file in the run folder (`gpu` rows are the lines of `gpu_metrics_*.jsonl`).
 
 MB is 1,048,576 bytes everywhere, as nvidia-smi and PyTorch count it. A value that could not be read is a missing
-key, never 0 and never a marker number.
+key, never 0 and never a marker number. `<N>` in a name stands for a number: a family of columns.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 Table = Literal["training", "gpu", "system", "process"]
@@ -101,9 +102,11 @@ GPU: tuple[Metric, ...] = (
 )
 
 SYSTEM: tuple[Metric, ...] = (
-    Metric("cpu_usage_percent", "%", "CPU use over all cores this process may use"),
+    Metric("cpu_usage_percent", "%", "CPU use of the cores this process may use; under a quota, of the quota"),
     Metric("cpu_max_core_percent", "%", "Use of the busiest core"),
+    Metric("cpu<N>_percent", "%", "Use of core N: one column per core, on machines with up to 256"),
     Metric("cpu_iowait_percent", "%", "Time spent waiting for storage"),
+    Metric("cpu_steal_percent", "%", "Time taken by other virtual machines on the same hardware"),
     Metric("cpu_count", "", "Cores this process may use (affinity and cgroup quota)"),
     Metric("cpu_temperature_celsius", "°C", "Hottest CPU sensor"),
     Metric("cpu_throttled_seconds", "s", "Time the cgroup was held down by its CPU quota", "counter"),
@@ -124,13 +127,14 @@ SYSTEM: tuple[Metric, ...] = (
     Metric("disk_busy_percent", "%", "Busiest disk: share of time with a request under way"),
     Metric("disk_usage_percent", "%", "Space used on the file system of the run folder"),
     Metric("disk_free_gb", "GB", "Space left on the file system of the run folder"),
-    Metric("network_receive_mb_s", "MB/s", "Received on all interfaces but loopback"),
-    Metric("network_send_mb_s", "MB/s", "Sent on all interfaces but loopback"),
-    Metric("network_errors_total", "errors", "Errors and drops on all interfaces but loopback", "counter"),
+    Metric("network_receive_mb_s", "MB/s", "Received on the physical interfaces (in a container: on all but loopback)"),
+    Metric("network_send_mb_s", "MB/s", "Sent on the physical interfaces (in a container: on all but loopback)"),
+    Metric("network_errors_total", "errors", "Errors and drops on the same interfaces", "counter"),
     Metric("pressure_cpu_percent", "%", "Time some task waited for a CPU (10 s average)"),
     Metric("pressure_memory_percent", "%", "Time some task waited for memory (10 s average)"),
     Metric("pressure_io_percent", "%", "Time some task waited for storage (10 s average)"),
     Metric("oom_kills_total", "", "Processes killed for memory, by the kernel, since boot", "counter"),
+    Metric("cgroup_oom_kills_total", "", "Processes killed because the cgroup was at its limit", "counter"),
 )
 
 PROCESS: tuple[Metric, ...] = (
@@ -157,8 +161,9 @@ TABLES: dict[str, tuple[Metric, ...]] = {
 
 
 def find(table: str, name: str) -> Metric | None:
-    """The row for `name`, also by alias; None for a metric of the user's own."""
+    """The row for `name`, also by alias or as one of a family; None for a metric of the user's own."""
+    family = re.sub(r"\d+", "<N>", name)
     for metric in TABLES.get(table, ()):
-        if metric.name == name or name in metric.aliases:
+        if metric.name in (name, family) or name in metric.aliases:
             return metric
     return None

@@ -1,0 +1,164 @@
+"""Any exporter's metrics page, scraped into the run: DCGM exporter, node exporter, vLLM, a custom one.
+
+Each page is a unit of its own. Its series keep their names and labels, in a table called `openmetrics`.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+from trainvitals.sources import Notice, Sample, SourceUnavailable, Unit, Value, World
+from trainvitals.sources.exposition import PageParser, group_series
+
+TIMEOUT = 5.0
+"""Seconds for one scrape, from connecting to the last byte."""
+LARGEST_PAGE = 16 << 20
+"""Bytes, also after unpacking."""
+MOST_SERIES = 20_000
+ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+RESERVED = frozenset(("target", "timestamp", "host"))
+"""Names that are the journal's own."""
+
+
+def create(world: World) -> OpenMetricsSource:
+    return OpenMetricsSource(world)
+
+
+class OpenMetricsSource:
+    """One unit per address in the settings."""
+
+    name = "openmetrics"
+
+    def __init__(self, world: World) -> None:
+        self._urls = world.openmetrics_urls
+
+    def discover(self) -> Sequence[Unit]:
+        if not self._urls:
+            raise SourceUnavailable("no metrics pages to scrape; name some in the setting openmetrics_urls")
+        return [TargetUnit(url) for url in dict.fromkeys(self._urls)]
+
+    def describe(self) -> Mapping[str, object]:
+        return {"targets": [target_name(url) for url in self._urls]} if self._urls else {}
+
+
+def target_name(url: str) -> str:
+    """The address without what may be secret: user, password, query."""
+    parts = urllib.parse.urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+class TargetUnit:
+    """One page. A scrape that fails raises SourceUnavailable with the reason; the next one starts afresh."""
+
+    def __init__(self, url: str, most_series: int = MOST_SERIES, timeout: float = TIMEOUT) -> None:
+        self.key = f"openmetrics:{target_name(url)}"
+        self._url = url
+        self._target = target_name(url)
+        self._timeout = timeout
+        self._most = most_series
+        self._parser = PageParser(most_series)
+        self._said: set[str] = set()
+
+    def read(self) -> Sequence[Sample | Notice]:
+        began = time.time()
+        text, openmetrics = self._fetch()
+        if openmetrics and not text.endswith(("# EOF", "# EOF\n")):
+            raise SourceUnavailable(f"{self._target} sent a page that is cut short")
+        page = self._parser.parse(text, openmetrics)
+        if page.malformed and not page.series:
+            raise SourceUnavailable(f"{self._target} is not a metrics page: no line of it could be read")
+        scrape: dict[str, Value] = {
+            "scrape_series": len(page.series),
+            "scrape_series_beyond": page.beyond,
+            "scrape_lines_malformed": page.malformed,
+        }
+        samples: list[Sample | Notice] = [Sample("openmetrics", {"target": self._target}, scrape, began)]
+        for (labels, moment), values in group_series(page, RESERVED).items():
+            found: dict[str, Value] = {"target": self._target, **dict(labels)}
+            samples.append(Sample("openmetrics", found, values, moment if moment is not None else began))
+        if page.beyond:
+            samples += self._say_once(
+                "scrape_too_large",
+                f"has more than {self._most} series; the {page.beyond} beyond are left out",
+            )
+        if page.malformed:
+            samples += self._say_once(
+                "scrape_malformed", f"has {page.malformed} lines that are not metrics; they are left out"
+            )
+        return samples
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _say_once(self, event: str, what: str) -> list[Notice]:
+        if event in self._said:
+            return []
+        self._said.add(event)
+        return [Notice(event, f"{self._target} {what}", "warning", {"target": self._target})]
+
+    def _fetch(self) -> tuple[str, bool]:
+        """(the page, whether it is OpenMetrics)."""
+        try:
+            raw, kind = fetch_page(self._url, self._timeout)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise SourceUnavailable(f"{self._target} answered {error.code} {error.reason}") from error
+        except urllib.error.URLError as error:
+            raise SourceUnavailable(f"{self._target} cannot be reached: {error.reason}") from error
+        except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
+            raise SourceUnavailable(
+                f"{self._target} cannot be read: {error or type(error).__name__}"
+            ) from error
+        return raw.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text")
+
+
+def fetch_page(url: str, timeout: float, clock: Callable[[], float] = time.monotonic) -> tuple[bytes, str]:
+    """(body unpacked, content type) of a page, within a time and a size. Raises ValueError past either.
+
+    Straight to the address: no proxy of the environment, no redirect (it would carry the password along).
+    """
+    deadline = clock() + timeout
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"not an http address: {parts.scheme or 'no scheme'}")
+    headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip", "User-Agent": "trainvitals"}
+    user, at, host = parts.netloc.rpartition("@")
+    if at:
+        secret = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        headers["Authorization"] = f"Basic {secret}"
+    request = urllib.request.Request(
+        urllib.parse.urlunsplit((parts.scheme, host, parts.path or "/metrics", parts.query, "")),
+        headers=headers,
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+    with opener.open(request, timeout=timeout) as response:
+        packed = response.headers.get("Content-Encoding", "").lower() == "gzip"
+        announced = response.headers.get("Content-Length")
+        body, received = bytearray(), 0
+        unpack = zlib.decompressobj(wbits=31) if packed else None
+        while piece := response.read1(1 << 16):
+            received += len(piece)
+            body += unpack.decompress(piece, LARGEST_PAGE + 1 - len(body)) if unpack else piece
+            if len(body) > LARGEST_PAGE:
+                raise ValueError(f"the page is larger than {LARGEST_PAGE >> 20} MB")
+            if clock() > deadline:
+                raise ValueError(f"the page did not come within {timeout:g} s")
+        if (unpack and not unpack.eof) or (announced is not None and received != int(announced)):
+            raise ValueError("the page is cut short")
+        return bytes(body), response.headers.get("Content-Type", "")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
+        """None: the redirect itself is the answer, and an error."""
