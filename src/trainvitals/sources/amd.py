@@ -115,6 +115,7 @@ class CardMeter:
         self._limits: dict[str, Value] = {}
         self._pwm_max = 255
         self._temperatures = read_sensor_names(self._hwmon)
+        self._main_sensor = "edge" if "edge" in self._temperatures else "junction"
         # The kernel shows this voltage on APUs only.
         self.integrated = read_text(f"{self._hwmon}/in1_label") == "vddnb"
 
@@ -169,15 +170,14 @@ class CardMeter:
 
     def _read_sensors(self) -> dict[str, Value | None]:
         hwmon = self._hwmon
-        edge, junction, memory = (self._read_temperature(name) for name in ("edge", "junction", "mem"))
         power = read_int(f"{hwmon}/power1_average")
         if power is None:
             power = read_int(f"{hwmon}/power1_input")
         pwm = read_int(f"{hwmon}/pwm1")
         return {
-            "temperature_celsius": edge if edge is not None else junction,
-            "hotspot_temperature_celsius": junction,
-            "memory_temperature_celsius": memory,
+            "temperature_celsius": self._read_temperature(self._main_sensor),
+            "hotspot_temperature_celsius": self._read_temperature("junction"),
+            "memory_temperature_celsius": self._read_temperature("mem"),
             "power_draw_watts": scaled(power, 1e6, 0, 5000),
             "energy_joules": scaled(read_int(f"{hwmon}/energy1_input"), 1e6, 0, 1e15),
             "graphics_clock_mhz": self._read_clock("freq1_input", "pp_dpm_sclk"),
@@ -197,11 +197,10 @@ class CardMeter:
     def _read_limits(self) -> dict[str, Value]:
         """What stays the same for long and belongs on every line."""
         self._pwm_max = read_int(f"{self._hwmon}/pwm1_max") or 255
-        sensor = "edge" if "edge" in self._temperatures else "junction"
         return present(
             {
                 "power_limit_watts": scaled(read_int(f"{self._hwmon}/power1_cap"), 1e6, 1, 5000),
-                "temperature_limit_celsius": self._read_temperature(sensor, "crit"),
+                "temperature_limit_celsius": self._read_temperature(self._main_sensor, "crit"),
             }
         )
 

@@ -103,7 +103,7 @@ class CardMeter:
 
     def read(self) -> Mapping[str, Value]:
         now = self._clock()
-        energy = scaled(self._read_sensor("energy", ("card", "pkg", ""), "input"), 1e6, 0, 1e15)
+        energy = scaled(self._read_sensor("energy_input", "card", "pkg", ""), 1e6, 0, 1e15)
         idle = read_idle(self._layout)
         use, power = self._difference(now, energy, idle)
         self._before = (now, energy, idle)
@@ -126,9 +126,7 @@ class CardMeter:
         limits = present(
             {
                 # 0 means that the limit is switched off.
-                "power_limit_watts": scaled(
-                    self._read_sensor("power", ("card", "pkg", ""), "max"), 1e6, 1, 5000
-                ),
+                "power_limit_watts": scaled(self._read_sensor("power_max", "card", "pkg", ""), 1e6, 1, 5000),
                 "graphics_clock_max_mhz": within(read_first(self._layout.clock_max), 1, 10_000),
             }
         )
@@ -154,26 +152,26 @@ class CardMeter:
             use = 100 * sum(awake) / len(awake) if len(awake) == len(shares) else None
         return use, power
 
-    def _read_sensor(self, kind: str, labels: tuple[str, ...], suffix: str) -> int | None:
+    def _read_sensor(self, name: str, *labels: str) -> int | None:
+        """The sensor of the first label that the card has; another one would measure something else."""
         for label in labels:
-            sensor = self._sensors.get((kind, label))
-            value = read_int(f"{self._hwmon}/{sensor}_{suffix}") if sensor else None
-            if value is not None:
-                return value
+            if file := self._sensors.get((name, label)):
+                return read_int(f"{self._hwmon}/{file}")
         return None
 
     def _read_temperature(self, *labels: str) -> float | None:
-        degrees = scaled(self._read_sensor("temp", labels, "input"), 1000, -50, 150)
+        degrees = scaled(self._read_sensor("temp_input", *labels), 1000, -50, 150)
         return degrees or None
 
 
 def read_labels(hwmon: str) -> dict[tuple[str, str], str]:
-    """(kind, label) to sensor, such as {("energy", "card"): "energy1"}; without a label it is empty."""
-    sensors: dict[tuple[str, str], str] = {}
-    for name in list_folder(hwmon):
-        if match := re.fullmatch(r"((energy|power|temp)\d+)_(?:input|max)", name):
-            sensors.setdefault((match[2], read_text(f"{hwmon}/{match[1]}_label") or ""), match[1])
-    return sensors
+    """(name, label) to file: {("energy_input", "card"): "energy1_input"}; without a label it is empty."""
+    files: dict[tuple[str, str], str] = {}
+    for file in list_folder(hwmon):
+        if match := re.fullmatch(r"((energy|power|temp)\d+)_(input|max)", file):
+            label = read_text(f"{hwmon}/{match[1]}_label") or ""
+            files.setdefault((f"{match[2]}_{match[3]}", label), file)
+    return files
 
 
 class Layout(NamedTuple):
