@@ -38,7 +38,7 @@ _MENU = {
     "TrainvitalsError": "trainvitals.errors",
 }
 
-__all__ = ["__version__", *_MENU]  # noqa: PLE0604
+__all__ = ["__version__", *_MENU]
 
 
 def __getattr__(name: str) -> object:

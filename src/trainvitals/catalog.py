@@ -30,7 +30,12 @@ TRAINING: tuple[Metric, ...] = (
     Metric("step", "", "Optimizer step, counted by the training or by log()", "counter"),
     Metric("epoch", "", "Epoch, may be fractional"),
     Metric("loss", "", "Training loss", aliases=("train_loss", "train/loss", "training_loss")),
-    Metric("learning_rate", "", "Learning rate of the first parameter group", aliases=("lr", "train/learning_rate")),
+    Metric(
+        "learning_rate",
+        "",
+        "Learning rate of the first parameter group",
+        aliases=("lr", "train/learning_rate"),
+    ),
     Metric("gradient_norm", "", "Global L2 norm of the gradients", aliases=("grad_norm", "train/grad_norm")),
     Metric("accuracy", "", "Training accuracy", aliases=("acc", "train/accuracy")),
     Metric("throughput_samples_per_sec", "samples/s", "Samples processed per second", aliases=("throughput",)),
@@ -75,7 +80,12 @@ GPU: tuple[Metric, ...] = (
     Metric("ecc_corrected_total", "errors", "Corrected memory errors since the driver was loaded", "counter"),
     Metric("ecc_uncorrected_total", "errors", "Uncorrected memory errors since the driver was loaded", "counter"),
     Metric("remapped_rows_corrected_total", "rows", "Memory rows remapped after correctable errors", "counter"),
-    Metric("remapped_rows_uncorrected_total", "rows", "Memory rows remapped after uncorrectable errors", "counter"),
+    Metric(
+        "remapped_rows_uncorrected_total",
+        "rows",
+        "Memory rows remapped after uncorrectable errors",
+        "counter",
+    ),
     Metric("row_remap_pending", "", "1 if a remapped row waits for a reset"),
     Metric("row_remap_failed", "", "1 if a row could not be remapped: replace the card"),
     Metric("recovery_action", "", "What the driver asks for: none, reset, reboot, drain", "text"),
@@ -127,7 +137,11 @@ SYSTEM: tuple[Metric, ...] = (
     Metric("disk_busy_percent", "%", "Busiest disk: share of time with a request under way"),
     Metric("disk_usage_percent", "%", "Space used on the file system of the run folder"),
     Metric("disk_free_gb", "GB", "Space left on the file system of the run folder"),
-    Metric("network_receive_mb_s", "MB/s", "Received on the physical interfaces (in a container: on all but loopback)"),
+    Metric(
+        "network_receive_mb_s",
+        "MB/s",
+        "Received on the physical interfaces (in a container: on all but loopback)",
+    ),
     Metric("network_send_mb_s", "MB/s", "Sent on the physical interfaces (in a container: on all but loopback)"),
     Metric("network_errors_total", "errors", "Errors and drops on the same interfaces", "counter"),
     Metric("pressure_cpu_percent", "%", "Time some task waited for a CPU (10 s average)"),
@@ -149,7 +163,12 @@ PROCESS: tuple[Metric, ...] = (
     Metric("read_mb_s", "MB/s", "Read from storage by the tree"),
     Metric("write_mb_s", "MB/s", "Written to storage by the tree"),
     Metric("gpu_memory_mb", "MB", "GPU memory held by the tree, all GPUs"),
-    Metric("process_state", "", "State of the rank's own process: running, sleeping, disk sleep, stopped, zombie", "text"),
+    Metric(
+        "process_state",
+        "",
+        "State of the rank's own process: running, sleeping, disk sleep, stopped, zombie",
+        "text",
+    ),
 )
 
 TABLES: dict[str, tuple[Metric, ...]] = {

@@ -14,6 +14,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.layout import FileName
 
 CHUNK = 4 << 20
+LINE_START = b'{"timestamp":"'
 
 
 @dataclass(slots=True)
@@ -36,7 +37,9 @@ def parse_line(line: bytes, damage: Damage) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         if line.strip():
             damage.torn += 1
-        return None
+        # A line cut by a full disk may have the next one of another thread behind it on the same line.
+        start = line.rfind(LINE_START)
+        return parse_line(line[start:], damage) if start > 0 else None
     if not isinstance(row, dict) or not isinstance(row.get("timestamp"), str):
         damage.foreign += 1
         return None
@@ -75,8 +78,9 @@ class Cursor:
 
     def _feed_from(self, read: Callable[[int], bytes], take: Callable[[bytes], None], limit: int | None) -> int:
         consumed, rest = 0, b""
+        size = CHUNK if limit is None else min(CHUNK, limit)
         while limit is None or consumed < limit:
-            chunk = read(CHUNK)
+            chunk = read(size)
             if not chunk:
                 break
             data = rest + chunk
@@ -124,7 +128,7 @@ class Follower:
     def poll(self, limit: int | None = None) -> list[tuple[FileName, dict[str, Any]]]:
         """What was written since the last poll, at most about `limit` bytes per file."""
         self._find_new_files()
-        found = []
+        found: list[tuple[FileName, dict[str, Any]]] = []
         for name, cursor in self._cursors.values():
             found.extend((name, row) for row in cursor.read(limit))
         return found

@@ -16,7 +16,9 @@ def pick(values: Floats, max_points: int) -> Indices:
     """Indices of at most `max_points` of `values`, ascending, with the extremes of every bucket and both ends."""
     count = len(values)
     if count <= max_points or max_points < 4:
-        return np.arange(count) if count <= max_points else np.linspace(0, count - 1, max(max_points, 0)).astype(np.int64)
+        return (
+            np.arange(count) if count <= max_points else np.linspace(0, count - 1, max(max_points, 0)).astype(np.int64)
+        )
     finite = np.isfinite(values)
     everything_finite = bool(finite.all())
     per_bucket = 2 if everything_finite else 3

@@ -69,11 +69,12 @@ def _as_float(value: int) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def format_time(seconds: float | None = None) -> str:
-    """`2026-11-15T22:36:01.123456Z`; now by default."""
-    nanoseconds = time.time_ns() if seconds is None else int(seconds * 1e6) * 1000
-    whole, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{rest // 1000:06d}Z"
+def format_time(seconds: float | None = None, digits: int = 6) -> str:
+    """`2026-11-15T22:36:01.123456Z`; now by default. `digits` of the second, 3 or 6."""
+    micros = time.time_ns() // 1000 if seconds is None else round(seconds * 1e6)
+    whole, rest = divmod(micros, 1_000_000)
+    fraction = f"{rest:06d}"[:digits]
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{fraction}Z"
 
 
 class TimeParser:
@@ -85,8 +86,13 @@ class TimeParser:
 
     def parse(self, text: str) -> int | None:
         """None if `text` is no time."""
-        if text[:19] == self._second and len(text) == 27 and text[26] == "Z" and text[20:26].isdigit():
-            return self._micros + int(text[20:26])
+        if text[:19] == self._second:
+            fraction = text[20:-1]
+            if fraction.isdecimal() and text[-1] == "Z" and text[19] == ".":
+                if len(fraction) == 3:
+                    return self._micros + int(fraction) * 1000
+                if len(fraction) == 6:
+                    return self._micros + int(fraction)
         from datetime import UTC, datetime
 
         try:

@@ -100,9 +100,9 @@ def read_state(folder: Path, run: Mapping[str, Any] | None = None) -> tuple[str,
         cause = run.get("cause")
     process = run.get("process") or {}
     pid, host = process.get("pid"), process.get("host")
-    if host == runtime.host_name() and isinstance(pid, int):
-        if not runtime.is_same_process(pid, process.get("start")):
-            return "crashed", "the process is gone and nothing recorded its end"
+    is_here = host == runtime.host_name() and isinstance(pid, int)
+    if is_here and not runtime.is_same_process(pid, process.get("start")):
+        return "crashed", "the process is gone and nothing recorded its end"
     return status, cause
 
 
@@ -140,7 +140,8 @@ def find(reference: str | Path, root: Path) -> Path:
         listing = ", ".join(folder.name for folder in matches[:5])
         raise RunNotFound(f"'{text}' fits {len(matches)} runs: {listing}", hint="type more of the run id")
     raise RunNotFound(
-        f"no run '{text}' in {root}{nearest(text, (f.name for f in folders))}", hint="list them: trainvitals runs"
+        f"no run '{text}' in {root}{nearest(text, (f.name for f in folders))}",
+        hint="list them: trainvitals runs",
     )
 
 

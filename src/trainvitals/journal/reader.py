@@ -9,7 +9,6 @@ A `RunReader` remembers what it parsed, so asking again of a live run costs only
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -298,8 +297,7 @@ class RunReader:
                 self._tails.pop(f"{name.stem}.jsonl", None)
             stream = streams.setdefault(name.writer, _Stream(name.rank, name.pid, name.host))
             stream.parts.append((name, path, is_sealed))
-        ordered = sorted(streams.values(), key=lambda s: (s.rank or 0, s.pid or 0, s.host or ""))
-        return ordered
+        return sorted(streams.values(), key=lambda s: (s.rank or 0, s.pid or 0, s.host or ""))
 
     def _tail(self, name: FileName, path: Path) -> tuple[Cursor, Lines]:
         known = self._tails.get(path.name)
@@ -319,7 +317,9 @@ class RunReader:
         if not sealed:
             return self._tail(name, path)[1].columns.keys()
         if path.name not in self._keys:
-            rows = self._query(f"SELECT DISTINCT name, label FROM read_parquet({segments.paths_literal([_side(path)])})")
+            rows = self._query(
+                f"SELECT DISTINCT name, label FROM read_parquet({segments.paths_literal([_side(path)])})"
+            )
             self._keys[path.name] = frozenset(rows.fetchall())
         return self._keys[path.name]
 
@@ -387,7 +387,9 @@ class RunReader:
             steps = self._tail(name, path)[1].steps
             return next((step for step in steps if step != NO_STEP), None)
         if path.name not in self._first_steps:
-            query = f"SELECT arg_min(step, row) FROM read_parquet({segments.paths_literal([path])}) WHERE step IS NOT NULL"
+            query = (
+                f"SELECT arg_min(step, row) FROM read_parquet({segments.paths_literal([path])}) WHERE step IS NOT NULL"
+            )
             self._first_steps[path.name] = self._query(query).fetchone()[0]
         return self._first_steps[path.name]
 
@@ -425,14 +427,22 @@ class RunReader:
             "SELECT name, sum(count), arg_max(last, (file_index, last_row)), "
             "arg_max(last_step, (file_index, last_row)), min(low), arg_min(low_step, low), max(high), "
             "arg_max(high_step, high), sum(broken) FROM (SELECT *, list_position(?, filename) AS file_index "
-            f"FROM read_parquet({segments.paths_literal(_side(path) for path in paths)}, filename = true)) GROUP BY name"
+            f"FROM read_parquet({segments.paths_literal(_side(path) for path in paths)}, filename = true)) "
+            "GROUP BY name"
         )
         for row in self._query(query, [[str(_side(path)) for path in paths]]).fetchall():
             name, count, last, last_step, low, low_step, high, high_step, broken = row
             yield (
                 name,
                 MetricSummary(
-                    int(count), last, _step(last_step), low, _step(low_step), high, _step(high_step), int(broken or 0)
+                    int(count),
+                    last,
+                    _step(last_step),
+                    low,
+                    _step(low_step),
+                    high,
+                    _step(high_step),
+                    int(broken or 0),
                 ),
             )
 
@@ -589,12 +599,11 @@ def _lines_summary(lines: Lines) -> Iterator[tuple[str, MetricSummary]]:
         at = steps[np.array(column.rows, dtype=np.int64)]
         finite = np.isfinite(values)
         broken = len(values) - int(finite.sum())
+        extremes: tuple[float | None, int | None, float | None, int | None] = (None, None, None, None)
         if finite.any():
             low = int(np.where(finite, values, np.inf).argmin())
             high = int(np.where(finite, values, -np.inf).argmax())
             extremes = (float(values[low]), _step(at[low]), float(values[high]), _step(at[high]))
-        else:
-            extremes = (None, None, None, None)
         yield name, MetricSummary(len(values), float(values[-1]), _step(at[-1]), *extremes, broken)
 
 
@@ -629,15 +638,3 @@ def _side(path: Path) -> Path:
 
 def _labels(text: str) -> dict[str, Any]:
     return dict(orjson.loads(text)) if text else {}
-
-
-def folder_size(folder: Path) -> int:
-    """Bytes in all files of the folder."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(place) / name).lstat().st_size
-            except FileNotFoundError:
-                continue
-    return total

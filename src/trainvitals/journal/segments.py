@@ -228,7 +228,8 @@ def _side_query(segment: Path) -> str:
         )
         SELECT name, label, bucket, count(*) AS count,
                min(value) {finite} AS low, arg_min(row, value) {finite} AS low_row,
-               arg_min(coalesce(step, {NO_STEP}), value) {finite} AS low_step, arg_min(time, value) {finite} AS low_time,
+               arg_min(coalesce(step, {NO_STEP}), value) {finite} AS low_step,
+               arg_min(time, value) {finite} AS low_time,
                max(value) {finite} AS high, arg_max(row, value) {finite} AS high_row,
                arg_max(coalesce(step, {NO_STEP}), value) {finite} AS high_step,
                arg_max(time, value) {finite} AS high_time,
@@ -272,4 +273,3 @@ def _count_rows(path: Path) -> int:
 def paths_literal(paths: Iterable[Path]) -> str:
     """A DuckDB list of file names."""
     return "[" + ", ".join(_literal(path) for path in paths) + "]"
-

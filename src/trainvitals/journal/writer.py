@@ -38,6 +38,10 @@ class LineWriter:
 
     Safe from many threads, from a signal handler (the lock is re-entrant), and after `fork()`: a child never writes
     to its parent's file but opens one of its own, named with its process id.
+
+    `on_fd` is told the descriptor whenever it changes, for a caller who writes whole lines to it himself with one
+    `os.write` each: the file is opened for appending, so lines of several threads do not mix. -1 means: not now, use
+    `append`.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class LineWriter:
         rotate_seconds: float = 3600.0,
         mode: int = 0o600,
         on_trouble: Callable[[str], None] = say,
+        on_fd: Callable[[int], None] = lambda fd: None,
     ) -> None:
         self.folder = folder
         self.lock = threading.RLock()
@@ -59,8 +64,9 @@ class LineWriter:
         self._rotate_seconds = rotate_seconds
         self._mode = mode
         self._on_trouble = on_trouble
+        self._on_fd = on_fd
         self._fd = -1
-        self._size = 0
+        self._unchecked = 0
         self._opened = 0.0
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
@@ -83,7 +89,7 @@ class LineWriter:
     def append(self, line: bytes) -> None:
         """Write one line, newline included. Never raises."""
         with self.lock:
-            if self._backlog or self._fd < 0:
+            if self._backlog or self._fd < 0 or self._torn:
                 self._append_slowly(line)
                 return
             try:
@@ -91,18 +97,29 @@ class LineWriter:
             except OSError as error:
                 self._keep(line, error)
                 return
-            if written != len(line):  # the disk filled up inside this line
-                self._torn = True
+            if written != len(line):
+                self.mark_torn()
                 self._keep(line, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
                 return
-            self._size += written
-            if self._size >= self._rotate_bytes:
-                self._rotate()
+            self._unchecked += written
+            if self._unchecked >= self._rotate_bytes // 16:
+                self.rotate_if_due()
 
-    def rotate_if_old(self) -> None:
-        """Start a new file if this one is older than the age limit; called where time passes anyway."""
-        if self._fd >= 0 and self._size and time.monotonic() - self._opened > self._rotate_seconds:
-            with self.lock:
+    def mark_torn(self) -> None:
+        """The last line was cut, because the disk filled up inside it: the next one starts on a new line."""
+        with self.lock:
+            self._torn = True
+            self._on_fd(-1)
+
+    def rotate_if_due(self) -> None:
+        """Start a new file if this one is too large or too old; called where time passes anyway."""
+        with self.lock:
+            self._unchecked = 0
+            if self._fd < 0 or self._backlog:
+                return
+            size = os.fstat(self._fd).st_size
+            old = time.monotonic() - self._opened > self._rotate_seconds
+            if size >= self._rotate_bytes or (old and size):
                 self._rotate()
 
     def flush(self, seconds: float = 0.0) -> bool:
@@ -152,7 +169,6 @@ class LineWriter:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._backlog.popleft()
                 self._backlog_bytes -= len(line)
-                self._size += written
         except OSError as error:
             self._trouble(error)
             return
@@ -160,10 +176,11 @@ class LineWriter:
             self._told.clear()
             lost = f", {self.dropped} lines could not be kept" if self.dropped else ""
             self._on_trouble(f"{self.path} can be written again{lost}")
-        if self._size >= self._rotate_bytes:
-            self._rotate()
+        self._on_fd(self._fd)
+        self.rotate_if_due()
 
     def _keep(self, line: bytes, error: OSError) -> None:
+        self._on_fd(-1)
         self._remember(line)
         self._trouble(error)
 
@@ -176,8 +193,15 @@ class LineWriter:
 
     def _trouble(self, error: OSError) -> None:
         self._next_try = time.monotonic() + RETRY_SECONDS
-        if error.errno in (errno.EBADF, errno.ESTALE, errno.ENOENT):  # the file went away under us: open a new one
+        if error.errno in (
+            errno.EBADF,
+            errno.ESTALE,
+            errno.ENOENT,
+        ):  # the file went away under us: open a new one
             self._close_file()
+        self._tell(error)
+
+    def _tell(self, error: OSError) -> None:
         if error.errno not in self._told:
             self._told |= {error.errno, None}
             reason = error.strerror or str(error)
@@ -197,7 +221,6 @@ class LineWriter:
             except FileExistsError:  # another process took this very name: one writer per file
                 taken.add(name.stamp)
         self._name = name
-        self._size = 0
         self._opened = time.monotonic()
         self._torn = False
 
@@ -206,18 +229,17 @@ class LineWriter:
         try:
             self._open()
         except OSError as error:
-            self._size = 0  # stay with this file for another rotation's worth of lines
-            self._trouble(error)
+            self._opened = time.monotonic()  # stay with this file for now
+            self._tell(error)
             return
-        os.close(old)
+        self._on_fd(self._fd)
+        _retire(old)
 
     def _close_file(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # closed by somebody else: it is closed
+            self._on_fd(-1)
+            _retire(fd)
 
     def _after_fork_in_child(self) -> None:
         self.lock = threading.RLock()  # another thread of the parent may have held it
@@ -228,6 +250,22 @@ class LineWriter:
 
 
 _O_BINARY: int = getattr(os, "O_BINARY", 0)
+RETIRE_SECONDS = 2.0
+_retired: deque[tuple[float, int]] = deque()
+
+
+def _retire(fd: int) -> None:
+    """Close a descriptor a little later: another thread may be about to write to it, and its number must not mean
+    another file by then."""
+    now = time.monotonic()
+    _retired.append((now, fd))
+    while _retired and (now - _retired[0][0] > RETIRE_SECONDS or len(_retired) > 32):
+        try:
+            os.close(_retired.popleft()[1])
+        except OSError:
+            pass  # closed by somebody else: it is closed
+
+
 _writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()
 
 

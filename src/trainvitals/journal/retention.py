@@ -1,0 +1,81 @@
+"""Giving disk space back: ended runs that are too old, or the oldest while there are too many bytes.
+
+A run that lives is never touched, nor one whose state cannot be told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from trainvitals.errors import JournalError, TrainvitalsError
+from trainvitals.journal import folder as run_folder
+
+GB = 1 << 30
+
+
+def clean(
+    root: Path, *, max_age: float | None = None, max_size_gb: float | None = None, dry_run: bool = False
+) -> list[Path]:
+    """Remove ended runs older than `max_age` seconds, then the oldest until all runs fit in `max_size_gb`.
+
+    Returns the folders removed (or that would be, with `dry_run`), oldest first.
+    """
+    doomed: list[Path] = []
+    kept: list[tuple[float, Path, int]] = []
+    total = 0
+    for folder in run_folder.list_folders(root):
+        changed, size = measure(folder)
+        ended = is_ended(folder)
+        if ended and max_age is not None and time.time() - changed > max_age:
+            doomed.append(folder)
+            continue
+        total += size
+        if ended:
+            kept.append((changed, folder, size))
+    if max_size_gb is not None:
+        for _, folder, size in sorted(kept):
+            if total <= max_size_gb * GB:
+                break
+            doomed.append(folder)
+            total -= size
+    if not dry_run:
+        for folder in doomed:
+            remove(folder)
+    return doomed
+
+
+def remove(folder: Path) -> None:
+    """Delete an ended run, all or nothing in the eyes of a reader: it is renamed out of sight first."""
+    if not is_ended(folder):
+        raise JournalError(
+            f"run {folder.name} is not over, so it is not removed",
+            hint="stop it first, or wait until it ends",
+        )
+    hidden = folder.with_name(f".removing-{folder.name}")
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def is_ended(folder: Path) -> bool:
+    """Whether the run is over beyond doubt."""
+    try:
+        return run_folder.read_state(folder)[0] in run_folder.ENDED
+    except TrainvitalsError:
+        return False
+
+
+def measure(folder: Path) -> tuple[float, int]:
+    """(newest change in seconds since 1970, bytes) of everything in the folder."""
+    newest, total = 0.0, 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                status = (Path(place) / name).lstat()
+            except FileNotFoundError:
+                continue
+            newest = max(newest, status.st_mtime)
+            total += status.st_size
+    return newest, total

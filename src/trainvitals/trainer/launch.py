@@ -1,0 +1,91 @@
+"""Which run does this process belong to? Alone, under `trainvitals run`, or one rank of many.
+
+Ranks of one launch must find the same run without talking to each other. The first to arrive writes a small file
+next to the runs, named after what all ranks of the launch share; the others read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trainvitals import runtime
+from trainvitals.journal import folder, layout
+from trainvitals.trainer import ranks
+
+WAIT_SECONDS = 30.0
+FRESH_SECONDS = 600.0
+
+
+class Place(NamedTuple):
+    """Where this process writes."""
+
+    folder: Path
+    attempt: int
+    joined: bool
+    """The folder was made by somebody else: `trainvitals run` or another rank."""
+
+
+def restart_count(environ: Mapping[str, str]) -> int:
+    """How often an elastic launcher has restarted the ranks."""
+    text = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(text) if text.isdigit() else 0
+
+
+def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
+    """The same text in every rank of one launch and in no other launch, as far as can be known; None if alone."""
+    if rank.world_size <= 1:
+        return None
+    parts = [ranks.launch_key(environ) or ""]
+    if rank.local_world_size == rank.world_size:  # all on this machine: their common parent tells launches apart
+        parts += [runtime.host_name(), str(os.getppid()), str(runtime.process_start(os.getppid()))]
+    return "|".join(parts) if any(parts) else None
+
+
+def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank, shared: bool) -> tuple[Path, bool]:
+    """(the run folder all ranks of this launch use, whether another rank chose it)."""
+    folder.create(project, shared)
+    meeting = project / f".launch-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    deadline = time.monotonic() + (0.0 if rank.rank == 0 else WAIT_SECONDS)
+    while True:
+        known = runtime.read_json(meeting)
+        if known is not None and _is_fresh(meeting, project / str(known.get("run_id"))):
+            return project / str(known["run_id"]), True
+        if known is None or rank.rank == 0 or time.monotonic() > deadline:
+            run_id = folder.new_run_id(name)
+            if known is not None:
+                meeting.unlink(missing_ok=True)  # left by an earlier launch with the same address
+            if _claim(meeting, run_id):
+                return project / run_id, False
+        time.sleep(0.05)
+
+
+def _claim(meeting: Path, run_id: str) -> bool:
+    # Written aside and linked into place, so that no rank ever reads half of it.
+    draft = meeting.with_name(f"{meeting.name}.{runtime.host_name()}.{os.getpid()}")
+    draft.write_text(json.dumps({"run_id": run_id}))
+    try:
+        os.link(draft, meeting)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        draft.replace(meeting)
+        return True
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def _is_fresh(meeting: Path, run: Path) -> bool:
+    try:
+        age = time.time() - meeting.stat().st_mtime
+    except FileNotFoundError:
+        return False
+    if not (run / layout.RUN_FILE).is_file():
+        return age < FRESH_SECONDS  # rank 0 has not written it yet
+    return folder.read_state(run)[0] not in folder.ENDED

@@ -1,0 +1,651 @@
+"""A run, as the training sees it: init, log, finish.
+
+`log` encodes one line and hands it to the kernel; nothing else happens in the user's process. No thread, no socket,
+no queue. Nothing here raises into the loop: what cannot be logged is counted and said once (or raised, in strict
+mode).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from trainvitals import runtime, settings
+from trainvitals.errors import MetricError, TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.encoding import encode_line, format_time, spell
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB, LineWriter, say
+from trainvitals.trainer import facts, launch, ranks, scalars, stacks
+
+if TYPE_CHECKING:
+    from trainvitals.journal.reader import MetricSummary
+
+AGENT_CHECK_SECONDS = 15
+DEVICE_WAIT_SECONDS = 5.0
+PENDING_LIMIT = 10_000
+
+_dumps = orjson.dumps
+_NEWLINE = orjson.OPT_APPEND_NEWLINE
+_time_ns = time.time_ns
+_os_write = os.write
+_join = b"".join
+_LINE_START = b'{"timestamp":"'
+_MILLIS = tuple(b'%03dZ","step":' % number for number in range(1000))
+
+_current: Run | None = None
+
+
+class Run:
+    """One training run of this process. Made by `init`; also a context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: ranks.Rank,
+        effective: settings.Settings,
+        details: dict[str, Any],
+        *,
+        first_step: int = 0,
+    ) -> None:
+        self.folder = folder
+        self.rank = rank.rank
+        self.world_size = rank.world_size
+        self.config: Mapping[str, Any] = details.get("config", {})
+        self.refused = 0
+        """Values that were not numbers and so were not logged."""
+        self._rank = rank
+        self._settings = effective
+        self._details = details
+        self._attempt = int(details.get("attempt", 1))
+        self._owner = os.getpid()
+        self._step = first_step - 1
+        self._clock: tuple[int, bytes] = (
+            0,
+            b"",
+        )  # a whole second in ms, and how a line of that second begins
+        self._fd = -1
+        self._careful = False  # tensors or arrays were logged: every call goes the slow way, which looks after them
+        self._status: str | None = None
+        self._told: set[str] = set()
+        self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
+        self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
+        self._writer: LineWriter | None = None
+        self._events: LineWriter | None = None
+        if not (effective.rank_zero_only and rank.rank != 0):
+            many = rank.world_size > 1
+            name = FileName("training", self._attempt, "", rank=rank.rank if many else None)
+            self._writer = self._line_writer(name, on_fd=self._use_fd)
+            self._events = self._line_writer(name._replace(table="events", rank=rank.rank))
+
+    def _use_fd(self, fd: int) -> None:
+        self._fd = -1 if self._careful else fd
+
+    def _line_writer(self, name: FileName, on_fd: Callable[[int], None] = lambda fd: None) -> LineWriter:
+        return LineWriter(
+            self.folder,
+            name,
+            rotate_bytes=int(self._settings.rotate_size_mb * MIB),
+            rotate_seconds=self._settings.rotate_age,
+            mode=0o666 if self._settings.shared else 0o600,
+            on_fd=on_fd,
+        )
+
+    # -- who it is
+
+    @property
+    def id(self) -> str:
+        return str(self._details["id"])
+
+    @property
+    def project(self) -> str:
+        return str(self._details["project"])
+
+    @property
+    def name(self) -> str:
+        return str(self._details["name"])
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    @property
+    def step(self) -> int:
+        """The step logged last, -1 before the first."""
+        return self._step
+
+    @property
+    def summary(self) -> dict[str, MetricSummary]:
+        """Last, lowest and highest value of every metric with their steps, read back from the folder."""
+        from trainvitals.journal.reader import RunReader
+
+        return RunReader(self.folder).summary(rank=self.rank)
+
+    def __repr__(self) -> str:
+        return f"<trainvitals run {self.id} in {self.folder}>"
+
+    # -- logging
+
+    def log(self, metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:
+        """Log numbers of one step. Without `step`, one more than the last.
+
+        When it returns, the line can be read by any other process and survives `kill -9`; a value that is still being
+        computed on a device follows as soon as it is ready. Nested mappings are flattened with `/`.
+        """
+        # The way of nearly every call: a flat dict of finite Python numbers, a whole step, a file that can be written.
+        # Everything else goes the slow way below. Each test here costs as much as a digit of the line, so there are
+        # few: `sum` is finite only if every value is, and raises for what is no number.
+        try:
+            total = sum(metrics.values())  # type: ignore[union-attr]
+            if (
+                total - total == 0.0
+                and not more
+                and type(step) is int
+                and "timestamp" not in metrics  # type: ignore[operator]
+                and "step" not in metrics  # type: ignore[operator]
+            ):
+                second, prefix = self._clock
+                millis = _time_ns() // 1_000_000 - second
+                if 0 <= millis < 1000:
+                    line = _join((prefix, _MILLIS[millis], _dumps(step), b",", _dumps(metrics, None, _NEWLINE)[1:]))
+                    self._step = step
+                    if _os_write(self._fd, line) == len(line):
+                        return
+                    assert self._writer is not None
+                    self._writer.mark_torn()
+        except Exception:  # noqa: BLE001, S110 - whatever it is, the slow way says it or survives it
+            pass
+        try:
+            self._log_slowly(metrics, step, more)
+        except MetricError:
+            raise  # strict mode: asked for
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: nothing of ours may stop it
+            self._log_failed(error)
+
+    def _log_carefully(self, metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:
+        """`log` of a run that logs tensors or arrays: adding those up, as `log` does, would be work for the device."""
+        try:
+            self._log_slowly(metrics, step, more)
+        except MetricError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._log_failed(error)
+
+    def _log_slowly(self, metrics: Mapping[str, Any] | None, step: Any, more: Mapping[str, Any]) -> None:
+        if self._status is not None:
+            self._tell("ended", f"log() after finish(): run {self.id} has ended, so this is not logged")
+            self.refused += 1
+            return
+        writer = self._writer
+        if writer is None:
+            return
+        if metrics is not None and not isinstance(metrics, Mapping):
+            self._refuse("metrics", f"a {type(metrics).__name__} where a mapping is needed")
+            return
+        if os.getpid() != self._owner:
+            self._waiting.clear()  # a forked child: these belong to the parent, and the device with them
+        flat = dict(scalars.flatten(metrics or {}))
+        flat.update(scalars.flatten(more))
+        if "step" in flat:
+            inner = flat.pop("step")
+            step = inner if step is None else step
+        if "timestamp" in flat:
+            flat.pop("timestamp")
+            self._refuse("timestamp", "a name that the journal uses itself; choose another")
+        values: dict[str, Any] = {}
+        waiting: list[tuple[str, scalars.Waiting]] = []
+        for key, item in flat.items():
+            kind = type(item)
+            if kind is float or kind is int:
+                values[key] = item
+                continue
+            value = scalars.convert(key, item)
+            if value is None:
+                continue
+            if hasattr(item, "shape"):
+                self._careful, self._fd = True, -1
+                self.log = self._log_carefully  # type: ignore[method-assign]
+            if isinstance(value, scalars.Refused):
+                self._refuse(value.key, value.what)
+            elif isinstance(value, (int, float)):
+                values[key] = value
+            else:
+                waiting.append((key, value))
+        with writer.lock:
+            number = self._next_step(step)
+            if not values and not waiting:
+                return
+            self._step = number
+            now = _time_ns() // 1_000_000
+            if not 0 <= now - self._clock[0] < 1000:
+                self._every_second(now // 1000)
+            stamp = format_time(now / 1000, digits=3)
+            if values:
+                writer.append(encode_line({"timestamp": stamp, "step": number, **values}))
+            for key, item in waiting:
+                self._waiting.append((stamp, number, key, item))
+            self._write_ready(block=len(self._waiting) > PENDING_LIMIT)
+
+    def _next_step(self, step: Any) -> int:
+        if step is None:
+            return self._step + 1
+        if type(step) is int:
+            return step
+        converted = scalars.convert("step", step)
+        if isinstance(converted, (int, float)) and converted == converted and abs(converted) < 2**62:
+            return int(converted)
+        what = converted.what if isinstance(converted, scalars.Refused) else "not a whole number"
+        self._refuse("step", what)
+        return self._step + 1
+
+    def _write_ready(self, *, block: bool = False) -> None:
+        """Write the device values that have arrived, in order; those of one step together."""
+        assert self._writer is not None
+        while self._waiting:
+            stamp, step, _, item = self._waiting[0]
+            if not block and not item.ready():
+                return
+            row: dict[str, Any] = {"timestamp": stamp, "step": step}
+            while self._waiting and self._waiting[0][:2] == (stamp, step):
+                _, _, key, item = self._waiting[0]
+                if not block and not item.ready():
+                    break
+                self._waiting.popleft()
+                row[key] = spell(item.value())
+            self._writer.append(encode_line(row))
+
+    def _every_second(self, second: int) -> None:
+        text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+        self._clock = (second * 1000, _LINE_START + text.encode())
+        if self._writer is not None:
+            self._writer.rotate_if_due()
+        if time.monotonic() > self._next_agent_check and os.getpid() == self._owner:
+            self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
+            if self._settings.agent and self._status is None:
+                runtime.ensure_agent()  # a look at a lock; starts it again only if it died
+
+    def event(self, event: str, message: str = "", *, severity: str = "info", **data: Any) -> None:
+        """Write down that something happened: a checkpoint, an evaluation, a change of the data."""
+        if self._events is None or self._status is not None:
+            return
+        try:
+            row = {
+                "timestamp": format_time(),
+                "event": event,
+                "severity": severity,
+                "message": message,
+                "rank": self.rank,
+                "host": runtime.host_name(),
+                "correlation_id": self._details.get("correlation_id", ""),
+                "step": self._step,
+                **({"data": facts.make_jsonable(data)} if data else {}),
+            }
+            self._events.append(encode_line(row))
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._log_failed(error)
+
+    def _refuse(self, key: str, what: str) -> None:
+        self.refused += 1
+        if self._settings.strict:
+            raise MetricError(
+                f"'{key:.100}' is {what}, not a number",
+                hint="log numbers only; put text and lists into config= or run.event()",
+            )
+        self._tell("refused", f"'{key:.100}' is {what}, not a number: not logged (said once, then only counted)")
+
+    def _log_failed(self, error: Exception) -> None:
+        self.refused += 1
+        self._tell("failed", f"log() failed, the training goes on: {error!r:.300}")
+
+    def _tell(self, topic: str, text: str) -> None:
+        if topic not in self._told:
+            self._told.add(topic)
+            say(text)
+
+    # -- the end
+
+    def finish(self, status: str = "finished", *, exception: BaseException | None = None) -> None:
+        """End the run. `status` is `finished` or `failed`; safe to call twice."""
+        if status not in run_folder.ENDED:
+            raise TrainvitalsError(
+                f"status '{status}' is not one of {', '.join(run_folder.ENDED)}", hint='say finish("failed")'
+            )
+        self._finish(status, exception=exception)
+
+    def _finish(
+        self,
+        status: str,
+        *,
+        exception: BaseException | None = None,
+        cause: str | None = None,
+        tentative: bool = False,
+    ) -> None:
+        global _current
+        if self._status is not None or os.getpid() != self._owner:
+            return
+        if _current is self:
+            _current = None
+        atexit.unregister(self._at_exit)
+        try:
+            self._drain()
+            if exception is not None:
+                cause = cause or f"{type(exception).__name__}: {exception!s:.500}"
+                self.event("failed", cause, severity="critical", traceback=_traceback(exception))
+            if self.refused:
+                self.event(
+                    "refused",
+                    f"{self.refused} values were not numbers and were not logged",
+                    severity="warning",
+                )
+            self._status = status
+            writers, self._writer = (self._writer, self._events), None
+            for writer in writers:
+                if writer is not None:
+                    writer.close()
+            stacks.disarm()
+            if self.rank == 0:
+                self._write_end(status, cause, tentative)
+        except Exception as error:  # noqa: BLE001 - the end of the user's program must not fail because of us
+            self._status = status
+            self._tell("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
+
+    def _drain(self) -> None:
+        if self._writer is None:
+            return
+        deadline = time.monotonic() + DEVICE_WAIT_SECONDS
+        while self._waiting and time.monotonic() < deadline:
+            self._write_ready()
+            if self._waiting:
+                time.sleep(0.005)
+        if self._waiting:
+            self.refused += len(self._waiting)
+            self._tell("device", f"{len(self._waiting)} values were still on the device at the end and are lost")
+            self._waiting.clear()
+
+    def _write_end(self, status: str, cause: str | None, tentative: bool) -> None:
+        run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
+        if run.get("attempt") != self._attempt:
+            return  # a newer attempt of the run is under way elsewhere
+        hardware: dict[str, Any] = {}
+        for said in run_folder.read_statuses(self.folder):
+            hardware.update({str(said.get("host")): said.get("hardware")} if said.get("hardware") else {})
+        more: dict[str, Any] = {"last_step": self._step}
+        if hardware:
+            more["hardware"] = hardware
+        if tentative:
+            more["tentative"] = True
+        run_folder.end_attempt(run, status, cause=cause, **more)
+        run_folder.write_run(self.folder, run, 0o666 if self._settings.shared else 0o600)
+
+    def _at_exit(self) -> None:
+        """The interpreter ends without finish(): tell how, as far as it can be known from here."""
+        exception = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if exception is None or hasattr(sys, "ps1"):
+            # An exit code cannot be seen from inside; the agent or `trainvitals run` corrects this if it was not 0.
+            self._finish("finished", tentative=True)
+        elif isinstance(exception, KeyboardInterrupt):
+            self._finish("killed", cause="interrupted (SIGINT, Ctrl-C)")
+        else:
+            self._finish("failed", exception=exception)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self._finish("finished")
+        elif isinstance(error, KeyboardInterrupt):
+            self._finish("killed", cause="interrupted (SIGINT, Ctrl-C)")
+        elif isinstance(error, SystemExit):
+            self._finish("failed", cause=f"exit code {error.code}")
+        else:
+            self._finish("failed", exception=error)
+
+
+def init(
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    dir: str | os.PathLike[str] | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    notes: str = "",
+    resume: bool | str | os.PathLike[str] = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    **options: Any,
+) -> Run:
+    """Start a run, or join the one that `trainvitals run` or another rank started.
+
+    `resume=True` continues the newest run of this project (and name, if given), `resume="RUN"` a certain one: a new
+    attempt in the same folder, nothing overwritten. `rank` and `world_size` are found from the environment under
+    torchrun, Slurm and MPI. `options` are settings by name (docs/settings.md).
+    """
+    global _current
+    if _current is not None:
+        say(f"run {_current.id} was still going; it is finished now, because init() was called again")
+        _current.finish()
+    given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
+    effective = settings.resolve(given)
+    environ = os.environ
+    place_in_launch = ranks.find_rank(environ)
+    if rank is not None:
+        size = world_size or max(place_in_launch.world_size, rank + 1)
+        place_in_launch = place_in_launch._replace(
+            rank=rank, world_size=size, local_world_size=min(place_in_launch.local_world_size, size)
+        )
+        if place_in_launch.local_world_size == 1:  # started by hand, such as with mp.spawn: all on this machine
+            place_in_launch = place_in_launch._replace(local_rank=rank, local_world_size=size)
+    place = _find_place(effective, name, resume, place_in_launch)
+    run_folder.create(place.folder, effective.shared)
+    details = _describe(place, effective, name, config, tags, notes, place_in_launch)
+    if place_in_launch.rank == 0:
+        try:
+            run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
+        except OSError as error:  # a full or read-only disk: the training comes first
+            say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
+    first_step = 0
+    if place.attempt > 1:
+        first_step = _last_step(place.folder, place_in_launch) + 1
+    run = Run(place.folder, place_in_launch, effective, details, first_step=first_step)
+    atexit.register(run._at_exit)
+    if not (effective.rank_zero_only and place_in_launch.rank != 0):
+        _announce(run, place_in_launch, effective)
+    _current = run
+    return run
+
+
+def current_run() -> Run | None:
+    """The run that `init` started in this process and that has not ended."""
+    return _current
+
+
+def log(metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:
+    """`Run.log` of the current run."""
+    if _current is None:
+        raise TrainvitalsError("log() before init(): there is no run", hint='first: trainvitals.init(project="...")')
+    _current.log(metrics, step, **more)
+
+
+def finish(status: str = "finished") -> None:
+    """`Run.finish` of the current run; nothing happens without one."""
+    if _current is not None:
+        _current.finish(status)
+
+
+# -- the parts of init
+
+
+def _find_place(
+    effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
+) -> launch.Place:
+    root = Path(effective.dir).absolute()
+    restarts = launch.restart_count(os.environ)
+    identity = launch.launch_identity(rank, os.environ)
+    wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
+    if wrapped and not resume:
+        known = runtime.read_json(Path(wrapped) / layout.RUN_FILE) or {}
+        if known.get("kind") == "command" or (identity is not None and known.get("launch") == identity):
+            return launch.Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True)
+    project = root / run_folder.project_folder(effective.project)
+    if resume:
+        found = _find_resumable(root, project, name, resume)
+        if found is not None:
+            before = int(run_folder.read_run(found).get("attempt", 1))
+            return launch.Place(found, before + 1, False)
+    if identity is not None:
+        folder, joined = launch.join_launch(project, name, identity, rank, effective.shared)
+        return launch.Place(folder, 1 + restarts, joined)
+    return launch.Place(project / run_folder.new_run_id(name), 1, False)
+
+
+def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | str | os.PathLike[str]) -> Path | None:
+    if resume is not True:
+        return run_folder.find(os.fspath(resume), root)  # type: ignore[arg-type]
+    for folder in reversed(run_folder.list_folders(project.parent)):
+        run = runtime.read_json(folder / layout.RUN_FILE) or {}
+        if folder.parent == project and (name is None or run.get("name") == name):
+            return folder
+    say(f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts")
+    return None
+
+
+def _describe(
+    place: launch.Place,
+    effective: settings.Settings,
+    name: str | None,
+    config: Any,
+    tags: tuple[str, ...] | list[str],
+    notes: str,
+    rank: ranks.Rank,
+) -> dict[str, Any]:
+    before = runtime.read_json(place.folder / layout.RUN_FILE) or {}
+    captured = facts.capture(effective, config=config, argv=sys.orig_argv, environ=os.environ, cwd=_cwd())
+    started = format_time()
+    attempt = {
+        "number": place.attempt,
+        "started": started,
+        "host": runtime.host_name(),
+        "status": run_folder.RUNNING,
+    }
+    earlier = [item for item in before.get("attempts", []) if item.get("number") != place.attempt]
+    lasting = ("id", "name", "project", "created", "correlation_id")
+    kept: dict[str, Any] = {key: before[key] for key in lasting if key in before}
+    details: dict[str, Any] = {
+        "format": 1,
+        "id": place.folder.name,
+        "project": effective.project,
+        "name": name or place.folder.name,
+        "created": started,
+        **kept,
+        "kind": "training",
+        "status": run_folder.RUNNING,
+        "attempt": place.attempt,
+        "started": started,
+        "world_size": rank.world_size,
+        "process": {
+            "pid": os.getpid(),
+            "start": runtime.process_start(os.getpid()),
+            "host": runtime.host_name(),
+        },
+        "tags": sorted({*before.get("tags", []), *map(str, tags)}),
+        "notes": notes or before.get("notes", ""),
+        **captured,
+        "attempts": [*earlier, attempt],
+    }
+    if name:
+        details["name"] = name
+    if before.get("kind") == "command":
+        details["command"] = before.get("command", details.get("command"))
+        details["started"] = before.get("started", started)
+    if not details.get("correlation_id"):
+        details["correlation_id"] = facts.correlation_id(os.environ)
+    identity = launch.launch_identity(rank, os.environ)
+    if identity is not None:
+        details["launch"] = identity
+    if config is None and "config" in before:
+        details["config"] = before["config"]
+    if effective.simulate_gpus:
+        details["simulated"] = True
+    return details
+
+
+def _last_step(folder: Path, rank: ranks.Rank) -> int:
+    """The newest step this rank logged in earlier attempts, -1 if none is known."""
+    many = rank.world_size > 1
+    newest = -1
+    for name, suffix, path in layout.list_files(folder):
+        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
+            newest = max(newest, _last_step_in(path))
+    for said in run_folder.read_statuses(folder):
+        step = (said.get("ranks") or {}).get(str(rank.rank), {}).get("step")
+        if isinstance(step, int):
+            newest = max(newest, step)
+    return newest
+
+
+def _last_step_in(path: Path) -> int:
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - (1 << 20), 0))
+        for line in reversed(file.read().splitlines()):
+            try:
+                step = orjson.loads(line).get("step")
+            except (orjson.JSONDecodeError, AttributeError):
+                continue
+            if isinstance(step, int):
+                return step
+    return -1
+
+
+def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
+    """Tell the agent that this rank wants to be watched, and see to it that there is an agent."""
+    try:
+        signal_number, stack_file = stacks.arm(run.folder, rank.rank) if effective.stack_dumps else (None, None)
+        runtime.register(
+            runtime.Registration(
+                run_id=run.id,
+                folder=str(run.folder),
+                rank=rank.rank,
+                pid=os.getpid(),
+                pid_start=runtime.process_start(os.getpid()),
+                host=runtime.host_name(),
+                attempt=run.attempt,
+                local_rank=rank.local_rank,
+                world_size=rank.world_size,
+                local_world_size=rank.local_world_size,
+                correlation_id=str(run._details.get("correlation_id", "")),
+                stack_signal=signal_number,
+                stack_file=str(stack_file) if stack_file else None,
+                cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+                settings=effective.as_json(),
+            )
+        )
+        if effective.agent and not runtime.ensure_agent():
+            say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
+    except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
+        say(f"this run is not watched by an agent: {error!r:.300}")
+
+
+def _traceback(exception: BaseException) -> str:
+    return "".join(traceback.format_exception(exception))[-20_000:]
+
+
+def _cwd() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # the folder was removed under the training
+        return Path("/")

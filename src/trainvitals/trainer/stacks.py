@@ -1,0 +1,50 @@
+"""Letting the agent ask for the Python stacks of this process when it stops stepping.
+
+faulthandler writes them from a signal handler in C, so it works when every Python thread is stuck, needs no ptrace
+rights and does not stop the process. The signal is a real-time one that nobody uses; if somebody does, it is left
+alone. The agent sends it only after it has seen in /proc that it is caught.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+from pathlib import Path
+from typing import IO
+
+from trainvitals.journal import layout
+
+_armed: tuple[int, IO[bytes]] | None = None
+
+
+def arm(folder: Path, rank: int) -> tuple[int | None, Path | None]:
+    """(signal, file): the stacks of all threads are appended to the file whenever the signal comes.
+
+    (None, None) where that is not possible (Windows, macOS) or the signal is taken.
+    """
+    global _armed
+    disarm()
+    last = getattr(signal, "SIGRTMAX", None)
+    if last is None or not hasattr(faulthandler, "register"):
+        return None, None
+    number = int(last) - 7
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        return None, None
+    place = folder / layout.STACKS
+    place.mkdir(mode=0o700, exist_ok=True)
+    path = place / f"rank{rank}.txt"
+    file = open(path, "ab", buffering=0)  # noqa: SIM115 - stays open for as long as the signal may come
+    path.chmod(0o600)
+    faulthandler.register(number, file=file, all_threads=True, chain=False)
+    _armed = (number, file)
+    return number, path
+
+
+def disarm() -> None:
+    """Give the signal back."""
+    global _armed
+    if _armed is not None:
+        number, file = _armed
+        faulthandler.unregister(number)
+        file.close()
+        _armed = None

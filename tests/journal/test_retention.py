@@ -1,0 +1,55 @@
+"""Disk space is given back, but never that of a living run."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from trainvitals import runtime
+from trainvitals.errors import JournalError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.retention import GB, clean, remove
+
+
+def make_run(root: Path, name: str, *, days: float = 0, size: int = 1000, status: str = "finished") -> Path:
+    folder = root / "p" / name
+    run_folder.create(folder)
+    me = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
+    run_folder.write_run(folder, {"id": name, "status": status, "process": me})
+    (folder / "training_metrics_20260101_000000.jsonl").write_bytes(b"x" * size)
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - days * 86400,) * 2)
+    return folder
+
+
+def test_old_runs_go_and_young_ones_stay(tmp_path: Path) -> None:
+    old, young = make_run(tmp_path, "old", days=40), make_run(tmp_path, "young", days=1)
+    assert clean(tmp_path, max_age=30 * 86400, dry_run=True) == [old]
+    assert old.exists()
+    assert clean(tmp_path, max_age=30 * 86400) == [old]
+    assert not old.exists() and young.exists()
+
+
+def test_the_oldest_go_until_the_rest_fits(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, f"run{k}", days=10 - k, size=100_000) for k in range(5)]
+    assert clean(tmp_path, max_size_gb=250_000 / GB) == runs[:3]
+    assert [run.exists() for run in runs] == [False, False, False, True, True]
+
+
+def test_a_living_run_is_never_touched(tmp_path: Path) -> None:
+    live = make_run(tmp_path, "live", days=400, size=1_000_000, status="running")
+    assert clean(tmp_path, max_age=1, max_size_gb=1e-9) == []
+    with pytest.raises(JournalError, match="not over"):
+        remove(live)
+    assert live.exists()
+
+
+def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path) -> None:
+    stranger = tmp_path / "p" / "photos"
+    stranger.mkdir(parents=True)
+    (stranger / "cat.png").write_bytes(b"x")
+    assert clean(tmp_path, max_age=0, max_size_gb=0) == []
+    assert stranger.exists()
