@@ -75,7 +75,7 @@ GPU: tuple[Metric, ...] = (
     Metric("performance_state", "", "P-state, 0 is the fastest"),
     Metric("throttle_reasons", "", "Why the clocks are held down, in words, comma separated", "text"),
     Metric("throttle_power_seconds", "s", "Time held down by a power limit", "counter"),
-    Metric("throttle_thermal_seconds", "s", "Time held down by temperature", "counter"),
+    Metric("throttle_thermal_seconds", "s", "Time held down by temperature, by software or hardware", "counter"),
     Metric("throttle_hardware_seconds", "s", "Time held down by the hardware (slowdown, power brake)", "counter"),
     Metric("ecc_corrected_total", "errors", "Corrected memory errors since the driver was loaded", "counter"),
     Metric("ecc_uncorrected_total", "errors", "Uncorrected memory errors since the driver was loaded", "counter"),
@@ -108,7 +108,7 @@ GPU: tuple[Metric, ...] = (
     Metric("fp32_active_percent", "%", "FP32 pipe activity (Hopper and later)"),
     Metric("fp64_active_percent", "%", "FP64 pipe activity (Hopper and later)"),
     Metric("process_count", "", "Processes that hold a context on this GPU"),
-    Metric("state", "", "ok, lost, asleep, reset required", "text"),
+    Metric("state", "", "ok, lost, asleep, reset required, failing (answers nothing)", "text"),
 )
 
 SYSTEM: tuple[Metric, ...] = (

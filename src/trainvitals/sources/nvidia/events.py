@@ -1,0 +1,176 @@
+"""Xid errors and double bit ECC errors, told by the driver as they happen.
+
+Every GPU registers itself from its own thread, so one that hangs keeps nobody from being heard; one further
+thread waits for whatever the driver has to say.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from trainvitals.sources import Notice
+from trainvitals.sources.nvidia.nvml import TIMEOUT, Device, Driver, Refused
+
+_DOUBLE_BIT_ECC, _XID = 0x2, 0x8
+_WAIT_MILLISECONDS = 1000
+
+# What a code says in words, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
+_XIDS: dict[int, tuple[str, str]] = {
+    8: ("the GPU stopped processing", "critical"),
+    13: ("a kernel raised an exception, most often an access out of bounds", "warning"),
+    31: ("a kernel touched memory that is not mapped", "warning"),
+    32: ("a corrupted command buffer reached the GPU", "warning"),
+    38: ("the driver's firmware failed", "critical"),
+    43: ("the GPU stopped the program after a fault of the program", "warning"),
+    44: ("a fault while switching between programs", "critical"),
+    45: ("a program's work was cleaned up after an earlier error or because it was killed", "warning"),
+    46: ("the GPU stopped processing and timed out", "critical"),
+    48: ("a memory error that ECC could not correct", "critical"),
+    54: ("a power cable is not connected", "critical"),
+    61: ("the GPU's microcontroller reported trouble", "critical"),
+    62: ("the GPU's microcontroller halted", "critical"),
+    63: ("a bad memory row was set aside; it takes effect at the next reset", "warning"),
+    64: ("a bad memory row could not be set aside", "critical"),
+    68: ("the video decoder raised an exception", "warning"),
+    69: ("the graphics engine raised an exception", "warning"),
+    74: ("an NVLink error", "critical"),
+    79: ("the GPU has fallen off the bus", "critical"),
+    92: ("many corrected memory errors in a short time", "warning"),
+    94: ("a memory error hit one program only; restart it", "warning"),
+    95: ("a memory error hit programs beyond its own; the GPU needs a reset", "critical"),
+    109: ("switching between programs timed out", "critical"),
+    119: ("the GPU's system processor (GSP) does not answer", "critical"),
+    120: ("the GPU's system processor (GSP) failed", "critical"),
+    121: ("a corrected error on the link between CPU and GPU", "warning"),
+    137: ("an NVLink access was refused at the other end", "warning"),
+    140: ("memory errors that could not be recovered from", "critical"),
+    143: ("the GPU failed to initialise", "critical"),
+    **dict.fromkeys(range(144, 151), ("an NVLink error", "critical")),
+    154: ("the driver asks for another recovery action", "critical"),
+    158: ("the GPU timed out for good", "critical"),
+}
+_UNLISTED = ("see NVIDIA's Xid catalog", "warning")
+
+
+class Events:
+    """The events of all GPUs of this machine, counted since the agent started."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._lock = threading.Lock()  # never held during a question to a GPU
+        self._set: Any = None
+        self._generation = 0
+        self._gpus: dict[int, tuple[str, int]] = {}  # address of the handle -> uuid, index
+        self._asked: set[str] = set()  # uuids, in this generation
+        self._counts: dict[str, tuple[int, int | None]] = {}
+        self._refused: list[int] = []
+        self._told: set[int] = set()
+        self._arrived: deque[Notice] = deque()
+
+    def register(self, device: Device, uuid: str, index: int) -> None:
+        """Listen to this GPU. Called from the GPU's own thread; a refusal is told by `drain`, once."""
+        try:
+            event_set = self._set_for(device.generation)
+        except Refused:
+            event_set = None
+        with self._lock:
+            if uuid in self._asked:
+                return  # registered twice, every event would come twice
+        wanted = (device.ask("nvmlDeviceGetSupportedEventTypes") or 0) & (_XID | _DOUBLE_BIT_ECC)
+        heard = (
+            event_set is not None
+            and wanted
+            and device.fill(("events",), "nvmlDeviceRegisterEvents", ctypes.c_ulonglong(wanted), event_set)
+        )
+        address = ctypes.cast(device.handle, ctypes.c_void_p).value
+        with self._lock:
+            self._asked.add(uuid)
+            if heard and address is not None:
+                self._gpus[address] = (uuid, index)
+                self._counts.setdefault(uuid, (0, None))
+            elif index not in self._told:
+                self._told.add(index)
+                self._refused.append(index)
+
+    def _set_for(self, generation: int) -> Any:
+        with self._lock:
+            if self._set is None or self._generation != generation:
+                self._set = self.driver.ask("nvmlEventSetCreate")
+                self._generation = generation
+                self._gpus = {}
+                self._asked = set()
+            return self._set
+
+    def count(self, uuid: str) -> tuple[int, int | None] | None:
+        """(Xid errors so far, the newest code or None), or None for a GPU that is not listened to."""
+        with self._lock:
+            return self._counts.get(uuid)
+
+    def wait(self, stop: threading.Event) -> None:
+        """Collect what arrives until `stop`: the body of the listening thread."""
+        while not stop.is_set():
+            with self._lock:
+                event_set = self._set if self._generation == self.driver.generation else None
+            if event_set is None:
+                stop.wait(0.2)
+                continue
+            try:
+                event = self.driver.ask("nvmlEventSetWait_v2", event_set, _WAIT_MILLISECONDS)
+            except Refused as refusal:
+                if refusal.code != TIMEOUT:
+                    stop.wait(1.0)  # a lost GPU or a reloaded driver: the GPUs register anew when they are back
+                continue
+            self._arrived.append(self._take(event, time.time()))
+
+    def _take(self, event: Any, now: float) -> Notice:
+        address = ctypes.cast(event.device, ctypes.c_void_p).value
+        with self._lock:
+            uuid, index = self._gpus.get(address or 0, (None, None))
+            if uuid is not None and event.eventType == _XID:
+                self._counts[uuid] = (self._counts[uuid][0] + 1, int(event.eventData))
+        gpu = "a GPU" if index is None else f"GPU {index}"
+        labels = {} if uuid is None else {"gpu_uuid": uuid, "gpu_index": index}
+        if event.eventType != _XID:
+            return Notice("ecc_error", f"{gpu}: a double bit ECC error", "critical", labels, now)
+        code = int(event.eventData)
+        meaning, severity = _XIDS.get(code, _UNLISTED)
+        return Notice("xid", f"{gpu}: Xid {code}: {meaning}", severity, {**labels, "xid": code}, now)
+
+    def drain(self) -> list[Notice]:
+        """What arrived since the last call, oldest first, and once which GPUs cannot be listened to."""
+        notices = []
+        with self._lock:
+            refused, self._refused = sorted(self._refused), []
+        if refused:
+            gpus = ", ".join(map(str, refused))
+            message = f"Xid errors are not told by the driver for GPU {gpus}; look for NVRM lines in `dmesg`"
+            notices.append(Notice("xid_unavailable", message, "info", {"gpu_index": refused}))
+        while self._arrived:
+            notices.append(self._arrived.popleft())
+        return notices
+
+
+class EventsUnit:
+    """Hands on the events. Its own thread waits for them, so `read` never blocks."""
+
+    key = "nvidia:events"
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> list[Notice]:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._events.wait, args=(self._stop,), name="nvidia-events", daemon=True
+            )
+            self._thread.start()
+        return self._events.drain()
+
+    def close(self) -> None:
+        self._stop.set()

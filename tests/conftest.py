@@ -1,0 +1,42 @@
+"""What more than one test file needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # fake_nvml.py beside this file; importlib mode adds no path
+
+from fake_nvml import FakeNvml, build
+
+
+@pytest.fixture(scope="session")
+def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("fake_nvml"))
+
+
+@pytest.fixture(scope="session")
+def old_fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("old_fake_nvml"), "-DFAKE_NVML_OLD")
+
+
+@pytest.fixture
+def fake_nvml(fake_nvml_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
+    """A machine with eight fake H100s until told otherwise with `.script(text)`.
+
+    `.env()` shows it to a child process, `.load()` to this one.
+    """
+    machine = FakeNvml(fake_nvml_library, tmp_path / "fake_nvml")
+    yield machine
+    machine.unload()
+
+
+@pytest.fixture
+def old_fake_nvml(old_fake_nvml_library: Path, tmp_path: Path) -> Iterator[FakeNvml]:
+    """The same machine with a driver from before GPM, memory v2 and the third form of process lists."""
+    machine = FakeNvml(old_fake_nvml_library, tmp_path / "old_fake_nvml")
+    yield machine
+    machine.unload()
