@@ -54,7 +54,9 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
     deadline = time.monotonic() + (0.0 if rank.rank == 0 else WAIT_SECONDS)
     while True:
         known = runtime.read_json(meeting)
-        if known is not None and _is_fresh(meeting, project / str(known.get("run_id"))):
+        # On one machine the identity holds the launcher's own process, so no other launch can have left the file.
+        alone = rank.local_world_size == rank.world_size
+        if known is not None and (alone or _is_fresh(meeting, project / str(known.get("run_id")))):
             return project / str(known["run_id"]), True
         if known is None or rank.rank == 0 or time.monotonic() > deadline:
             run_id = folder.new_run_id(name)

@@ -213,7 +213,7 @@ class Run:
             value = scalars.convert(key, item)
             if value is None:
                 continue
-            if hasattr(item, "shape"):
+            if kind.__module__ != "builtins":
                 self._careful, self._fd = True, -1
                 self.log = self._log_carefully  # type: ignore[method-assign]
             if isinstance(value, scalars.Refused):
@@ -584,20 +584,22 @@ def _describe(
 
 
 def _last_step(folder: Path, rank: ranks.Rank) -> int:
-    """The newest step this rank logged in earlier attempts, -1 if none is known."""
+    """The step this rank logged last in the newest attempt that logged any, -1 if none is known."""
     many = rank.world_size > 1
-    newest = -1
-    for name, suffix, path in layout.list_files(folder):
-        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
-            newest = max(newest, _last_step_in(path))
+    found: dict[int, int] = {}
     for said in run_folder.read_statuses(folder):
         step = (said.get("ranks") or {}).get(str(rank.rank), {}).get("step")
         if isinstance(step, int):
-            newest = max(newest, step)
-    return newest
+            found[int(said.get("attempt") or 1)] = step
+    for name, suffix, path in layout.list_files(folder):  # in order: a later file of an attempt wins
+        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
+            step = _last_step_in(path)
+            if step is not None:
+                found[name.attempt] = step
+    return found[max(found)] if found else -1
 
 
-def _last_step_in(path: Path) -> int:
+def _last_step_in(path: Path) -> int | None:
     with open(path, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - (1 << 20), 0))
@@ -608,7 +610,7 @@ def _last_step_in(path: Path) -> int:
                 continue
             if isinstance(step, int):
                 return step
-    return -1
+    return None
 
 
 def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:

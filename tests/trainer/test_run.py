@@ -1,0 +1,486 @@
+"""init, log, finish: as a training uses them, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trainvitals
+from trainvitals.errors import MetricError, RunNotFound, SettingError, TrainvitalsError
+from trainvitals.journal.reader import RunReader, open_run
+from trainvitals.trainer.run import Run
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No agent, folders of our own, no launcher's variables."""
+    monkeypatch.setenv("TRAINVITALS_AGENT", "0")
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TRAINVITALS_RUN_DIR", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    trainvitals.finish()
+
+
+def training(script: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False,
+    )  # fmt: skip
+
+
+def values(run: Run | RunReader, name: str) -> list[float]:
+    series = RunReader(run.folder).series([name])
+    return series[0].y.tolist() if series else []
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "run.json").read_text()))
+
+
+# -- what a user does
+
+
+def test_the_readme_example_leaves_every_number_and_a_finished_run() -> None:
+    run = trainvitals.init(project="mnist", name="baseline", config={"lr": 1e-3})
+    for step in range(1000):
+        run.log({"loss": 1 / (step + 1), "learning_rate": 1e-3}, step=step)
+    run.finish()
+    assert values(run, "loss") == [1 / (step + 1) for step in range(1000)]
+    details = read_run(run.folder)
+    assert details["status"] == "finished" and details["config"] == {"lr": 1e-3}
+    assert details["name"] == "baseline" and details["project"] == "mnist" and details["last_step"] == 999
+    assert run.folder.parent.name == "mnist" and run.folder.name.endswith(run.id)
+
+
+def test_module_level_log_and_finish_use_the_current_run() -> None:
+    run = trainvitals.init()
+    trainvitals.log({"loss": 1.0})
+    trainvitals.log(loss=2.0)
+    trainvitals.finish()
+    assert values(run, "loss") == [1.0, 2.0]
+    assert trainvitals.current_run() is None
+    with pytest.raises(TrainvitalsError, match="before init"):
+        trainvitals.log({"loss": 1})
+
+
+def test_without_a_step_each_call_is_one_more() -> None:
+    with trainvitals.init() as run:
+        run.log({"a": 1})
+        run.log({"a": 2})
+        run.log({"a": 3}, step=10)
+        run.log({"a": 4})
+    (series,) = RunReader(run.folder).series(["a"])
+    assert series.x.tolist() == [0, 1, 10, 11]
+
+
+def test_a_step_inside_the_metrics_is_the_step() -> None:
+    with trainvitals.init() as run:
+        run.log({"step": 7, "loss": 1.0})
+        run.log({"step": 9, "loss": 2.0}, step=8)
+    (series,) = RunReader(run.folder).series(["loss"])
+    assert series.x.tolist() == [7, 8]
+
+
+def test_nested_mappings_are_flattened_and_keyword_arguments_join() -> None:
+    with trainvitals.init() as run:
+        run.log({"val": {"loss": 1.0, "top": {"5": 0.9}}, "loss": 2.0}, accuracy=0.5)
+    assert RunReader(run.folder).names() == ["accuracy", "loss", "val/loss", "val/top/5"]
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 1e308, -0.0, 5e-324, 2**53, -(2**63), 2**64, 10**400, True, 0.1]
+)
+def test_hard_numbers_survive(value: float) -> None:
+    with trainvitals.init() as run:
+        run.log({"x": value, "y": 1.0}, step=0)
+    (back,) = values(run, "x")
+    expected = float(value) if not isinstance(value, int) or abs(value) < 10**300 else math.inf
+    assert math.isnan(back) if math.isnan(expected) else (back == expected and str(back) == str(expected))
+
+
+def test_numpy_scalars_and_arrays_of_one_value_are_numbers() -> None:
+    with trainvitals.init() as run:
+        run.log({"a": np.float32(0.1), "b": np.int64(3), "c": np.array(2.5), "d": np.array([4.0]), "e": np.bool_(True)})
+    assert [values(run, name) for name in "abcde"] == [[float(np.float32(0.1))], [3.0], [2.5], [4.0], [1.0]]
+    assert run.refused == 0
+
+
+class DeviceArray:
+    """An array that a device has not finished yet, with the interface that JAX arrays have."""
+
+    shape = ()
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+        self.done = False
+        self.waited = 0
+
+    def is_ready(self) -> bool:
+        return self.done
+
+    def item(self) -> float:
+        if not self.done:
+            self.waited += 1
+        return self._value
+
+
+def test_a_value_on_a_device_is_never_waited_for_and_comes_when_it_is_ready() -> None:
+    slow = DeviceArray(3.5)
+    with trainvitals.init() as run:
+        run.log({"loss": slow, "lr": 0.1}, step=0)
+        run.log({"lr": 0.2}, step=1)
+        assert values(run, "lr") == [0.1, 0.2] and values(run, "loss") == []
+        slow.done = True
+        run.log({"lr": 0.3}, step=2)
+        (series,) = RunReader(run.folder).series(["loss"])
+        assert series.x.tolist() == [0] and series.y.tolist() == [3.5]
+    assert slow.waited == 0
+    assert values(run, "lr") == [0.1, 0.2, 0.3]
+
+
+def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.trainer.run.DEVICE_WAIT_SECONDS", 0.1)
+    run = trainvitals.init()
+    run.log({"loss": DeviceArray(1.0)})
+    run.finish()
+    assert run.refused == 1
+
+
+@pytest.mark.parametrize("value", ["text", "x" * 5_000_000, [1, 2], (1,), {1}, np.zeros(3), 1j, object(), b"bytes"])
+def test_what_is_no_number_is_refused_in_strict_mode_and_counted_otherwise(value: object, capfd: Any) -> None:
+    with trainvitals.init() as run:
+        for step in range(3):
+            run.log({"odd": value, "loss": 1.0}, step=step)
+    assert run.refused == 3
+    assert values(run, "loss") == [1.0, 1.0, 1.0] and values(run, "odd") == []
+    assert capfd.readouterr().err.count("not a number") == 1
+    strict = trainvitals.init(strict=True)
+    with pytest.raises(MetricError, match="odd"):
+        strict.log({"odd": value})
+
+
+def test_what_is_no_mapping_is_refused_and_none_is_nothing() -> None:
+    with trainvitals.init() as run:
+        run.log(3.0)  # type: ignore[arg-type]
+        run.log(None)
+        run.log({})
+        run.log({"loss": None, "lr": 1.0})
+        run.log({"timestamp": 5.0, "lr": 2.0})
+        run.log({"lr": 3.0}, step="ten")  # type: ignore[arg-type]
+    assert run.refused == 3
+    assert values(run, "lr") == [1.0, 2.0, 3.0] and RunReader(run.folder).damage().foreign == 0
+
+
+def test_keys_of_every_kind_are_kept() -> None:
+    keys = ["a\nb", 'q"uote', "😀", "", "null", "x" * 1000, "\ud800", "\x00"]
+    with trainvitals.init() as run:
+        run.log({**dict.fromkeys(keys, 1.0), 5: 2.0}, step=0)  # type: ignore[dict-item]
+    names = RunReader(run.folder).names()
+    assert len(names) == len(keys) + 1 and {"a\nb", "😀", "", "5", "\x00", "\\ud800"} <= set(names)
+
+
+def test_an_object_that_raises_does_not_stop_the_training() -> None:
+    class Bomb:
+        def __radd__(self, other: object) -> object:
+            raise RuntimeError("boom")
+
+        shape = property(lambda self: (_ for _ in ()).throw(RuntimeError("boom")))
+
+    with trainvitals.init() as run:
+        run.log({"bomb": Bomb(), "loss": 1.0}, step=0)
+    assert values(run, "loss") == [1.0] and run.refused == 1
+
+
+def test_logging_after_the_end_is_counted_and_said_once(capfd: Any) -> None:
+    run = trainvitals.init()
+    run.finish()
+    run.log({"loss": 1.0}, step=0)
+    run.log({"loss": 1.0}, step=1)
+    run.finish()
+    assert run.refused == 2 and capfd.readouterr().err.count("has ended") == 1
+
+
+def test_eight_threads_may_log_at_once() -> None:
+    with trainvitals.init(rotate_size_mb=0.05) as run:
+
+        def work(start: int) -> None:
+            for step in range(start, start + 2000):
+                run.log({"loss": float(step)}, step=step)
+
+        threads = [threading.Thread(target=work, args=(k * 2000,)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    reader = RunReader(run.folder)
+    assert reader.series(["loss"])[0].y.tolist() == [float(step) for step in range(16_000)]
+    assert reader.damage().torn == 0
+
+
+def test_a_forked_child_logs_into_a_file_of_its_own_and_does_not_end_the_run() -> None:
+    run = trainvitals.init()
+    run.log({"loss": 0.0}, step=0)
+    child = os.fork()
+    if child == 0:
+        run.log({"worker": 1.0}, step=0)
+        run.finish()
+        os._exit(0)
+    os.waitpid(child, 0)
+    run.log({"loss": 1.0}, step=1)
+    assert RunReader(run.folder).info.is_live
+    run.finish()
+    (worker,) = RunReader(run.folder).series(["worker"])
+    assert worker.labels["pid"] == child and values(run, "loss") == [0.0, 1.0]
+
+
+def test_a_second_init_ends_the_first_run() -> None:
+    first = trainvitals.init(name="same")
+    second = trainvitals.init(name="same")
+    assert first.id != second.id
+    assert read_run(first.folder)["status"] == "finished"
+
+
+def test_summary_gives_last_lowest_and_highest_with_their_steps() -> None:
+    with trainvitals.init() as run:
+        for step, loss in enumerate([3.0, 1.0, 2.0]):
+            run.log({"loss": loss}, step=step)
+        summary = run.summary["loss"]
+    assert (summary.last, summary.low, summary.low_step, summary.high, summary.high_step) == (2.0, 1.0, 1, 3.0, 0)
+
+
+def test_events_carry_the_correlation_id_and_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    with trainvitals.init() as run:
+        run.log({"loss": 1.0}, step=5)
+        run.event("checkpoint", "saved", path=Path("model.pt"))
+    (event,) = RunReader(run.folder).events()
+    assert event["event"] == "checkpoint" and event["step"] == 5 and event["data"] == {"path": "model.pt"}
+    assert event["correlation_id"] == "0af7651916cd43dd8448eb211c80319c" == read_run(run.folder)["correlation_id"]
+
+
+# -- resume
+
+
+def test_resume_appends_an_attempt_and_overwrites_nothing() -> None:
+    with trainvitals.init(project="p", name="r") as first:
+        for step in range(10):
+            first.log({"loss": float(step)}, step=step)
+    with trainvitals.init(project="p", resume=first.id) as second:
+        assert second.folder == first.folder and second.attempt == 2
+        second.log({"loss": 100.0}, step=5)
+        second.log({"loss": 101.0})
+    assert values(second, "loss") == [0, 1, 2, 3, 4, 100, 101]
+    details = read_run(first.folder)
+    assert [item["number"] for item in details["attempts"]] == [1, 2]
+    assert [item["status"] for item in details["attempts"]] == ["finished", "finished"]
+    with trainvitals.init(project="p", name="r", resume=True) as third:
+        third.log({"loss": 1.0})
+        assert third.attempt == 3 and third.step == 7
+
+
+def test_resume_of_nothing_starts_anew_or_says_what_is_missing(capfd: Any) -> None:
+    run = trainvitals.init(resume=True)
+    assert run.attempt == 1 and "no earlier run" in capfd.readouterr().err
+    with pytest.raises(RunNotFound):
+        trainvitals.init(resume="no-such-run")
+
+
+# -- how it ends
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "cause"),
+    [
+        ("run.finish()", "finished", None),
+        ("pass", "finished", None),
+        ("raise ValueError('bad batch')", "failed", "ValueError: bad batch"),
+        ("run.finish('failed')", "failed", None),
+        ("raise KeyboardInterrupt", "killed", "interrupted"),
+    ],
+)
+def test_the_end_is_recorded_as_it_was(ending: str, status: str, cause: str | None) -> None:
+    done = training(f"import trainvitals\nrun = trainvitals.init(name='r')\nrun.log({{'loss': 1.0}})\n{ending}\n")
+    details = read_run(open_run("r", os.environ["TRAINVITALS_DIR"]).folder)
+    assert details["status"] == status
+    assert details["attempts"][-1]["status"] == status
+    assert cause is None or cause in details["cause"]
+    expected = {"pass": 0, "run.finish()": 0, "run.finish('failed')": 0, "raise KeyboardInterrupt": -signal.SIGINT}
+    assert done.returncode == expected.get(ending, 1)
+
+
+def test_a_with_block_records_the_exception_and_lets_it_through() -> None:
+    run = trainvitals.init()
+    with pytest.raises(ZeroDivisionError), run:
+        _ = 1 / 0
+    details = read_run(run.folder)
+    assert details["status"] == "failed" and "ZeroDivisionError" in details["cause"]
+    (event,) = RunReader(run.folder).events()
+    assert "1 / 0" in event["data"]["traceback"]
+
+
+def test_a_killed_training_loses_nothing_it_logged() -> None:
+    script = """
+        import os, trainvitals
+        run = trainvitals.init(name="r", rotate_size_mb=0.1)
+        for step in range(10**9):
+            run.log({"loss": float(step), "nan": float("nan")}, step=step)
+            os.write(1, b"%d\\n" % step)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    for _ in range(2000):
+        process.stdout.readline()
+    process.kill()
+    rest = process.stdout.read().splitlines()
+    last = int(rest[-1]) if rest else 1999
+    process.wait()
+    run = open_run("r", os.environ["TRAINVITALS_DIR"])
+    assert values(run, "loss")[: last + 1] == [float(step) for step in range(last + 1)]
+    assert len(values(run, "nan")) >= last + 1
+    assert run.info.status == "crashed"
+
+
+def test_nothing_of_the_host_is_changed() -> None:
+    done = training("""
+        import logging, signal, sys, threading, warnings
+        def state():
+            return ([signal.getsignal(n) for n in signal.valid_signals()], sys.excepthook, sys.displayhook, sys.stdout,
+                    sys.stderr, logging.root.handlers[:], logging.root.level, warnings.filters[:],
+                    threading.active_count(), threading.excepthook, sys.gettrace(), sys.getprofile())
+        before = state()
+        import trainvitals
+        run = trainvitals.init()
+        run.log({"loss": 1.0})
+        during = state()
+        run.finish()
+        assert before == during == state()
+    """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_importing_imports_no_third_party_module() -> None:
+    done = training("""
+        import sys
+        before = set(sys.modules)
+        import trainvitals
+        dir(trainvitals)
+        new = {name.partition(".")[0] for name in set(sys.modules) - before}
+        print(sorted(new - set(sys.stdlib_module_names)))
+    """)
+    assert done.stdout.strip() == "['trainvitals']"
+
+
+def test_a_training_imports_nothing_heavy() -> None:
+    done = training("""
+        import sys, trainvitals
+        with trainvitals.init() as run:
+            run.log({"loss": 1.0})
+        print([name for name in ("numpy", "duckdb", "psutil", "pynvml", "torch", "yaml") if name in sys.modules])
+    """)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_the_start_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainvitalsError, match="TRAINVITALS_DIR"):
+        trainvitals.init(dir=tmp_path / "file" / "runs")
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(SettingError, match="did you mean 'interval'"):
+        trainvitals.init(intervall=2)
+
+
+def test_secrets_do_not_reach_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz012345")
+    done = training(
+        "import trainvitals; trainvitals.init(name='r', config={'api_key': 'plain-secret', 'lr': 1}).finish()",
+        "--token", "sk-1234567890abcdefghijklmnop",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = open_run("r", os.environ["TRAINVITALS_DIR"]).folder
+    text = "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+    for secret in ("hf_abcdefghijkl", "plain-secret", "sk-1234567890"):
+        assert secret not in text
+    assert read_run(folder)["config"]["lr"] == 1
+
+
+# -- many ranks
+
+RANKS = """
+    import os, sys, trainvitals
+    run = trainvitals.init(project="p", name="many")
+    for step in range(5):
+        run.log({"loss": float(run.rank * 100 + step)}, step=step)
+    run.finish()
+    print(run.folder)
+"""
+
+
+def launch(size: int, **more: str) -> list[str]:
+    """All ranks at once, as a launcher starts them: children of one parent with its variables."""
+    script = textwrap.dedent(f"""
+        import os, subprocess, sys
+        jobs = []
+        for rank in range({size}):
+            env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="{size}", LOCAL_WORLD_SIZE="{size}",
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", **{more!r})
+            jobs.append(subprocess.Popen([sys.executable, "-c", {textwrap.dedent(RANKS)!r}], env=env,
+                                         stdout=subprocess.PIPE, text=True))
+        for job in jobs:
+            print(job.communicate()[0].strip())
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_all_ranks_of_a_launch_share_one_run_with_a_file_each() -> None:
+    folders = launch(4)
+    assert len(folders) == 4 and len(set(folders)) == 1
+    run = RunReader(folders[0])
+    assert [series.rank for series in run.series(["loss"])] == [0, 1, 2, 3]
+    assert run.series(["loss"], ranks=[3])[0].y.tolist() == [300, 301, 302, 303, 304]
+    assert run.info.details["world_size"] == 4 and run.info.status == "finished"
+
+
+def test_a_second_launch_with_the_same_address_is_a_run_of_its_own() -> None:
+    assert launch(2)[0] != launch(2)[0]
+
+
+def test_rank_zero_only_leaves_the_other_ranks_silent() -> None:
+    folders = launch(3, TRAINVITALS_RANK_ZERO_ONLY="1")
+    assert [series.rank for series in RunReader(folders[0]).series(["loss"])] == [0]
+
+
+def test_init_under_trainvitals_run_joins_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainvitals.journal import folder as run_folder
+
+    made = tmp_path / "runs" / "default" / "wrapped"
+    run_folder.create(made)
+    run_folder.write_run(made, {"id": "wrapped", "project": "default", "name": "w", "kind": "command",
+                                "status": "running", "attempt": 1, "command": "python train.py"})  # fmt: skip
+    monkeypatch.setenv("TRAINVITALS_RUN_DIR", str(made))
+    with trainvitals.init(config={"lr": 1}) as run:
+        run.log({"loss": 1.0})
+    assert run.folder == made and run.id == "wrapped"
+    details = read_run(made)
+    assert details["command"] == "python train.py" and details["config"] == {"lr": 1}
+    assert details["status"] == "finished" and details["kind"] == "training"
+    with trainvitals.init() as another:  # a second training under the same command is a run of its own
+        assert another.folder != made
