@@ -32,7 +32,7 @@ SEARCH_INTERVAL = 5.0
 PSS_INTERVAL = 30.0
 PSS_SHARE = 0.0005
 """At most this share of time is spent in the kernel's walk of the pages."""
-PSS_LARGEST = 64 << 30
+PSS_LARGEST = 32 << 30
 """Bytes of resident memory above which a process is not asked for its proportional memory."""
 
 
