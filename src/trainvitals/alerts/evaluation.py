@@ -1,0 +1,391 @@
+"""Conditions bound to numbers: a tree becomes nested functions over the series of one GPU, rank, host or process.
+
+Unknown is None and spreads: a metric that was never measured, a window with too little in it, a division by zero. A
+condition that is unknown says neither yes nor no.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from trainvitals import catalog
+from trainvitals.alerts import windows
+from trainvitals.alerts.language import Call, Metric, Node, Number, Operation, Text, Window, key, metrics
+
+Value = float | bool | str | None
+Read = Callable[[], Any]
+
+LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",), "training": ("rank",), "run": ("rank",)}
+"""By which labels the things of a table are selected: gpu[0], gpu[GPU-6f1c], rank[3]."""
+
+
+class Series:
+    """The newest value of one metric of one subject."""
+
+    __slots__ = ("count", "time", "value")
+
+    def __init__(self) -> None:
+        self.value: float | str | None = None
+        self.time: float | None = None
+        self.count = 0
+
+
+class Watcher:
+    """A function that looks back: takes a value whenever its argument may have changed."""
+
+    __slots__ = ("argument", "memory", "subject")
+
+    def __init__(self, subject: Subject, memory: windows.Memory, argument: Read) -> None:
+        self.subject = subject
+        self.memory = memory
+        self.argument = argument
+
+    def advance(self) -> None:
+        value = self.argument()
+        if value is not None:
+            subject = self.subject
+            self.memory.add(float(value), subject.count, subject.step, subject.clock.now)
+
+    def read(self) -> float | None:
+        subject = self.subject
+        return self.memory.value(subject.count, subject.clock.now)
+
+
+class Clock(Protocol):
+    """Where a subject learns the time and its siblings."""
+
+    now: float
+
+    def subjects(self, table: str) -> Iterable[Subject]:
+        """Everything that table speaks of."""
+
+    def baseline(self, metric: str, step: float) -> float | None:
+        """The value of another run at that step, None without one."""
+
+    def trouble(self, text: str) -> None:
+        """Something went wrong in a rule; told once."""
+
+
+class Subject:
+    """One GPU, rank, host or process: its series and what looks back over them."""
+
+    __slots__ = (
+        "clock",
+        "count",
+        "first_time",
+        "labels",
+        "last_time",
+        "order",
+        "series",
+        "step",
+        "table",
+        "watchers",
+    )
+
+    def __init__(self, table: str, labels: Mapping[str, Any], clock: Clock) -> None:
+        self.table = table
+        self.labels = dict(labels)
+        self.clock = clock
+        self.series: dict[str, Series] = {}
+        self.watchers: dict[tuple[object, ...], tuple[Watcher, frozenset[str]]] = {}
+        self.order: list[tuple[Watcher, frozenset[str]]] = []
+        """Inner functions before those that look at them."""
+        self.count = 0
+        self.step: float = 0
+        self.first_time: float | None = None
+        self.last_time = 0.0
+
+    def is_selected(self, selector: tuple[str, ...] | None) -> bool:
+        if selector is None:
+            return True
+        if self.table == "event":
+            return str(self.labels.get("event")) in selector
+        values = [str(self.labels[label]) for label in LABELS.get(self.table, ()) if label in self.labels]
+        return any(value == wanted for value in values for wanted in selector)
+
+    def find(self, name: str) -> Series:
+        """The series of that name, made if it is not there yet."""
+        found = self.series.get(name)
+        if found is None:
+            found = self.series[name] = Series()
+        return found
+
+
+def names_of(metric: Metric) -> tuple[str, ...]:
+    """Under which names the metric may be logged: its own first, then the catalog's other spellings."""
+    row = catalog.find(metric.table, metric.name)
+    if row is None:
+        return (metric.name,)
+    return tuple(dict.fromkeys((metric.name, row.name, *row.aliases)))
+
+
+def compile_node(node: Node, subject: Subject) -> Read:
+    """A function that gives the node's value for this subject, now."""
+    if isinstance(node, (Number, Text)):
+        constant = node.value
+        return lambda: constant
+    if isinstance(node, Metric):
+        return _compile_metric(node, subject)
+    if isinstance(node, Operation):
+        return _compile_operation(node, subject)
+    return _compile_call(node, subject)
+
+
+def _home(metric: Metric, subject: Subject) -> Callable[[], Subject | None]:
+    """Where the metric lives: here, or with a thing of another table (the first of them, such as the lowest rank)."""
+    if metric.table == subject.table and subject.is_selected(metric.selector):
+        return lambda: subject
+    found: list[Subject] = []
+
+    def look() -> Subject | None:
+        if not found:
+            others = (
+                item for item in subject.clock.subjects(metric.table) if item.is_selected(metric.selector)
+            )
+            first = min(others, key=lambda item: int(item.labels.get("rank") or 0), default=None)
+            if first is None:
+                return None
+            found.append(first)
+        return found[0]
+
+    return look
+
+
+def _compile_metric(metric: Metric, subject: Subject) -> Read:
+    names = names_of(metric)
+    home = _home(metric, subject)
+    if metric.table == "training" and metric.name == "step":
+
+        def read_step() -> float | None:
+            place = home()
+            return place.step if place is not None and place.count else None
+
+        return read_step
+    chosen: list[Series] = []
+
+    def read() -> float | str | None:
+        if chosen:
+            return chosen[0].value
+        place = home()
+        if place is None:
+            return None
+        candidates = [place.find(name) for name in names]
+        for series in candidates:
+            if series.count:
+                chosen.append(series)
+                return series.value
+        return None
+
+    read()  # so that the subject knows which names are wanted
+    return read
+
+
+# -- operators
+
+
+def _compile_operation(node: Operation, subject: Subject) -> Read:
+    operator = node.operator
+    first = compile_node(node.operands[0], subject)
+    if operator == "not":
+
+        def negate() -> bool | None:
+            value = first()
+            return None if value is None else not value
+
+        return negate
+    if operator == "negative":
+
+        def negative() -> float | None:
+            value = first()
+            return None if value is None else -value
+
+        return negative
+    second = compile_node(node.operands[1], subject)
+    if operator == "and":
+
+        def both() -> bool | None:
+            a = first()
+            if a is False:
+                return False
+            b = second()
+            return False if b is False else None if a is None or b is None else True
+
+        return both
+    if operator == "or":
+
+        def either() -> bool | None:
+            a = first()
+            if a is True:
+                return True
+            b = second()
+            return True if b is True else None if a is None or b is None else False
+
+        return either
+    if operator == "/":
+
+        def divide() -> float | None:
+            a, b = first(), second()
+            if a is None or b is None:
+                return None
+            if b == 0:
+                subject.clock.trouble("a division by zero")
+                return None
+            quotient: float = a / b
+            return quotient
+
+        return divide
+    function = _TWO[operator]
+
+    def apply() -> Any:
+        a = first()
+        if a is None:
+            return None
+        b = second()
+        return None if b is None else function(a, b)
+
+    return apply
+
+
+_TWO: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+# -- functions
+
+_ONE: Mapping[str, Callable[[Any], Any]] = {
+    "abs": abs,
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+}
+_PAIRS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "at_least": max,
+    "at_most": min,
+    "contains": lambda text, part: part in text,
+}
+_ACROSS: Mapping[str, Callable[[list[float]], float | None]] = {
+    "mean": lambda values: sum(values) / len(values) if values else None,
+    "median": lambda values: statistics.median(values) if values else None,
+    "min": lambda values: min(values, default=None),
+    "max": lambda values: max(values, default=None),
+    "std": lambda values: statistics.stdev(values) if len(values) > 1 else None,
+    "count": lambda values: float(len(values)),
+}
+
+
+def _compile_call(node: Call, subject: Subject) -> Read:
+    if node.across:
+        return _compile_across(node, subject)
+    if node.window is not None or node.name in ("baseline", "since_improved"):
+        return _compile_window(node, subject)
+    if node.name == "stale":
+        return _compile_stale(node, subject)
+    arguments = [compile_node(argument, subject) for argument in node.arguments]
+    if node.name in _ONE:
+        function, argument = _ONE[node.name], arguments[0]
+
+        def apply() -> Any:
+            value = argument()
+            return None if value is None else function(value)
+
+        return apply
+    two = _PAIRS[node.name]
+    first, second = arguments
+
+    def apply_two() -> Any:
+        a, b = first(), second()
+        return None if a is None or b is None else two(a, b)
+
+    return apply_two
+
+
+def _compile_stale(node: Call, subject: Subject) -> Read:
+    metric = node.arguments[0]
+    assert isinstance(metric, Metric)
+    home, names = _home(metric, subject), names_of(metric)
+    compile_node(metric, subject)
+
+    def stale() -> float | None:
+        place = home()
+        if place is None:
+            return None
+        if metric.name == "step":
+            return subject.clock.now - place.last_time if place.count else None
+        times = [place.find(name).time for name in names]
+        newest = max((time for time in times if time is not None), default=None)
+        return None if newest is None else subject.clock.now - newest
+
+    return stale
+
+
+def _compile_window(node: Call, subject: Subject) -> Read:
+    metric = next(metrics(node))
+    home = _home(metric, subject)
+    bound: list[Watcher] = []
+
+    def read() -> float | None:
+        if not bound:
+            place = home()
+            if place is None:
+                return None
+            bound.append(watch(node, place))
+        return bound[0].read()
+
+    read()
+    if node.name != "baseline":
+        return read
+    own_step = subject
+
+    def read_baseline() -> float | None:
+        other = subject.clock.baseline(metric.name, own_step.step)
+        return other if other is not None else read()
+
+    return read_baseline
+
+
+def watch(node: Call, subject: Subject) -> Watcher:
+    """The watcher for this function of this subject, shared by all rules that use it."""
+    wanted = key(node)
+    if wanted not in subject.watchers:
+        share = 0.5
+        if len(node.arguments) > 1:
+            assert isinstance(node.arguments[1], Number)
+            share = node.arguments[1].value
+        memory = windows.create(node.name, node.window or Window(), share)
+        argument = compile_node(node.arguments[0], subject)  # makes the inner watchers first
+        names = frozenset(name for metric in metrics(node) for name in names_of(metric))
+        watcher = Watcher(subject, memory, argument)
+        subject.watchers[wanted] = (watcher, names)
+        subject.order.append((watcher, names))
+    return subject.watchers[wanted][0]
+
+
+def _compile_across(node: Call, subject: Subject) -> Read:
+    function = _ACROSS[node.name]
+    metric = next(metrics(node))
+    argument = node.arguments[0]
+    reads: dict[int, Read] = {}
+
+    def across() -> float | None:
+        values = []
+        for other in list(subject.clock.subjects(metric.table)):
+            read = reads.get(id(other))
+            if read is None:
+                read = reads[id(other)] = compile_node(argument, other)
+            value = read()
+            if value is not None and value - value == 0.0:
+                values.append(value)
+        return function(values)
+
+    return across

@@ -1,0 +1,527 @@
+"""What a function remembers of the past. A new point costs the same whatever the length of the window or the run.
+
+Values are kept in buckets, oldest first. In a window of steps every point is a bucket of its own; in a window of
+seconds a bucket is 1/600 of it, so that a trainer with 1,000 steps per second needs no more memory than one with one.
+Means, deviations, slopes and extremes of every bucket are exact; quantiles look at the first value of each bucket.
+NaN and infinity are left out: they have functions of their own.
+
+Two stacks make the queue (one is added to, the other taken from), each with the fold of what lies in it: nothing is
+ever subtracted, so a value of 1e30 that has left the window leaves no trace.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from trainvitals.alerts.language import Window
+
+BUCKETS = 600
+BLOCK = 256
+
+F = TypeVar("F")
+
+
+class Fold(Generic[F]):
+    """A queue of buckets and the fold of all of them."""
+
+    __slots__ = ("_back", "_back_fold", "_front", "_join")
+
+    def __init__(self, join: Callable[[F, F], F]) -> None:
+        self._join = join
+        self._front: list[tuple[int, F]] = []  # newest first, each with the fold from it to the newest
+        self._back: list[tuple[int, F]] = []  # oldest first, each as it is
+        self._back_fold: F | None = None
+
+    def add(self, bucket: int, item: F) -> None:
+        back = self._back
+        if back and back[-1][0] == bucket:
+            back[-1] = (bucket, self._join(back[-1][1], item))
+        else:
+            back.append((bucket, item))
+        self._back_fold = item if self._back_fold is None else self._join(self._back_fold, item)
+
+    def expire(self, limit: int) -> None:
+        """Drop the buckets up to and including `limit`."""
+        while True:
+            if not self._front:
+                if not self._back or self._back[0][0] > limit:
+                    return
+                self._turn()
+            while self._front and self._front[-1][0] <= limit:
+                self._front.pop()
+            if self._front:
+                return
+
+    def _turn(self) -> None:
+        join = self._join
+        fold: F | None = None
+        for bucket, item in reversed(self._back):
+            fold = item if fold is None else join(item, fold)
+            self._front.append((bucket, fold))
+        self._back = []
+        self._back_fold = None
+
+    def total(self) -> F | None:
+        """The fold of everything in the window, None if it is empty."""
+        front = self._front[-1][1] if self._front else None
+        if front is None:
+            return self._back_fold
+        return front if self._back_fold is None else self._join(front, self._back_fold)
+
+    def first_bucket(self) -> int | None:
+        if self._front:
+            return self._front[-1][0]
+        return self._back[0][0] if self._back else None
+
+
+Moments = tuple[int, float, float]
+"""Number of values, mean, sum of squared differences from it."""
+
+
+def join_moments(a: Moments, b: Moments) -> Moments:
+    n = a[0] + b[0]
+    d = b[1] - a[1]
+    return n, a[1] + d * b[0] / n, a[2] + b[2] + d * d * a[0] * b[0] / n
+
+
+Line = tuple[int, float, float, float, float, float]
+"""Number, mean of x, mean of y, Sxx, Sxy, Syy."""
+
+
+def join_line(a: Line, b: Line) -> Line:
+    n = a[0] + b[0]
+    dx, dy = b[1] - a[1], b[2] - a[2]
+    share = a[0] * b[0] / n
+    return (
+        n,
+        a[1] + dx * b[0] / n,
+        a[2] + dy * b[0] / n,
+        a[3] + b[3] + dx * dx * share,
+        a[4] + b[4] + dx * dy * share,
+        a[5] + b[5] + dy * dy * share,
+    )
+
+
+class SortedValues:
+    """Values in order, in blocks of bounded size, so that adding and removing move little."""
+
+    __slots__ = ("_blocks", "_lasts", "size")
+
+    def __init__(self) -> None:
+        self._blocks: list[list[float]] = []
+        self._lasts: list[float] = []
+        self.size = 0
+
+    def add(self, value: float) -> None:
+        self.size += 1
+        if not self._blocks:
+            self._blocks.append([value])
+            self._lasts.append(value)
+            return
+        place = min(bisect_left(self._lasts, value), len(self._lasts) - 1)
+        block = self._blocks[place]
+        insort(block, value)
+        if len(block) > 2 * BLOCK:
+            self._blocks.insert(place + 1, block[BLOCK:])
+            self._lasts.insert(place, block[BLOCK - 1])
+            del block[BLOCK:]
+        else:
+            self._lasts[place] = block[-1]
+
+    def remove(self, value: float) -> None:
+        """Take out one that was added."""
+        place = bisect_left(self._lasts, value)
+        block = self._blocks[place]
+        del block[bisect_right(block, value) - 1]
+        self.size -= 1
+        if block:
+            self._lasts[place] = block[-1]
+        else:
+            del self._blocks[place], self._lasts[place]
+
+    def quantile(self, share: float) -> float:
+        """Between the two nearest values, as numpy's default does."""
+        where = share * (self.size - 1)
+        low = int(where)
+        a = self._at(low)
+        if where == low:
+            return a
+        b = self._at(low + 1)
+        return a + (b - a) * (where - low)
+
+    def _at(self, index: int) -> float:
+        for block in self._blocks:
+            if index < len(block):
+                return block[index]
+            index -= len(block)
+        raise IndexError(index)
+
+
+class Memory:
+    """One function over one window of one series. `add` a value, then ask `value`.
+
+    `now` and `index` (how many points there were) come with every call, so that a window of seconds also empties when
+    nothing arrives. None as long as the window holds too little to judge by: a window of steps or seconds must be
+    half full for a mean or a quantile, and hold two values for a change.
+    """
+
+    __slots__ = ("_first_time", "_needs_half", "_steps", "_width", "_window")
+
+    def __init__(self, window: Window, *, needs_half: bool) -> None:
+        self._window = window
+        self._steps = window.steps
+        self._width = (window.seconds or 0.0) / BUCKETS
+        self._needs_half = needs_half
+        self._first_time: float | None = None
+
+    def add(self, value: float, index: int, step: float, now: float) -> None:
+        if self._first_time is None:
+            self._first_time = now
+        if value - value == 0.0:  # finite
+            self.expire(index, now)
+            self.keep(self._bucket(index, now), value, step, now)
+
+    def _bucket(self, index: int, now: float) -> int:
+        if self._width:
+            return int(now / self._width)
+        return index if self._steps is not None else 0  # "all" is one bucket
+
+    def expire(self, index: int, now: float) -> None:
+        if self._steps is not None:
+            self.drop(index - self._steps)
+        elif self._width:
+            self.drop(int((now - self._window.seconds) / self._width))  # type: ignore[operator]
+
+    def is_ready(self, count: int, now: float) -> bool:
+        if not count:
+            return False
+        if not self._needs_half:
+            return True
+        if self._steps is not None:
+            return 2 * count >= self._steps
+        if self._window.seconds is not None:
+            first = self._first_time
+            return first is not None and now - first >= self._window.seconds / 2 and count >= 3
+        return True
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        raise NotImplementedError
+
+    def drop(self, limit: int) -> None:
+        raise NotImplementedError
+
+    def value(self, index: int, now: float) -> float | None:
+        raise NotImplementedError
+
+
+class MomentMemory(Memory):
+    """mean and std."""
+
+    __slots__ = ("_fold", "_std")
+
+    def __init__(self, window: Window, *, std: bool) -> None:
+        super().__init__(window, needs_half=True)
+        self._fold: Fold[Moments] = Fold(join_moments)
+        self._std = std
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._fold.add(bucket, (1, value, 0.0))
+
+    def drop(self, limit: int) -> None:
+        self._fold.expire(limit)
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        total = self._fold.total()
+        if total is None or not self.is_ready(total[0], now):
+            return None
+        if not self._std:
+            return total[1]
+        return math.sqrt(max(total[2], 0.0) / (total[0] - 1)) if total[0] > 1 else None
+
+
+class ExtremeMemory(Memory):
+    """min and max."""
+
+    __slots__ = ("_fold",)
+
+    def __init__(self, window: Window, extreme: Callable[[float, float], float]) -> None:
+        super().__init__(window, needs_half=False)
+        self._fold: Fold[float] = Fold(extreme)
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._fold.add(bucket, value)
+
+    def drop(self, limit: int) -> None:
+        self._fold.expire(limit)
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        return self._fold.total()
+
+
+class CoveredExtremeMemory(ExtremeMemory):
+    """The same over seconds, judged once half of them have passed: `max(utilization, 10m) < 5` is about a time."""
+
+    __slots__ = ()
+
+    def __init__(self, window: Window, extreme: Callable[[float, float], float]) -> None:
+        super().__init__(window, extreme)
+        self._needs_half = True
+
+    def value(self, index: int, now: float) -> float | None:
+        found = super().value(index, now)
+        return found if found is not None and self.is_ready(3, now) else None
+
+
+class CountMemory(Memory):
+    """How many points there were, NaN and infinity included."""
+
+    __slots__ = ("_fold",)
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window, needs_half=False)
+        self._fold: Fold[int] = Fold(int.__add__)
+
+    def add(self, value: float, index: int, step: float, now: float) -> None:
+        super().add(0.0, index, step, now)
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._fold.add(bucket, 1)
+
+    def drop(self, limit: int) -> None:
+        self._fold.expire(limit)
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        return float(self._fold.total() or 0)
+
+
+class LineMemory(Memory):
+    """slope (per step, or per second in a window of seconds) and correlation with time, from -1 to 1."""
+
+    __slots__ = ("_correlation", "_fold", "_origin")
+
+    def __init__(self, window: Window, *, correlation: bool) -> None:
+        super().__init__(window, needs_half=True)
+        self._fold: Fold[Line] = Fold(join_line)
+        self._correlation = correlation
+        self._origin: float | None = None
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        x = now if self._width else step
+        if self._origin is None:
+            self._origin = x
+        self._fold.add(bucket, (1, x - self._origin, value, 0.0, 0.0, 0.0))
+
+    def drop(self, limit: int) -> None:
+        self._fold.expire(limit)
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        line = self._fold.total()
+        if line is None or line[0] < 3 or not self.is_ready(line[0], now) or line[3] <= 0:
+            return None
+        if not self._correlation:
+            return line[4] / line[3]
+        return line[4] / math.sqrt(line[3] * line[5]) if line[5] > 0 else 0.0
+
+
+class ChangeMemory(Memory):
+    """change (newest minus oldest) and rate (the same per second)."""
+
+    __slots__ = ("_items", "_newest", "_rate")
+
+    def __init__(self, window: Window, *, rate: bool) -> None:
+        super().__init__(window, needs_half=rate)
+        self._items: deque[tuple[int, float, float]] = deque()
+        self._newest: tuple[float, float] | None = None
+        self._rate = rate
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        if not self._items or self._items[-1][0] != bucket:
+            self._items.append((bucket, value, now))
+        self._newest = (value, now)
+
+    def drop(self, limit: int) -> None:
+        # The newest value before the window is where the change begins: a counter that is read once a minute and
+        # rose between two readings has changed in the last ten seconds' reading.
+        while len(self._items) > 1 and self._items[1][0] <= limit:
+            self._items.popleft()
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        if self._newest is None or not self._items or not self.is_ready(2, now):
+            return None
+        _, first, when = self._items[0]
+        if not self._rate:
+            return self._newest[0] - first
+        elapsed = self._newest[1] - when
+        return (self._newest[0] - first) / elapsed if elapsed > 0 else None
+
+    def is_ready(self, count: int, now: float) -> bool:
+        if not self._rate:
+            return True
+        return super().is_ready(3 if self._window.seconds else len(self._items), now)
+
+
+class QuantileMemory(Memory):
+    """median and quantile."""
+
+    __slots__ = ("_order", "_share", "_sorted")
+
+    def __init__(self, window: Window, share: float) -> None:
+        super().__init__(window, needs_half=True)
+        self._share = share
+        self._order: deque[tuple[int, float]] = deque()
+        self._sorted = SortedValues()
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        if not self._order or self._order[-1][0] != bucket:
+            self._order.append((bucket, value))
+            self._sorted.add(value)
+
+    def drop(self, limit: int) -> None:
+        order = self._order
+        while order and order[0][0] <= limit:
+            self._sorted.remove(order.popleft()[1])
+
+    def value(self, index: int, now: float) -> float | None:
+        self.expire(index, now)
+        size = self._sorted.size
+        return self._sorted.quantile(self._share) if self.is_ready(size, now) else None
+
+
+class DeviationMemory(QuantileMemory):
+    """How far the newest value lies from the median of those before it, in robust standard deviations.
+
+    The scale is half the distance between the 16 % and the 84 % quantile, but never under 0.5 % of the median: on a
+    perfectly steady series the smallest change is no event.
+    """
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window, 0.5)
+        self._answer: float | None = None
+
+    def add(self, value: float, index: int, step: float, now: float) -> None:
+        self._answer = None
+        self.expire(index, now)
+        if self.is_ready(self._sorted.size, now):
+            centre = self._sorted.quantile(0.5)
+            scale = (self._sorted.quantile(0.84) - self._sorted.quantile(0.16)) / 2
+            scale = max(scale, 0.005 * abs(centre))
+            self._answer = (value - centre) / scale if scale > 0 else None
+        super().add(value, index, step, now)
+
+    def value(self, index: int, now: float) -> float | None:
+        return self._answer
+
+
+class ZscoreMemory(MomentMemory):
+    """How far the newest value lies from the mean of those before it, in standard deviations."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window, std=True)
+        self._answer: float | None = None
+
+    def add(self, value: float, index: int, step: float, now: float) -> None:
+        self._answer = None
+        self.expire(index, now)
+        total = self._fold.total()
+        if total is not None and total[0] > 1 and self.is_ready(total[0], now):
+            std = math.sqrt(max(total[2], 0.0) / (total[0] - 1))
+            self._answer = (value - total[1]) / std if std > 0 else None
+        super().add(value, index, step, now)
+
+    def value(self, index: int, now: float) -> float | None:
+        return self._answer
+
+
+class ImprovementMemory(Memory):
+    """Steps since the value was lower than ever before by at least a share of itself."""
+
+    __slots__ = ("_best", "_best_step", "_share", "_step")
+
+    def __init__(self, share: float) -> None:
+        super().__init__(Window(), needs_half=False)
+        self._share = share
+        self._best: float | None = None
+        self._best_step = 0.0
+        self._step = 0.0
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._step = step
+        if self._best is None or value < self._best - self._share * abs(self._best):
+            self._best, self._best_step = value, step
+        elif step < self._best_step:  # resumed from a checkpoint
+            self._best_step = step
+
+    def drop(self, limit: int) -> None:
+        pass  # it looks at everything there was
+
+    def value(self, index: int, now: float) -> float | None:
+        return None if self._best is None else self._step - self._best_step
+
+
+class EarlyMemory(Memory):
+    """The median of the run's own early window: 100 values after the first 50. None before it is complete."""
+
+    __slots__ = ("_answer", "_values")
+
+    SKIP, COUNT = 50, 100
+
+    def __init__(self) -> None:
+        super().__init__(Window(), needs_half=False)
+        self._values: list[float] | None = []
+        self._answer: float | None = None
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        if self._values is None:
+            return
+        self._values.append(value)
+        if len(self._values) >= self.SKIP + self.COUNT:
+            early = sorted(self._values[self.SKIP :])
+            self._answer = early[len(early) // 2]
+            self._values = None
+
+    def drop(self, limit: int) -> None:
+        pass  # it is kept for the whole run
+
+    def value(self, index: int, now: float) -> float | None:
+        return self._answer
+
+
+def create(name: str, window: Window, share: float = 0.5) -> Memory:
+    """The memory of that function."""
+    makers: dict[str, Callable[[], Any]] = {
+        "mean": lambda: MomentMemory(window, std=False),
+        "std": lambda: MomentMemory(window, std=True),
+        "min": lambda: _extreme(window, min),
+        "max": lambda: _extreme(window, max),
+        "slope": lambda: LineMemory(window, correlation=False),
+        "correlation": lambda: LineMemory(window, correlation=True),
+        "rate": lambda: ChangeMemory(window, rate=True),
+        "change": lambda: ChangeMemory(window, rate=False),
+        "count": lambda: CountMemory(window),
+        "zscore": lambda: ZscoreMemory(window),
+        "deviation": lambda: DeviationMemory(window),
+        "median": lambda: QuantileMemory(window, 0.5),
+        "quantile": lambda: QuantileMemory(window, share),
+        "since_improved": lambda: ImprovementMemory(share),
+        "baseline": EarlyMemory,
+    }
+    memory: Memory = makers[name]()
+    return memory
+
+
+def _extreme(window: Window, extreme: Callable[..., float]) -> Memory:
+    kind = CoveredExtremeMemory if window.seconds is not None else ExtremeMemory
+    return kind(window, extreme)
