@@ -1,0 +1,236 @@
+"""Flags of the commands: what argparse lacks is here.
+
+An unknown flag or word is an error that names it and suggests the nearest; settings get their flag, type and help
+from the settings table, so that a setting is described once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.settings import Settings, resolve
+from trainvitals.settings.table import find
+from trainvitals.views.cli import terminal
+
+
+class UsageError(TrainvitalsError):
+    """A command line that cannot be understood; exit code 2."""
+
+
+class Action(NamedTuple):
+    """One of several things a command does: `trainvitals runs rm`."""
+
+    name: str
+    help: str
+    examples: str
+    add_arguments: Callable[[Parser], None]
+    execute: Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our errors and help."""
+
+    def __init__(self, prog: str, description: str = "", examples: str = "") -> None:
+        epilog = "examples:\n" + "\n".join(f"  {line}".rstrip() for line in examples.strip().splitlines())
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog if examples.strip() else None,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.add_argument("-h", "--help", action="help", help="show this help and end")
+        self.setting_names: list[str] = []
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "), hint=f"see: {self.prog} --help")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The arguments; raises UsageError for what is not known."""
+        known, unknown = self.parse_known_args(list(arguments))
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            if word.startswith("-") and word != "-":
+                self.error(f"unknown flag '{word}'{nearest(word, self.flags())}")
+            self.error(f"unexpected argument '{terminal.clean(word)}'")
+        known.setting_names = self.setting_names
+        return known
+
+    def flags(self) -> list[str]:
+        """Every flag of this command."""
+        return sorted(flag for action in self._actions for flag in action.option_strings)
+
+    def add_settings(self, *names: str) -> None:
+        """A flag for each of these settings."""
+        for name in names:
+            row = find(name, "flag")
+            self.setting_names.append(row.attribute)
+            if isinstance(row.default, bool):
+                word = "--no-" + row.flag[2:] if row.default else row.flag
+                help = f"not: {_lower_first(row.help)}" if row.default else _lower_first(row.help)
+                self.add_argument(
+                    word,
+                    dest=row.attribute,
+                    action="store_const",
+                    const=not row.default,
+                    help=help,
+                    default=None,
+                )
+                continue
+            default = row.kind.format(row.default)
+            self.add_argument(
+                row.flag,
+                dest=row.attribute,
+                metavar=_METAVARS.get(row.kind.word, row.kind.word.upper().replace(" ", "_")),
+                help=f"{_lower_first(row.help)} (default: {default})".replace("%", "%%").replace("`", ""),
+            )
+
+    def add_config(self) -> None:
+        """`--config FILE`."""
+        self.add_argument(
+            "--config",
+            type=Path,
+            metavar="FILE",
+            help="settings file (default: trainvitals.yaml or pyproject.toml, found upward from here)",
+        )
+
+
+_METAVARS = {
+    "duration": "SECONDS",
+    "path": "DIR",
+    "name": "NAME",
+    "whole number": "N",
+    "list of GPUs": "LIST",
+}
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps the description and leaves the examples as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(terminal.width(sys.stdout), 100))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
+def resolve_settings(arguments: argparse.Namespace) -> Settings:
+    """The settings in force under the flags given."""
+    flags: dict[str, Any] = {name: getattr(arguments, name) for name in arguments.setting_names}
+    return resolve(flags=flags, config=getattr(arguments, "config", None))
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A type for argparse: one of these words, or an error that suggests the nearest."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(words)}{nearest(text, words)}")
+        return text
+
+    return parse
+
+
+def number(low: float, *, above: bool = False, whole: bool = False) -> Callable[[str], Any]:
+    """A type for argparse: a finite number of at least `low`, or above it."""
+
+    def parse(text: str) -> float | int:
+        kind = "whole number" if whole else "number"
+        expected = f"'{text}' is not a {kind} {'above' if above else 'of at least'} {low:g}"
+        try:
+            value: float | int = int(text) if whole else float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(expected) from None
+        if not low <= value < float("inf") or (above and value == low):
+            raise argparse.ArgumentTypeError(expected)
+        return value
+
+    return parse
+
+
+def duration(text: str) -> float:
+    """A type for argparse: seconds, or text such as `10s`, `5m`, `30d`."""
+    from trainvitals.settings.kinds import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not {error}") from None
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration of zero or more")
+    return seconds
+
+
+def actions_of(module: ModuleType) -> tuple[Action, ...]:
+    """What a command can do, the usual thing first; a command that does one thing has none."""
+    found: tuple[Action, ...] = getattr(module, "ACTIONS", ())
+    return found
+
+
+def make_parser(prog: str, module: ModuleType, help: str, action: Action | None = None) -> Parser:
+    """The parser of a command, or of one action of it."""
+    if action is not None:
+        parser = Parser(f"{prog} {action.name}", _sentence(action.help), action.examples)
+        action.add_arguments(parser)
+        return parser
+    parser = Parser(prog, getattr(module, "DESCRIPTION", _sentence(help)), module.EXAMPLES)
+    module.add_arguments(parser)
+    return parser
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def draw_actions(prog: str, help: str, actions: Sequence[Action]) -> str:
+    """The help of a command with several actions."""
+    lines = [
+        f"usage: {prog} [{' | '.join(action.name for action in actions)}] ...",
+        "",
+        _sentence(help),
+        "",
+        "actions:",
+    ]
+    size = max(len(action.name) for action in actions)
+    for place, action in enumerate(actions):
+        usual = " (when no action is named)" if place == 0 else ""
+        lines.append(f"  {action.name:<{size}}  {action.help}{usual}")
+    lines += ["", f"The flags of an action: {prog} ACTION --help", "", "examples:"]
+    lines += [f"  {line}" for action in actions for line in action.examples.strip().splitlines()]
+    return "\n".join(lines)
+
+
+def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[str]) -> int:
+    """Parse and execute one command."""
+    actions = actions_of(module)
+    if not actions:
+        parsed = make_parser(prog, module, help).parse(arguments)
+        return int(module.execute(parsed))
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(draw_actions(prog, help, actions))
+        return 0
+    names = [action.name for action in actions]
+    chosen = actions[0]
+    if arguments and not arguments[0].startswith("-"):
+        word, arguments = arguments[0], arguments[1:]
+        if word not in names:
+            raise UsageError(
+                f"'{prog}' has no action '{terminal.clean(word)}'{nearest(word, names)}",
+                hint=f"see: {prog} --help",
+            )
+        chosen = actions[names.index(word)]
+    parsed = make_parser(prog, module, help, chosen).parse(arguments)
+    return chosen.execute(parsed)

@@ -1,0 +1,80 @@
+"""`trainvitals config`: the settings in force."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from trainvitals.settings import TABLE, resolve
+from trainvitals.views.cli.arguments import Parser
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
+
+DESCRIPTION = (
+    "Every setting with its value in force and where it came from: a flag, a TRAINVITALS_* variable, "
+    "trainvitals.yaml or pyproject.toml, or the default."
+)
+EXAMPLES = """
+trainvitals config
+trainvitals config --describe            # what each setting means
+TRAINVITALS_INTERVAL=0.5 trainvitals config --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "--describe", action="store_true", help="what each setting means, its variable and default"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_config()
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    paint = Paint(sys.stdout)
+    columns = width(sys.stdout) if is_terminal(sys.stdout) else None
+    if arguments.describe:
+        _describe(arguments.json, paint, columns)
+        return 0
+    settings = resolve(config=arguments.config)
+    if arguments.json:
+        print(json.dumps({row.name: {"value": row.text, "origin": row.origin} for row in settings}, indent=2))
+    else:
+        rows = [
+            (
+                row.name,
+                Cell(_brief(row.text), "" if row.origin == "default" else "bold"),
+                Cell(row.origin, "dim" if row.origin == "default" else "cyan"),
+            )
+            for row in settings
+        ]
+        print(draw_table(("setting", "value", "from"), rows, paint=paint))
+    for name in settings.unknown_environment:
+        say(f"the variable {name} names no setting and is ignored")
+    return 0
+
+
+def _brief(text: str) -> str:
+    """A long list by its length; --json has it all."""
+    items = text.split(",")
+    return text if len(text) <= 40 else f"{items[0]}, … ({len(items)} in all)" if len(items) > 1 else text
+
+
+def _describe(as_json: bool, paint: Paint, columns: int | None) -> None:
+    if as_json:
+        table = {
+            row.name: {
+                "variable": row.variable,
+                "type": row.kind.word,
+                "default": row.kind.format(row.default),
+                "help": row.help,
+            }
+            for row in TABLE
+        }
+        print(json.dumps(table, indent=2))
+        return
+    rows = [
+        (Cell(row.name, "bold"), _brief(row.kind.format(row.default)), Cell(row.variable, "dim"), row.help)
+        for row in TABLE
+    ]
+    header = ("setting", "default", "variable", "meaning")
+    print(draw_table(header, rows, paint=paint, columns=columns, optional=(2, 1)))

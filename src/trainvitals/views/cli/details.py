@@ -1,0 +1,108 @@
+"""What run.json says of a run, for `runs show`: how it was started, from what, with which settings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from trainvitals.journal.encoding import spell_all
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.summary import Summary
+from trainvitals.views.cli.terminal import Paint, clean, shorten
+
+MAX_CONFIG = 30
+_SHOWN_EVENTS = 5
+
+
+def make_json(summary: Summary) -> dict[str, Any]:
+    """Everything, with NaN and infinity spelled as in the journal."""
+    data = {
+        **summary.info.details,
+        "status": summary.info.status,
+        "cause": summary.info.cause,
+        "folder": str(summary.info.folder),
+        "summary": {
+            "seconds": summary.seconds,
+            "last_step": summary.last_step,
+            "metrics": {name: asdict(item) for name, item in summary.metrics.items()},
+            "gpus": [asdict(gpu) for gpu in summary.gpus],
+            "energy_joules": summary.energy_joules,
+            "alerts": summary.alerts,
+            "warnings": summary.warnings,
+            "criticals": summary.criticals,
+            "damage": {"torn": summary.torn, "foreign": summary.foreign},
+        },
+    }
+    spelled: dict[str, Any] = spell_all(data)
+    return spelled
+
+
+def draw_details(summary: Summary, paint: Paint, columns: int | None) -> str:
+    """Lines of `word  text`; only what there is."""
+    run = summary.info.details
+    lines: list[tuple[str, str]] = []
+    lines += [("name", clean(summary.info.name))] if summary.info.name != summary.info.id else []
+    lines.append(("project", clean(summary.info.project)))
+    started = quantities.parse_time(run.get("started"))
+    if started is not None:
+        lines.append(("started", quantities.format_clock(started)))
+    for key, text in (
+        ("tags", ", ".join(map(clean, run.get("tags") or []))),
+        ("notes", clean(run.get("notes") or "")),
+        ("command", _command(run.get("command"))),
+        ("host", clean(_host(run))),
+        ("git", _git(run.get("git"))),
+        ("python", clean(_python(run))),
+    ):
+        lines += [(key, text)] if text else []
+    attempts = run.get("attempts")
+    if isinstance(attempts, list) and len(attempts) > 1:
+        lines.append(("attempts", ", ".join(_attempt(item) for item in attempts if isinstance(item, dict))))
+    config = run.get("config")
+    if isinstance(config, Mapping) and config:
+        items = [f"{clean(key)} = {clean(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
+        more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
+        lines += [("config" if place == 0 else "", item) for place, item in enumerate(items + more)]
+    for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
+        moment = quantities.format_clock(quantities.parse_time(row.get("timestamp")))
+        text = f"{moment}  {row.get('severity')}  {clean(row.get('message', row.get('event', '')))}"
+        lines.append(("events" if place == 0 else "", text))
+    limit = (columns or 10_000) - 12
+    return "\n".join(f"  {paint('dim', f'{word:<8}')}  {shorten(text, limit)}" for word, text in lines)
+
+
+def _attempt(attempt: Mapping[str, Any]) -> str:
+    cause = f" ({clean(attempt['cause'])})" if attempt.get("cause") else ""
+    return f"{attempt.get('number')} {attempt.get('status')}{cause}"
+
+
+def _command(command: object) -> str:
+    if isinstance(command, list):
+        return clean(shlex.join(map(str, command)))
+    return clean(command) if isinstance(command, str) else ""
+
+
+def _host(run: Mapping[str, Any]) -> str:
+    host = run.get("host")
+    if isinstance(host, Mapping):
+        return str(host.get("name") or host.get("hostname") or "")
+    process = run.get("process")
+    return str(host or (process.get("host") if isinstance(process, Mapping) else "") or "")
+
+
+def _git(git: object) -> str:
+    if not isinstance(git, Mapping) or not git.get("commit"):
+        return ""
+    dirty = " with changes" if git.get("dirty") else ""
+    branch = f" on {git['branch']}" if git.get("branch") else ""
+    return clean(f"{str(git['commit'])[:12]}{branch}{dirty}")
+
+
+def _python(run: Mapping[str, Any]) -> str:
+    python = run.get("python")
+    version = python.get("version", "") if isinstance(python, Mapping) else python or ""
+    packages = run.get("packages")
+    known = [f"{name} {text}" for name, text in packages.items()] if isinstance(packages, Mapping) else []
+    return ", ".join([str(version), *known[:6]]) if version else ""

@@ -1,0 +1,199 @@
+"""`trainvitals export`: a run for other programs, as it was written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
+from trainvitals.views.cli.terminal import is_terminal, say
+
+DESCRIPTION = (
+    "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not. NaN and infinity keep "
+    "their values: the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, themselves in Parquet. "
+    "CSV and Parquet have a column for every name that occurs; a missing value is an empty cell or a null."
+)
+EXAMPLES = """
+trainvitals export latest --format csv -o loss.csv
+trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
+trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
+"""
+
+FORMATS = ("json", "jsonl", "csv", "parquet")
+TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
+Row = dict[str, Any]
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
+    parser.add_argument(
+        "--format",
+        type=one_of(*FORMATS),
+        required=True,
+        metavar="FORMAT",
+        help=f"one of {', '.join(FORMATS)}",
+    )
+    parser.add_argument(
+        "--table",
+        type=one_of(*TABLES, "all"),
+        default="training",
+        metavar="TABLE",
+        help=f"one of {', '.join(TABLES)}, or all, each row then says its table (default: training)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="-", help="file to write; - is standard output (default)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_settings("dir")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
+    to_stdout = arguments.output == "-"
+    if to_stdout and arguments.format == "parquet" and is_terminal(sys.stdout):
+        raise UsageError("Parquet is not for a terminal", hint="name a file: -o run.parquet")
+    target = Path(arguments.output)
+    if not to_stdout and target.exists() and not arguments.force:
+        raise TrainvitalsError(f"{target} exists and is not replaced", hint="to replace it: --force")
+    progress = Progress(to_stdout)
+    rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress)
+    writer = _WRITERS[arguments.format]
+    try:
+        if to_stdout:
+            writer(rows, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        else:
+            _write_whole(target, lambda file: writer(rows, file))
+    finally:
+        progress.clear()
+    if progress.count == 0:
+        say(f"run {folder.name} has no lines in table '{arguments.table}'")
+    elif not to_stdout:
+        say(f"{progress.count:,} lines, {quantities.format_bytes(target.stat().st_size)}: {target}")
+    return 0
+
+
+class Progress:
+    """A counter on the terminal, for exports that take a while."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.count = 0
+        self._shown = is_terminal(sys.stderr) and not (quiet and is_terminal(sys.stdout))
+
+    def step(self) -> None:
+        self.count += 1
+        if self._shown and self.count % 50_000 == 0:
+            print(f"\r\x1b[K{self.count:,} lines", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown and self.count >= 50_000:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Rows:
+    """The rows to write; can be gone through more than once, as CSV must know all columns first."""
+
+    def __init__(self, folder: Path, tables: tuple[str, ...], progress: Progress) -> None:
+        from trainvitals.journal.reader import RunReader
+
+        self._reader = RunReader(folder)
+        self._tables = tables
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self.quietly():
+            self._progress.step()
+            yield row
+
+    def quietly(self) -> Iterator[Row]:
+        """The same rows, not counted."""
+        for table in self._tables:
+            lines: Iterable[Row]
+            if table in ("events", "alerts"):
+                lines = self._reader.events() if table == "events" else self._reader.alerts()
+            else:
+                lines = self._reader.rows(table)
+            for row in lines:
+                yield row if len(self._tables) == 1 else {"table": table, **row}
+
+    def columns(self) -> list[str]:
+        """Every name that occurs, in order of appearance."""
+        found: dict[str, None] = {}
+        for row in self.quietly():
+            found.update(dict.fromkeys(row))
+        return list(found)
+
+
+def _write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
+    """The file appears whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_jsonl(rows: Rows, file: BinaryIO) -> None:
+    from trainvitals.journal.encoding import encode_line
+
+    for row in rows:
+        file.write(encode_line(row))
+
+
+def _write_json(rows: Rows, file: BinaryIO) -> None:
+    from trainvitals.journal.encoding import encode_line
+
+    before = b"[\n"
+    for row in rows:
+        file.write(before + encode_line(row).rstrip(b"\n"))
+        before = b",\n"
+    file.write(b"[]\n" if before == b"[\n" else b"\n]\n")
+
+
+_CSV_SPELLING = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+
+def _write_csv(rows: Rows, file: BinaryIO) -> None:
+    import csv
+    import io
+    import json
+
+    columns = rows.columns()
+    known = set(columns)
+
+    def cell(value: object) -> object:
+        if isinstance(value, str):
+            return _CSV_SPELLING.get(value, value)
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else value
+
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    if columns:
+        table.writeheader()
+    for row in rows:
+        # A live run may have got a new name since the columns were collected: it is in the next export.
+        table.writerow({name: cell(value) for name, value in row.items() if name in known})
+    text.detach()
+
+
+def _write_parquet(rows: Rows, file: BinaryIO) -> None:
+    from trainvitals.views.cli.parquet import find_types, write_parquet
+
+    write_parquet(find_types(rows.quietly()), rows, file)
+
+
+_WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
+    "json": _write_json,
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+}

@@ -1,0 +1,99 @@
+"""`trainvitals`: one line per command, its module imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from trainvitals import __version__
+from trainvitals.errors import SettingError, TrainvitalsError, nearest
+
+# Adding a command is one file and one line here: name, module, what it does.
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("run", "trainvitals.views.cli.run", "watch any program, with no change to it"),
+    ("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
+    ("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
+    ("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
+    ("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV or Parquet"),
+    ("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
+    ("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
+    ("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),
+    ("version", "trainvitals.views.cli.version", "the versions of trainvitals and what it uses"),
+)
+
+EXAMPLES = (
+    ("trainvitals run -- python train.py", "watch any program, no code change"),
+    ("trainvitals monitor --gpu 0 --interval 1.0", "just the hardware"),
+    ("trainvitals demo", "see it work, no GPU needed"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C; `run` gives its program's own."""
+    try:
+        code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except TrainvitalsError as error:
+        _complain(error.message, error.hint)
+        return 2 if isinstance(error, SettingError) or type(error).__name__ == "UsageError" else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`| head`): say nothing, also not when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except OSError as error:
+        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", None)
+        return 1
+    return code
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Find the command and run it."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(draw_help())
+        return 0
+    word, rest = arguments[0], arguments[1:]
+    if word in ("-V", "--version"):
+        print(f"trainvitals {__version__}")
+        return 0
+    for name, module, help in COMMANDS:
+        if name == word:
+            from trainvitals.views.cli.arguments import run_command
+
+            return run_command(f"trainvitals {name}", import_module(module), help, rest)
+    kind = "flag" if word.startswith("-") else "command"
+    known = ["--help", "--version"] if kind == "flag" else [name for name, _, _ in COMMANDS]
+    shown = word if word.isprintable() else ascii(word)[1:-1]
+    _complain(f"unknown {kind} '{shown}'{nearest(word, known)}", "see: trainvitals --help")
+    return 2
+
+
+def draw_help() -> str:
+    """What there is."""
+    lines = [
+        f"trainvitals {__version__}: watches the hardware and the training together, live, and keeps every number.",
+        "",
+        *(f"  {command:<44}{what}" for command, what in EXAMPLES),
+        "",
+        "commands:",
+        *(f"  {name:<10}{help}" for name, _, help in COMMANDS),
+        "",
+        "The flags of a command: trainvitals COMMAND --help",
+    ]
+    return "\n".join(lines)
+
+
+def _complain(message: str, hint: str | None) -> None:
+    try:
+        print(f"trainvitals: {message}", file=sys.stderr)
+        if hint:
+            print(f"  {hint}", file=sys.stderr)
+    except OSError:
+        pass  # nobody is left to tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Numbers as people read them: short, with their unit, and never a number where there is none."""
+
+from __future__ import annotations
+
+import math
+import time
+
+NONE = "-"
+"""What stands where a value is missing."""
+
+
+def format_value(value: float | None, digits: int = 4) -> str:
+    """A metric with `digits` significant digits: `0.02134`, `1.2e-05`, `12,480`, `NaN`; `-` if there is none."""
+    if value is None:
+        return NONE
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == int(value) and abs(value) < 1e9:
+        return f"{int(value):,}"
+    if 1e-4 <= abs(value) < 1e6:
+        decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+        text = f"{value:,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
+
+
+def format_percent(value: float | None, decimals: int = 0) -> str:
+    """`85 %`, or `-`."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:.{decimals}f} %"
+
+
+def format_unit(value: float | None, unit: str, decimals: int = 0) -> str:
+    """`412 W`, or `-`."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.{decimals}f} {unit}"
+
+
+def format_span(seconds: float | None) -> str:
+    """How long something took: `0.8 s`, `12 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, seconds_left = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds_left:02d} s"
+    hours, minutes_left = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes_left:02d} min"
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def format_bytes(count: float | None) -> str:
+    """`512 B`, `1.4 MB`, `23 GB`; 1 MB is 1,048,576 bytes, as everywhere."""
+    if count is None or not math.isfinite(count):
+        return NONE
+    size, units = float(count), iter(("B", "KB", "MB", "GB", "TB"))
+    unit = next(units)
+    while size >= 1024 and unit != "TB":
+        size, unit = size / 1024, next(units)
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+
+
+def format_mb(megabytes: float | None) -> str:
+    """A size given in MB."""
+    return NONE if megabytes is None else format_bytes(megabytes * (1 << 20))
+
+
+def format_energy(joules: float | None) -> str:
+    """`1.24 kWh`, or `-`."""
+    return NONE if joules is None else f"{format_value(joules / 3.6e6, 3)} kWh"
+
+
+def format_clock(seconds: float | None) -> str:
+    """A moment in local time: `15 Nov 22:36`, with the year if it is another one."""
+    if seconds is None:
+        return NONE
+    moment = time.localtime(seconds)
+    pattern = "%d %b %H:%M" if moment.tm_year == time.localtime().tm_year else "%d %b %Y"
+    return time.strftime(pattern, moment)
+
+
+def parse_time(text: object) -> float | None:
+    """Seconds since 1970 of a journal time, or None."""
+    if not isinstance(text, str):
+        return None
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,250 @@
+"""`trainvitals run -- CMD`: watch a program from outside, with no change to it.
+
+The program comes first: whatever goes wrong on our side is said, and the program runs all the same, with its own
+exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import format_time
+from trainvitals.settings import Settings
+from trainvitals.settings.table import find
+from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
+from trainvitals.views.cli.terminal import Paint, is_terminal, say, width
+
+DESCRIPTION = (
+    "Run a program and watch it: hardware, its processes, and its training numbers if it calls trainvitals.init(), "
+    "which then joins this run. Terminal, signals and exit code are the program's own."
+)
+EXAMPLES = """
+trainvitals run -- python train.py --lr 1e-3
+trainvitals run --project mnist --name baseline --tag small -- torchrun --nproc-per-node 8 train.py
+trainvitals run --simulate-gpus 2 -- python train.py       # no GPU here: try it with two simulated ones
+"""
+
+WATCH_SECONDS = 5.0
+FINAL_SECONDS = 3.0
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_settings("project")
+    parser.add_argument("--name", metavar="NAME", help="name of the run (default: that of the program)")
+    parser.add_settings("dir")
+    parser.add_argument(
+        "--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times"
+    )
+    parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
+    parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary")
+    parser.add_config()
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError("no program to run", hint="such as: trainvitals run -- python train.py")
+    settings = resolve_settings(arguments)
+    watched: Watched | None = None
+    try:
+        check_program(command[0])
+        watched = prepare(arguments, settings, command)
+        program = Program(command, watched.environ if watched else os.environ)
+        if watched:
+            watched.begin(program.pid)
+        program.release()
+    except CannotStart as error:
+        if watched:
+            watched.withdraw()
+        say(error.message)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        return error.code
+    ended = program.wait(watched.look_after_agent if watched else _do_nothing, WATCH_SECONDS)
+    if watched:
+        try:
+            watched.finish(ended)
+        except KeyboardInterrupt:
+            pass  # no patience for the summary; the run is written
+    return end_like(ended)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str]) -> Watched | None:
+    """The run folder, or None, said, if there can be none: the program runs unwatched then."""
+    try:
+        return Watched(arguments, settings, command)
+    except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
+        say(f"{getattr(error, 'message', None) or repr(error)}\n  the program runs all the same, unwatched")
+        return None
+
+
+class Watched:
+    """The run of the program, as seen from outside."""
+
+    def __init__(self, arguments: argparse.Namespace, settings: Settings, command: list[str]) -> None:
+        from trainvitals.trainer import facts
+
+        name = arguments.name or name_of(command)
+        self._settings = settings
+        self._registered: Path | None = None
+        self._mode = 0o666 if settings.shared else 0o600
+        project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
+        self.folder = project / run_folder.new_run_id(name)
+        self._correlation_id = facts.correlation_id(os.environ)
+        self.environ = make_environment(arguments, self.folder, self._correlation_id)
+        started = format_time()
+        self._details: dict[str, Any] = {
+            "format": 1,
+            "id": self.folder.name,
+            "project": settings.project,
+            "name": name,
+            "created": started,
+            "kind": "command",
+            "status": run_folder.RUNNING,
+            "attempt": 1,
+            "started": started,
+            "tags": sorted(set(arguments.tag)),
+            "notes": arguments.notes,
+            "correlation_id": self._correlation_id,
+            **facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
+            "attempts": [
+                {"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}
+            ],
+        }
+        if settings.simulate_gpus:
+            self._details["simulated"] = True
+        run_folder.create(self.folder, settings.shared)
+
+    def begin(self, pid: int) -> None:
+        """Write the run down and have it watched, before the program does anything."""
+        process = {"pid": pid, "start": runtime.process_start(pid), "host": runtime.host_name()}
+        try:
+            run_folder.write_run(self.folder, {**self._details, "process": process}, self._mode)
+            if self._settings.agent:
+                self._registered = runtime.register(
+                    runtime.Registration(
+                        run_id=self.folder.name,
+                        folder=str(self.folder),
+                        rank=0,
+                        pid=pid,
+                        pid_start=runtime.process_start(pid),
+                        host=runtime.host_name(),
+                        kind="command",
+                        correlation_id=self._correlation_id,
+                        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+                        settings=self._settings.as_json(),
+                    )
+                )
+                if not runtime.ensure_agent():
+                    say("the agent could not be started: hardware is not watched (trainvitals doctor)")
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
+            say(f"this run is not watched: {error}")
+
+    def look_after_agent(self) -> None:
+        """Start the agent again if it died; it catches up from the folder."""
+        if self._settings.agent:
+            try:
+                runtime.ensure_agent()
+            except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
+                pass
+
+    def withdraw(self) -> None:
+        """The program could not be started: there was no run."""
+        import shutil
+
+        if self._registered is not None:
+            self._registered.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def finish(self, ended: Ended) -> None:
+        """Write how it ended, wait a moment for the agent's last words, and tell."""
+        try:
+            write_end(self.folder, ended, self._mode)
+            if self._settings.agent:
+                wait_for_agent(self.folder, FINAL_SECONDS)
+            if self._settings.summary:
+                from trainvitals.views.cli.summary import draw_summary, read_summary
+
+                columns = width(sys.stderr) if is_terminal(sys.stderr) else None
+                text = draw_summary(read_summary(self.folder), Paint(sys.stderr), columns)
+                print(f"\n{text}", file=sys.stderr, flush=True)
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code is what counts
+            say(f"the end of run {self.folder.name} could not be told: {error}")
+
+
+def name_of(command: list[str]) -> str:
+    """What the program is called: the script after an interpreter, else the program itself."""
+    words = [Path(word).name for word in command]
+    if words[0].startswith(("python", "torchrun", "accelerate", "bash", "sh")):
+        for place, word in enumerate(command[1:], 1):
+            if word in ("-m", "--module") and place + 1 < len(command):
+                return command[place + 1].rpartition(".")[2]
+            if word.endswith((".py", ".sh")):
+                return Path(word).stem
+            if word in ("-c", "--"):
+                break
+    return Path(words[0]).stem or "run"
+
+
+def make_environment(arguments: argparse.Namespace, folder: Path, correlation_id: str) -> dict[str, str]:
+    """What the program's own init() must find: this run, and the settings that were given here as flags."""
+    environ = dict(os.environ)
+    for name in arguments.setting_names:
+        value = getattr(arguments, name)
+        if value is not None:
+            row = find(name, "flag")
+            environ[row.variable] = row.kind.format(row.kind.parse(value))
+    if arguments.dir is not None:
+        environ[find("dir", "flag").variable] = str(Path(arguments.dir).expanduser().absolute())
+    if arguments.config is not None:
+        environ["TRAINVITALS_CONFIG"] = str(arguments.config.absolute())
+    environ["TRAINVITALS_RUN_DIR"] = str(folder)
+    environ["TRAINVITALS_RUN_ID"] = folder.name
+    environ["TRAINVITALS_CORRELATION_ID"] = correlation_id
+    if (
+        "TRACEPARENT" not in environ
+        and len(correlation_id) == 32
+        and set(correlation_id) <= set("0123456789abcdef")
+    ):
+        environ["TRACEPARENT"] = f"00-{correlation_id}-{os.urandom(8).hex()}-01"
+    return environ
+
+
+def write_end(folder: Path, ended: Ended, mode: int) -> None:
+    """Complete run.json: the program may have ended its run itself, and then its word counts."""
+    from trainvitals.agent.causes import ExitStatus, judge
+
+    run = run_folder.read_run(folder)
+    known = {"exit_code": ended.code} if ended.signal is None else {"signal": ended.signal_name}
+    verdict = judge(ExitStatus(ended.code, ended.signal_name))
+    said = run.get("status")
+    tentative = run.pop("tentative", False)
+    if said in run_folder.ENDED and not (tentative and verdict.status != "finished"):
+        run.update(known)
+    else:
+        run_folder.end_attempt(run, verdict.status, cause=verdict.cause, **known)
+    run_folder.write_run(folder, run, mode)
+
+
+def wait_for_agent(folder: Path, seconds: float) -> None:
+    """Give the agent time to write what it knows of the end; it then takes the registrations away."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and runtime.agent_is_alive():
+        if not any(Path(item.folder) == folder for _, item in runtime.registrations()):
+            return
+        time.sleep(0.05)

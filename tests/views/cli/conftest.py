@@ -1,0 +1,196 @@
+"""The real program as a process of its own, with a runtime folder and a run root of its own, and a terminal to run it
+in where the terminal is the point."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = (sys.executable, "-m", "trainvitals")
+PATIENCE = 60.0
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true result of `condition`; fails the test when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"waited in vain for {what}")
+
+
+class Machine:
+    """A machine of its own for one test: runtime folder, run root, environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "runs"
+        self.runtime = folder / "runtime"
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("TRAINVITALS_")}
+        for name in ("NO_COLOR", "COLUMNS", "LINES", "CUDA_VISIBLE_DEVICES", "TRACEPARENT"):
+            kept.pop(name, None)
+        self.environ = {
+            **kept,
+            "TRAINVITALS_RUNTIME_DIR": str(self.runtime),
+            "TRAINVITALS_DIR": str(self.root),
+            "TRAINVITALS_AGENT": "false",
+            "TERM": "xterm-256color",
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+
+    def run(
+        self, *arguments: str, environ: Mapping[str, str] | None = None, **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """The program, to its end."""
+        return subprocess.run(
+            [*PROGRAM, *arguments],
+            env={**self.environ, **(environ or {})},
+            cwd=self.folder,
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            **more,
+        )
+
+    def start(
+        self, *arguments: str, environ: Mapping[str, str] | None = None, **more: Any
+    ) -> subprocess.Popen[str]:
+        """The program, under way, in a process group of its own as a shell would have it."""
+        return subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env={**self.environ, **(environ or {})},
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+            **more,
+        )
+
+    def open_terminal(
+        self, command: Sequence[str], *, rows: int = 24, columns: int = 80, **environ: str
+    ) -> Terminal:
+        return Terminal(command, {**self.environ, **environ}, self.folder, rows, columns)
+
+    def only_run(self) -> tuple[Path, dict[str, Any]]:
+        """The folder and run.json of the one run there is."""
+        (path,) = self.root.glob("*/*/run.json")
+        return path.parent, json.loads(path.read_text())
+
+
+class Terminal:
+    """A command in a terminal: what it prints, and keys to press."""
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, rows: int, columns: int
+    ) -> None:
+        self.text = ""
+        self.status: int | None = None
+        self._size = (rows, columns)
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(command[0], list(command), dict(environ))
+        self.resize(rows, columns)
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._size = (rows, columns)
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        os.write(self.descriptor, keys.encode())
+
+    def read(self, seconds: float = 0.0) -> bool:
+        """Take in what was printed; False once everybody has closed the terminal."""
+        readable, _, _ = select.select([self.descriptor], [], [], seconds)
+        if readable:
+            try:
+                data = os.read(self.descriptor, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                return False
+            self.text += data.decode(errors="replace")
+        return True
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        """Until `text` was printed that many times."""
+        deadline = time.monotonic() + PATIENCE
+        while self.text.count(text) < times:
+            if not self.read(0.05) or time.monotonic() > deadline:
+                pytest.fail(f"waited in vain for {text!r}; the terminal says:\n{self.text}")
+
+    def wait(self) -> int:
+        """The exit code, or minus the signal, as subprocess says it."""
+        deadline = time.monotonic() + PATIENCE
+        while self.status is None and time.monotonic() < deadline:
+            self.read(0.02)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        assert self.status is not None, f"still running; the terminal says:\n{self.text}"
+        while self.read(0.05) and select.select([self.descriptor], [], [], 0.05)[0]:
+            pass
+        return self.status
+
+    def screen(self) -> list[str]:
+        """What is on the screen, line by line."""
+        import pyte
+
+        rows, columns = self._size
+        screen = pyte.Screen(columns, rows)
+        pyte.Stream(screen).feed(self.text)
+        return [line.rstrip() for line in screen.display]
+
+    def close(self) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.descriptor)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine without an agent, unless a test starts one; whatever was started is stopped."""
+    machine = Machine(tmp_path)
+    yield machine
+    if (machine.runtime / "agent.lock").exists():
+        machine.run("agent", "stop")
+
+
+@pytest.fixture
+def watched_machine(machine: Machine) -> Machine:
+    """A machine on which commands start the agent."""
+    del machine.environ["TRAINVITALS_AGENT"]
+    return machine
+
+
+@pytest.fixture
+def terminal(machine: Machine) -> Iterator[Callable[..., Terminal]]:
+    """Opens terminals, and closes them."""
+    opened: list[Terminal] = []
+
+    def open_one(command: Sequence[str], **more: Any) -> Terminal:
+        opened.append(machine.open_terminal(command, **more))
+        return opened[-1]
+
+    yield open_one
+    for item in opened:
+        item.close()

@@ -1,0 +1,349 @@
+"""`trainvitals run`: the program's terminal, signals and end are its own, and its run is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PYTHON = sys.executable
+TRAINVITALS = (PYTHON, "-m", "trainvitals")
+
+# Counts a signal, leaves time for a second one to arrive, and tells the count as its exit code.
+COUNT = textwrap.dedent(
+    """
+    import signal, sys, time
+    counted = []
+    signal.signal(int(sys.argv[1]), lambda number, frame: counted.append(number))
+    print("ready", flush=True)
+    while not counted:
+        time.sleep(0.01)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    print("counted", len(counted), flush=True)
+    sys.exit(10 + len(counted))
+    """
+)
+
+# All that a program can see of how it was started.
+FINGERPRINT = textwrap.dedent(
+    """
+    import json, os, resource, signal, sys
+    status = open("/proc/self/status").read().splitlines()
+    print(json.dumps({
+        "signals": [line for line in status if line.startswith(("SigBlk", "SigIgn", "SigPnd", "ShdPnd"))],
+        "files": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+        "umask": [line for line in status if line.startswith("Umask")],
+        "nice": os.nice(0),
+        "cwd": os.getcwd(),
+        "group_leader_is_parent_or_self": os.getpgrp() in (os.getpid(), os.getppid()),
+        "session": os.getsid(0),
+        "limits": [resource.getrlimit(number) for number in range(16)],
+        "arguments": sys.argv,
+        "terminals": [os.isatty(number) for number in range(3)],
+    }))
+    """
+)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 255])
+def test_the_exit_code_is_that_of_the_program(machine: Any, code: int) -> None:
+    done = machine.run("run", "--", "sh", "-c", f"exit {code}")
+    assert done.returncode == code
+    _, run = machine.only_run()
+    assert run["exit_code"] == code
+    assert run["status"] == ("finished" if code == 0 else "failed")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (signal.SIGTERM, "killed"),
+        (signal.SIGKILL, "killed"),
+        (signal.SIGSEGV, "crashed"),
+        (signal.SIGABRT, "crashed"),
+    ],
+)
+def test_a_program_killed_by_a_signal_is_followed_into_that_death(
+    machine: Any, number: int, status: str
+) -> None:
+    done = machine.run("run", "--", "sh", "-c", f"kill -{int(number)} $$")
+    assert done.returncode == -number
+    _, run = machine.only_run()
+    assert (run["status"], run["signal"]) == (status, signal.Signals(number).name)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, 40],
+)
+def test_a_signal_sent_to_the_wrapper_reaches_the_program_once(machine: Any, number: int) -> None:
+    process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(number)))
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert output == "counted 1\n", errors
+    assert process.returncode == 11
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_sent_to_the_whole_group_reaches_the_program_once(machine: Any, number: int) -> None:
+    process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(number)))
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, number)
+    output, errors = process.communicate(timeout=60)
+    assert output == "counted 1\n", errors
+    assert process.returncode == 11
+
+
+def test_ctrl_c_reaches_the_program_once(terminal: Callable[..., Any]) -> None:
+    session = terminal([*TRAINVITALS, "run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGINT))])
+    session.wait_for("ready")
+    session.press("\x03")
+    assert session.wait() == 11
+    assert "counted 1" in session.text
+
+
+def test_ctrl_c_ends_a_program_that_does_not_mind_it(terminal: Callable[..., Any], machine: Any) -> None:
+    session = terminal([*TRAINVITALS, "run", "--", "sh", "-c", "echo ready; sleep 60"])
+    session.wait_for("ready")
+    session.press("\x03")
+    assert session.wait() == -signal.SIGINT
+    assert machine.only_run()[1]["status"] == "killed"
+
+
+def test_ctrl_z_gives_the_shell_its_terminal_back_and_fg_goes_on(terminal: Callable[..., Any]) -> None:
+    session = terminal(["bash", "--norc", "-i"], PS1="prompt> ")
+    program = "import time, sys; print('rea' + 'dy', flush=True); print('got ' + sys.stdin.readline())"
+    session.wait_for("prompt> ")
+    session.press(f'{" ".join(TRAINVITALS)} run --no-summary -- {PYTHON} -c "{program}"; echo "code $?"\n')
+    session.wait_for("ready")
+    session.press("\x1a")
+    session.wait_for("Stopped")
+    session.press("jobs\n")
+    session.wait_for("Stopped", times=2)
+    session.press("fg\n")
+    session.wait_for("fg")
+    session.press("a line\n")
+    session.wait_for("got a line")
+    session.press("exit\n")
+    assert session.wait() == 0
+
+
+def test_a_program_stopped_and_continued_in_the_background_goes_on(machine: Any) -> None:
+    process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGTERM)))
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "counted 1\n"
+
+
+def test_a_program_sees_what_it_would_see_without_the_wrapper(machine: Any) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    command = [PYTHON, "-c", FINGERPRINT, "--flag", "two words", ""]
+    more: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+        "close_fds": False,
+        "env": machine.environ,
+        "cwd": machine.folder,
+    }
+    plain = subprocess.run(command, **more, check=True).stdout
+    wrapped = subprocess.run([*TRAINVITALS, "run", "--", *command], **more, check=True).stdout
+    os.close(reader)
+    os.close(writer)
+    expected = json.loads(plain)
+    assert writer in expected["files"]
+    expected["group_leader_is_parent_or_self"] = json.loads(wrapped)["group_leader_is_parent_or_self"]
+    assert json.loads(wrapped) == expected
+
+
+def test_ignored_signals_stay_ignored(machine: Any) -> None:
+    script = "trap '' HUP INT; exec \"$@\""
+    command = ["sh", "-c", script, "sh", *TRAINVITALS, "run", "--", "grep", "SigIgn", "/proc/self/status"]
+    output = subprocess.run(
+        command, env=machine.environ, cwd=machine.folder, capture_output=True, text=True, check=True
+    ).stdout
+    assert int(output.split()[1], 16) == 1 << (signal.SIGHUP - 1) | 1 << (signal.SIGINT - 1)
+
+
+def test_standard_input_goes_through(machine: Any) -> None:
+    assert machine.run("run", "--", "cat", input="one\ntwo\n").stdout == "one\ntwo\n"
+
+
+def test_the_terminal_and_its_size_are_the_programs_own(terminal: Callable[..., Any]) -> None:
+    script = "test -t 0 && test -t 1 && test -t 2 && echo is a terminal; stty size"
+    session = terminal([*TRAINVITALS, "run", "--", "sh", "-c", script], rows=33, columns=111)
+    assert session.wait() == 0
+    assert "is a terminal" in session.text
+    assert "33 111" in session.text
+
+
+def test_a_new_window_size_reaches_the_program_once(terminal: Callable[..., Any]) -> None:
+    session = terminal([*TRAINVITALS, "run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGWINCH))])
+    session.wait_for("ready")
+    session.resize(40, 100)
+    assert session.wait() == 11
+
+
+def test_nothing_is_left_behind_when_the_wrapper_is_killed(machine: Any) -> None:
+    process = machine.start("run", "--", "sleep", "60")
+    deadline = time.monotonic() + 60
+    members: list[str] = []
+    while len(members) < 3 and time.monotonic() < deadline:
+        members = _group_of(process.pid)
+    process.kill()
+    process.wait()
+    while len(members) > 1 and time.monotonic() < deadline:
+        members = _group_of(process.pid)
+    left = [(Path("/proc") / pid / "comm").read_text().strip() for pid in members]
+    os.killpg(process.pid, signal.SIGKILL)
+    assert left == ["sleep"]
+    process.communicate()
+
+
+def _group_of(leader: int) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if fields[2] == str(leader) and fields[0] != "Z":
+            found.append(path.parent.name)
+    return found
+
+
+def test_a_program_that_is_not_there_is_told_as_a_shell_does(machine: Any) -> None:
+    done = machine.run("run", "--", "no-such-program")
+    assert done.returncode == 127
+    assert "there is no program 'no-such-program'" in done.stderr
+    assert not machine.root.exists()
+
+
+def test_a_file_that_is_not_executable_is_told_as_a_shell_does(machine: Any) -> None:
+    script = machine.folder / "train.sh"
+    script.write_text("echo hello\n")
+    done = machine.run("run", "--", str(script))
+    assert done.returncode == 126
+    assert f"chmod +x {script}" in done.stderr
+
+
+def test_a_script_without_a_first_line_runs_as_in_a_shell(machine: Any) -> None:
+    script = machine.folder / "train.sh"
+    script.write_text('echo "hello $1"\n')
+    script.chmod(0o755)
+    done = machine.run("run", "--", str(script), "you")
+    assert (done.returncode, done.stdout) == (0, "hello you\n")
+
+
+def test_no_program_is_a_usage_error(machine: Any) -> None:
+    done = machine.run("run", "--name", "x")
+    assert done.returncode == 2
+    assert "no program to run" in done.stderr
+
+
+def test_flags_after_the_program_are_the_programs(machine: Any) -> None:
+    assert machine.run("run", "echo", "--name", "x", "--", "--help").stdout == "--name x -- --help\n"
+
+
+def test_a_misspelled_flag_is_an_error_before_anything_runs(machine: Any) -> None:
+    done = machine.run("run", "--nmae", "x", "--", "echo", "hello")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unknown flag '--nmae', did you mean '--name'?" in done.stderr
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_run_folder_that_cannot_be_made_does_not_stop_the_program(machine: Any, code: int) -> None:
+    machine.root.write_text("a file where the folder should be")
+    done = machine.run("run", "--", "sh", "-c", f"echo hello; exit {code}")
+    assert (done.returncode, done.stdout) == (code, "hello\n")
+    assert "cannot create the run folder" in done.stderr
+    assert "the program runs all the same" in done.stderr
+
+
+def test_the_run_is_written_down(machine: Any) -> None:
+    done = machine.run(
+        *("run", "--project", "mnist", "--name", "First Try", "--tag", "b", "--tag", "a", "--notes", "small"),
+        *("--", "sh", "-c", "true", "--token=s3cr3t-value"),
+    )
+    folder, run = machine.only_run()
+    assert folder.parent.name == run["project"] == "mnist"
+    assert "first-try" in folder.name
+    assert (run["name"], run["tags"], run["notes"]) == ("First Try", ["a", "b"], "small")
+    assert run["kind"] == "command"
+    assert run["argv"][:3] == ["sh", "-c", "true"]
+    assert "s3cr3t-value" not in (folder / "run.json").read_text()
+    assert run["process"]["pid"] > 0
+    assert run["attempts"][0]["status"] == "finished"
+    assert run["ended"] >= run["started"]
+    assert str(folder.name) in done.stderr
+
+
+def test_the_program_is_told_which_run_it_is_in(machine: Any) -> None:
+    names = ("RUN_DIR", "RUN_ID", "CORRELATION_ID", "INTERVAL", "DIR")
+    script = "; ".join(f'echo "$TRAINVITALS_{name}"' for name in names) + '; echo "$TRACEPARENT"'
+    done = machine.run("run", "--interval", "0.5", "--dir", "elsewhere", "--", "sh", "-c", script)
+    run_dir, run_id, correlation_id, interval, root, trace = done.stdout.splitlines()
+    assert Path(run_dir).parent.parent == machine.folder / "elsewhere" == Path(root)
+    assert Path(run_dir).name == run_id
+    assert json.loads((Path(run_dir) / "run.json").read_text())["correlation_id"] == correlation_id
+    assert interval == "500ms"
+    assert trace.split("-")[1] == correlation_id
+
+
+def test_a_trace_that_is_given_is_kept(machine: Any) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    script = 'echo "$TRACEPARENT $TRAINVITALS_CORRELATION_ID"'
+    done = machine.run("run", "--", "sh", "-c", script, environ={"TRACEPARENT": trace})
+    assert done.stdout == f"{trace} 0af7651916cd43dd8448eb211c80319c\n"
+
+
+TRAIN = """
+import trainvitals
+run = trainvitals.init(config={"lr": 0.1})
+for step in range(5):
+    run.log({"loss": 5.0 - step}, step=step)
+"""
+
+
+def test_a_training_inside_joins_the_run(machine: Any) -> None:
+    done = machine.run("run", "--name", "outer", "--", PYTHON, "-c", TRAIN + "run.finish()")
+    assert done.returncode == 0, done.stderr
+    _, run = machine.only_run()
+    assert (run["name"], run["status"], run["exit_code"]) == ("outer", "finished", 0)
+    assert run["config"] == {"lr": 0.1}
+    assert "last step 4" in done.stderr
+    assert "loss" in done.stderr
+
+
+def test_an_exit_code_corrects_a_training_that_thought_it_had_finished(machine: Any) -> None:
+    machine.run("run", "--", PYTHON, "-c", TRAIN + "import sys; sys.exit(3)")
+    _, run = machine.only_run()
+    assert (run["status"], run["cause"], run["exit_code"]) == ("failed", "exit code 3", 3)
+    assert "tentative" not in run
+
+
+def test_what_the_training_says_of_its_end_is_kept(machine: Any) -> None:
+    machine.run("run", "--", PYTHON, "-c", TRAIN + "raise ValueError('loss exploded')")
+    _, run = machine.only_run()
+    assert (run["status"], run["exit_code"]) == ("failed", 1)
+    assert "loss exploded" in run["cause"]
+
+
+def test_no_summary_prints_nothing_of_ours(machine: Any) -> None:
+    done = machine.run("run", "--no-summary", "--", "echo", "hello")
+    assert (done.stdout, done.stderr) == ("hello\n", "")
