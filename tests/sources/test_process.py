@@ -104,6 +104,7 @@ def test_each_rank_is_a_unit_of_its_own(child):
 
 
 def test_a_single_process_is_what_psutil_says(child, clock):
+    until(lambda: psutil.Process(child.pid).status() == "sleeping")
     values = read(watch(child, clock))
     oracle = psutil.Process(child.pid)
 
@@ -365,6 +366,7 @@ def test_no_ranks_at_all():
 def test_psutil_and_proc_agree(child):
     child.do("p = subprocess.Popen(['sh', '-c', 'sleep 600 & wait'])")
     until(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 2)
+    until(lambda: psutil.Process(child.pid).status() == "sleeping")
     ours, theirs = ProcfsReader(World()), PsutilReader()
 
     assert sorted(ours.find_descendants([child.pid], True)) == sorted(
@@ -560,6 +562,7 @@ def test_a_name_with_parentheses_and_spaces_is_no_trouble(tmp_path):
     process = subprocess.Popen([str(program), "600"])
     try:
         until(lambda: psutil.Process(process.pid).name() == "a) R 1 (b")
+        until(lambda: psutil.Process(process.pid).status() == "sleeping")
         stat = read_stat("/proc", process.pid)
         assert stat is not None
         assert stat.parent == os.getpid()
