@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-Table = Literal["training", "gpu", "system", "process"]
+Table = Literal["training", "gpu", "system", "process", "source"]
 Kind = Literal["gauge", "counter", "text"]
 
 
@@ -109,6 +109,7 @@ GPU: tuple[Metric, ...] = (
     Metric("fp64_active_percent", "%", "FP64 pipe activity (Hopper and later)"),
     Metric("process_count", "", "Processes that hold a context on this GPU"),
     Metric("state", "", "ok, lost, asleep, reset required, failing (answers nothing)", "text"),
+    Metric("late_seconds", "s", "How long reading took, where it took longer than it may; absent otherwise"),
 )
 
 SYSTEM: tuple[Metric, ...] = (
@@ -149,6 +150,7 @@ SYSTEM: tuple[Metric, ...] = (
     Metric("pressure_io_percent", "%", "Time some task waited for storage (10 s average)"),
     Metric("oom_kills_total", "", "Processes killed for memory, by the kernel, since boot", "counter"),
     Metric("cgroup_oom_kills_total", "", "Processes killed because the cgroup was at its limit", "counter"),
+    Metric("late_seconds", "s", "How long reading took, where it took longer than it may; absent otherwise"),
 )
 
 PROCESS: tuple[Metric, ...] = (
@@ -169,6 +171,15 @@ PROCESS: tuple[Metric, ...] = (
         "State of the rank's own process: running, sleeping, disk sleep, stopped, zombie",
         "text",
     ),
+    Metric("late_seconds", "s", "How long reading took, where it took longer than it may; absent otherwise"),
+)
+
+SOURCE: tuple[Metric, ...] = (
+    Metric("source_up", "", "1 if the newest reading of this unit came in time and without an error, else 0"),
+    Metric("source_age_seconds", "s", "Time since the newest good reading began"),
+    Metric("source_duration_seconds", "s", "How long the newest good reading took"),
+    Metric("source_errors_total", "errors", "Readings that failed, since the agent started", "counter"),
+    Metric("source_skipped_total", "", "Readings left out because one before took too long", "counter"),
 )
 
 TABLES: dict[str, tuple[Metric, ...]] = {
@@ -176,6 +187,7 @@ TABLES: dict[str, tuple[Metric, ...]] = {
     "gpu": GPU,
     "system": SYSTEM,
     "process": PROCESS,
+    "source": SOURCE,
 }
 
 

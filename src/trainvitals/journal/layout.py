@@ -23,7 +23,7 @@ STACKS = "stacks"
 REPORTS = "reports"
 STAMP_FORMAT = "%Y%m%d_%H%M%S"
 
-METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics")
+METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
 LINE_TABLES = ("events", "alerts")
 
 _NAME = re.compile(

@@ -38,6 +38,7 @@ LABEL_KEYS = {
     "system": ("host",),
     "process": ("run_id", "rank", "pid", "host"),
     "openmetrics": ("target", "host"),
+    "source": ("source", "unit", "host"),
 }
 
 

@@ -1,0 +1,66 @@
+"""What the watched runs want measured, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainvitals import sources
+from trainvitals.settings import Settings
+
+PROCESS_INTERVAL = 2.0
+"""Seconds between two looks at a process tree, unless the setting says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Which sources, how often."""
+
+    sources: tuple[str, ...] = ()
+    intervals: Mapping[str, float] = field(default_factory=dict)
+    default_interval: float = 1.0
+    openmetrics_urls: tuple[str, ...] = ()
+    simulated_gpus: int = 0
+    sysfs_root: str = "/sys"
+
+    def interval(self, table: str | None) -> float:
+        """Seconds between two readings of a unit that fills this table (None: not known yet)."""
+        return self.intervals.get(table or "", self.default_interval)
+
+
+def intervals_of(settings: Settings) -> dict[str, float]:
+    """Seconds between two lines of each table that has an interval of its own."""
+    return {
+        "gpu": settings.gpu_interval or settings.interval,
+        "system": settings.system_interval or settings.interval,
+        "process": settings.process_interval or max(settings.interval, PROCESS_INTERVAL),
+    }
+
+
+def wants_source(settings: Settings, name: str) -> bool:
+    """Whether a run with these settings wants the lines of this source."""
+    if settings.sources is not None and name not in settings.sources:
+        return False
+    if name == "simulated":
+        return settings.simulate_gpus > 0
+    return name != "openmetrics" or bool(settings.openmetrics)
+
+
+def combine(many: Iterable[Settings]) -> Demand:
+    """What satisfies all of them: every source that one wants, the shortest interval of each table."""
+    wishes = list(many)
+    if not wishes:
+        return Demand()
+    roots = [str(settings.sysfs_root) for settings in wishes]
+    tables = [intervals_of(settings) for settings in wishes]
+    return Demand(
+        sources=tuple(
+            name for name, _ in sources.REGISTRY if any(wants_source(settings, name) for settings in wishes)
+        ),
+        intervals={table: min(item[table] for item in tables) for table in tables[0]},
+        default_interval=min(settings.interval for settings in wishes),
+        openmetrics_urls=tuple(dict.fromkeys(url for settings in wishes for url in settings.openmetrics)),
+        simulated_gpus=max(settings.simulate_gpus for settings in wishes),
+        # One machine has one /sys; another root is for tests, and then it is meant.
+        sysfs_root=next((root for root in roots if root != "/sys"), "/sys"),
+    )

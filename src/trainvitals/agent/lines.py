@@ -1,0 +1,199 @@
+"""What the agent writes into a run folder: samples, the health of the sources, events.
+
+A line is written only for a new sample: what is late is said to be late, and nothing old is repeated as fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals.agent.demand import intervals_of, wants_source
+from trainvitals.agent.gpu_use import GpuUse
+from trainvitals.agent.sampling import Health, Reading
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB, LineWriter
+from trainvitals.settings import Settings
+from trainvitals.sources import Notice, Sample
+
+
+class RunLines:
+    """The agent's files in one run folder, one per table, and which samples belong into them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run_id: str,
+        settings: Settings,
+        name: FileName,
+        host: str,
+        gpu_use: GpuUse,
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._run_id = run_id
+        self._settings = settings
+        self._name = name
+        self._host = host
+        self._on_trouble = on_trouble
+        self._intervals = intervals_of(settings)
+        self._targets = _target_names(settings.openmetrics)
+        self._writers: dict[str, LineWriter] = {}
+        self._due: dict[str, float] = {}
+        self.gpu_use = gpu_use
+        self.gpus: dict[str, Sample] = {}
+        """The newest line of each GPU, by UUID or number."""
+        self.processes: dict[Any, Sample] = {}
+        """The newest line of each rank's processes, by rank."""
+
+    @property
+    def shortest_interval(self) -> float:
+        return min(self._settings.interval, *self._intervals.values())
+
+    @property
+    def dropped(self) -> int:
+        """Lines lost because the disk stayed full."""
+        return sum(writer.dropped for writer in self._writers.values())
+
+    @property
+    def open_files(self) -> set[str]:
+        return {writer.path.name for writer in self._writers.values()}
+
+    def take(self, reading: Reading) -> list[Notice]:
+        """Write the lines of this reading that the run wants. Returns what is to become events."""
+        if not wants_source(self._settings, reading.source):
+            return []
+        notices: list[Notice] = []
+        samples: list[Sample] = []
+        for item in reading.items:
+            if isinstance(item, Notice):
+                if self._concerns(item.data):
+                    notices.append(item)
+            elif self._concerns(item.labels):
+                samples.append(item)
+        if samples and self._is_due(reading, samples[0].table):
+            for sample in samples:
+                self._write_sample(sample, reading)
+        return notices
+
+    def write_health(self, healths: Iterable[Health]) -> None:
+        """A line for each unit of each source that the run wants."""
+        now = format_time()
+        for health in healths:
+            mine = health.source != "process" or health.unit.startswith(f"process:{self._run_id}:")
+            if mine and wants_source(self._settings, health.source):
+                row = {
+                    "timestamp": now,
+                    "source": health.source,
+                    "unit": health.unit,
+                    "host": self._host,
+                    "source_up": int(health.up),
+                    "source_age_seconds": health.age,
+                    "source_duration_seconds": health.duration,
+                    "source_errors_total": health.errors,
+                    "source_skipped_total": health.skipped,
+                }
+                self._append("source", {key: value for key, value in row.items() if value is not None})
+
+    def write_event(
+        self,
+        event: str,
+        message: str,
+        *,
+        correlation_id: str,
+        severity: str = "info",
+        rank: int | None = None,
+        data: Mapping[str, Any] | None = None,
+        when: float | None = None,
+    ) -> None:
+        """Write down that something happened; `when` in seconds since 1970, now by default."""
+        row: dict[str, Any] = {
+            "timestamp": format_time(when),
+            "event": event,
+            "severity": severity,
+            "message": message,
+            "correlation_id": correlation_id,
+            "host": self._host,
+        }
+        if rank is not None:
+            row["rank"] = rank
+        if data:
+            row["data"] = data
+        self._append("events", row)
+
+    def tend(self) -> None:
+        """Start new files where they are old, and try again where the disk was full."""
+        for writer in self._writers.values():
+            writer.rotate_if_due()
+            if writer.waiting:
+                writer.flush()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close(seconds=0.2)
+
+    def _append(self, table: str, row: Mapping[str, Any]) -> None:
+        writer = self._writers.get(table)
+        if writer is None:
+            writer = self._writers[table] = LineWriter(
+                self._folder,
+                self._name._replace(table=table),
+                rotate_bytes=int(self._settings.rotate_size_mb * MIB),
+                rotate_seconds=self._settings.rotate_age,
+                mode=0o666 if self._settings.shared else 0o600,
+                on_trouble=self._on_trouble,
+            )
+        writer.append(encode_line(row))
+
+    def _write_sample(self, sample: Sample, reading: Reading) -> None:
+        row: dict[str, Any] = {
+            "timestamp": format_time(sample.time),
+            **sample.labels,
+            "host": self._host,
+            **sample.values,
+        }
+        if reading.late:
+            row["late_seconds"] = reading.duration
+        self._append(sample.table, row)
+        if sample.table == "gpu":
+            self.gpu_use.add(sample.labels, sample.values)
+            self.gpus[str(sample.labels.get("gpu_uuid", sample.labels.get("gpu_index")))] = sample
+        elif sample.table == "process":
+            self.processes[sample.labels.get("rank")] = sample
+
+    def _is_due(self, reading: Reading, table: str) -> bool:
+        """Whether this run, which may want fewer samples than another, wants this one."""
+        interval = self._intervals.get(table, self._settings.interval)
+        if interval <= reading.interval:
+            return True
+        due = self._due.get(reading.unit, reading.moment)
+        if reading.moment < due - reading.interval / 2:
+            return False
+        behind = reading.moment - due > interval
+        self._due[reading.unit] = (reading.moment if behind else due) + interval
+        return True
+
+    def _concerns(self, labels: Mapping[str, Any]) -> bool:
+        """Whether what these labels speak of belongs to this run."""
+        if labels.get("run_id", self._run_id) != self._run_id:
+            return False
+        if "target" in labels and labels["target"] not in self._targets:
+            return False
+        index = labels.get("gpu_index")
+        if labels.get("simulated") and isinstance(index, int) and index >= self._settings.simulate_gpus:
+            return False
+        wanted = self._settings.gpus
+        if wanted is None or (index is None and "gpu_uuid" not in labels):
+            return True
+        uuids = [str(labels[key]) for key in ("gpu_uuid", "mig_parent") if key in labels]
+        return any(item == index or any(uuid.startswith(str(item)) for uuid in uuids) for item in wanted)
+
+
+def _target_names(urls: tuple[str, ...]) -> frozenset[str]:
+    if not urls:
+        return frozenset()
+    from trainvitals.sources.openmetrics import target_name
+
+    return frozenset(target_name(url) for url in urls)

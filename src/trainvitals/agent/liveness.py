@@ -1,0 +1,212 @@
+"""Is a rank still there, and is it still stepping?
+
+Time is CLOCK_MONOTONIC, which stands still while a machine sleeps, so a laptop that was closed has not stalled.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.agent import causes
+from trainvitals.agent.causes import Suspects, Verdict
+from trainvitals.runtime import Registration
+from trainvitals.sources.procfs import read_stat
+
+HUNG_FACTOR = 5.0
+"""A stall this many times as long as what makes a stall is a hang."""
+REMEMBERED_STEPS = 64
+POLL_SECONDS = 1.0
+"""Seconds between two looks for the process where the kernel does not tell its end."""
+EXIT_STATUS_SECONDS = 1.5
+"""How long a process that is gone is asked for its exit status: its parent may not have collected it yet."""
+LOOK_SECONDS = 2.0
+
+
+class Progress:
+    """When a rank logged, and how long it usually takes between two steps."""
+
+    def __init__(self, now: float) -> None:
+        self.lines = 0
+        self.step: int | None = None
+        self.last_log: str | None = None
+        self._last = now
+        self._intervals: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+
+    def restore(self, known: dict[str, Any], silent: float, now: float) -> None:
+        """Go on from what an earlier agent knew; `silent` is for how long nothing has been logged."""
+        lines, step, seconds = known.get("lines"), known.get("step"), known.get("step_seconds")
+        self.lines = lines if isinstance(lines, int) else 0
+        self.step = step if isinstance(step, int) else None
+        self.last_log = str(known["last_log"]) if known.get("last_log") else None
+        if isinstance(seconds, (int, float)):
+            self._intervals.append(float(seconds))
+        self._last = now - silent
+
+    def grow(self, lines: int, gap_of_one_look: float, now: float, silent: float = 0.0) -> None:
+        """`lines` were logged since the last look; the newest `silent` seconds ago.
+
+        Lines that came within one look share its time; after a longer silence they came together, and the silence is
+        what this rank's next silence is to be measured against.
+        """
+        gap = now - silent - self._last
+        if self.lines and gap > 0:
+            self._intervals.append(gap if gap > 2 * gap_of_one_look else gap / lines)
+        self.lines += lines
+        self._last = max(self._last, now - silent) if self.lines > lines else now - silent
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median time between two steps; None before the second."""
+        return statistics.median(self._intervals) if self._intervals else None
+
+    def silence(self, now: float) -> float:
+        return now - self._last
+
+    def judge(self, now: float, stall_after: float, stall_factor: float) -> str:
+        """`running`, `stalled` or `hung`."""
+        if self.lines < 2:
+            return "running"  # start-up and compilation may take any time
+        limit = max(stall_after, stall_factor * (self.step_seconds or 0.0))
+        silence = self.silence(now)
+        if silence <= limit:
+            return "running"
+        return "hung" if silence > HUNG_FACTOR * limit else "stalled"
+
+
+class Rank:
+    """One registered process."""
+
+    def __init__(
+        self, registration: Registration, path: Path, now: float, known: dict[str, Any] | None
+    ) -> None:
+        self.registration = registration
+        self.path = path
+        self.progress = Progress(now)
+        self.state = "running"
+        """running, stalled, hung while it lives; its verdict's status afterwards"""
+        self.verdict: Verdict | None = None
+        self.said_goodbye = False
+        self.gone_at: float | None = None
+        self._next_look = now
+        self._next_poll = now
+        self.pidfd = _open_pidfd(registration.pid)
+        self.watched = runtime.is_same_process(registration.pid, registration.pid_start)
+        """Whether it was alive when we came."""
+        if not self.watched:
+            self.gone_at = now
+            self.close()  # at best a zombie, at worst somebody else with the same number
+        self.suspects = Suspects(registration.pid, causes.parse_oom_counts((known or {}).get("oom_kills")))
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return (self.registration.rank, self.registration.kind)
+
+    @property
+    def name(self) -> str:
+        """As it stands in a sentence."""
+        kind = self.registration.kind
+        return f"rank {self.registration.rank}" if kind == "training" else f"the {kind}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.verdict is not None or self.said_goodbye
+
+    @property
+    def is_alive(self) -> bool:
+        return self.gone_at is None
+
+    def close(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def look(self, now: float, ended: frozenset[int]) -> str | None:
+        """Notice its end, and then its verdict; `ended` are the pidfds the kernel has told of.
+
+        Returns where the kernel killed for memory meanwhile, if it did.
+        """
+        if self.gone_at is None:
+            self._notice_end(now, ended)
+        if self.gone_at is None:
+            if now < self._next_look:
+                return None
+            self._next_look = now + LOOK_SECONDS
+            return self.suspects.look()
+        if self.verdict is None:
+            self._settle(now)
+        return None
+
+    def _notice_end(self, now: float, ended: frozenset[int]) -> None:
+        if self.pidfd is not None:
+            if self.pidfd in ended:
+                self.gone_at = now
+        elif now >= self._next_poll:
+            self._next_poll = now + POLL_SECONDS
+            if not runtime.is_same_process(self.registration.pid, self.registration.pid_start):
+                self.gone_at = now
+
+    def _settle(self, now: float) -> None:
+        assert self.gone_at is not None
+        status = causes.read_exit_status(self.registration.pid, self.registration.pid_start, self.pidfd)
+        if status is None and self.watched and now - self.gone_at < EXIT_STATUS_SECONDS:
+            return
+        self.verdict = causes.judge(
+            status,
+            out_of_memory=self.suspects.out_of_memory(),
+            out_of_cpu_time=self.suspects.out_of_cpu_time(),
+            watched=self.watched,
+            stalled=self.state if self.state in ("stalled", "hung") else None,
+        )
+        self.state = self.verdict.status
+
+    def read_process_state(self) -> str | None:
+        """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""
+        stat = read_stat("/proc", self.registration.pid)
+        return stat.state if stat is not None else None
+
+    def describe(self) -> dict[str, Any]:
+        """For status.json: what a reader wants to know, and what the next agent needs to go on."""
+        progress, item = self.progress, self.registration
+        found: dict[str, Any] = {
+            "pid": item.pid,
+            "kind": item.kind,
+            "alive": self.is_alive,
+            "state": self.state,
+            "lines": progress.lines,
+            "step": progress.step,
+            "last_log": progress.last_log,
+            "step_seconds": progress.step_seconds,
+            "exit_code": self.verdict.exit_code if self.verdict else None,
+            "signal": self.verdict.signal if self.verdict else None,
+            "cause": self.verdict.cause if self.verdict else None,
+            "oom_kills": self.suspects.counts.as_json(),
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def _open_pidfd(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None  # gone already, an old kernel, or a sandbox that forbids it
+
+
+def wait_for_end(pidfds: list[int], seconds: float) -> frozenset[int]:
+    """Sleep for `seconds`, or less: the pidfds of processes that have ended."""
+    if not pidfds:
+        time.sleep(seconds)
+        return frozenset()
+    import select
+
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    return frozenset(pidfd for pidfd, _ in poll.poll(seconds * 1000))

@@ -1,0 +1,88 @@
+"""The agent's own log: one JSON object per line, a few files at most.
+
+Every line has a `correlation_id`: that of the run it speaks of, else that of the agent itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from trainvitals.journal.encoding import encode_line, format_time
+
+FILE_NAME = "agent.log"
+MAX_BYTES = 2 << 20
+KEPT_FILES = 2
+
+
+class Log:
+    """Appends to `path`; beyond `max_bytes` the file becomes `path.1` and a new one begins."""
+
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, echo: bool = False) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._echo = echo
+        self._lock = threading.Lock()
+        self._fd = -1
+        self._size = 0
+
+    def bind(self, **fields: Any) -> BoundLog:
+        """This log with fields that stand in every line."""
+        return BoundLog(self, fields)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append one line. A log that cannot be written is not worth an agent: nothing is raised."""
+        line = encode_line(row)
+        with self._lock:
+            try:
+                if self._fd < 0 or self._size + len(line) > self._max_bytes:
+                    self._open()
+                os.write(self._fd, line)
+                self._size += len(line)
+            except OSError:
+                pass  # full or read-only: the runs' own events still tell what happened
+            if self._echo:
+                sys.stderr.write(line.decode("utf-8", "replace"))
+                sys.stderr.flush()
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self.path.exists() and self.path.stat().st_size + 1024 > self._max_bytes:
+            for number in range(KEPT_FILES, 0, -1):
+                older = self.path if number == 1 else self._numbered(number - 1)
+                if older.exists():
+                    older.replace(self._numbered(number))
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+
+class BoundLog:
+    """The log with the fields of one subject: a run, the sampler, the agent."""
+
+    def __init__(self, log: Log, fields: dict[str, Any]) -> None:
+        self._log = log
+        self._fields = fields
+
+    def bind(self, **fields: Any) -> BoundLog:
+        return BoundLog(self._log, {**self._fields, **fields})
+
+    def info(self, message: str, **data: Any) -> None:
+        self._write("info", message, data)
+
+    def warning(self, message: str, **data: Any) -> None:
+        self._write("warning", message, data)
+
+    def error(self, message: str, **data: Any) -> None:
+        self._write("error", message, data)
+
+    def _write(self, level: str, message: str, data: dict[str, Any]) -> None:
+        row = {"timestamp": format_time(), "level": level, "message": message, **self._fields, **data}
+        self._log.write(row)

@@ -1,0 +1,298 @@
+"""The agent's life: find registrations, keep a watch on each run, sample what they want, and end when idle."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trainvitals
+from trainvitals import runtime
+from trainvitals import settings as settings_room
+from trainvitals.agent.demand import combine
+from trainvitals.agent.log import FILE_NAME, Log
+from trainvitals.agent.sampling import Health, Reading, Sampler
+from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.watching import Machine, WatchedRun
+from trainvitals.errors import SettingError
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.runtime import AgentLock, Registration
+from trainvitals.settings import Settings
+from trainvitals.sources import RankProcess, Sample, World
+
+TICK = 0.25
+LATEST_SECONDS = 0.5
+CHECK_SECONDS = 1.0
+LOCK_TRIES = 5
+LOCK_PAUSE = 0.05
+FAREWELL_SECONDS = 1.5
+MOST_SAMPLES = 64
+"""Samples of one unit in latest.json; a metrics page may have thousands of series."""
+
+
+class Agent:
+    """One per machine and user."""
+
+    def __init__(self, *, keep: bool = False, echo: bool = False) -> None:
+        self._keep = keep
+        self._folder = runtime.runtime_dir()
+        self._host = runtime.host_name()
+        self._started = format_time()
+        self._log = Log(self._folder / FILE_NAME, echo=echo).bind(
+            pid=os.getpid(),
+            correlation_id=os.environ.get("TRAINVITALS_CORRELATION_ID") or secrets.token_hex(16),
+        )
+        self._settings = self._own_settings()
+        self._lock = AgentLock()
+        self._sealer = Sealer()
+        self._sampler = Sampler(self._log, self._deliver)
+        self._machine = Machine(self._host, self._sampler.describe, self._sampler.health, self._sealer)
+        self._runs: dict[str, WatchedRun] = {}
+        self._assigned: dict[Path, Registration] = {}
+        self._listening: tuple[WatchedRun, ...] = ()
+        self._listed = 0
+        self._ranks: list[RankProcess] = []
+        self._idle_since: float | None = None
+        self._idle_timeout = self._settings.agent_idle_timeout
+        self._stop_signal: int | None = None
+        self._written_count = -1
+        self._next: dict[str, float] = {}
+
+    def run(self) -> int:
+        """Live until idle or told to stop. Returns 0, also when another agent is there already."""
+        if not self._acquire():
+            return 0
+        for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            signal.signal(number, self._on_signal)
+        self._log.info("the agent has started", version=trainvitals.__version__, keep=self._keep)
+        while True:
+            self._introduce()
+            self._serve()
+            if self._stop_signal is not None:
+                break
+            # A run that registered while we decided to go saw the lock held and started no other agent.
+            (self._folder / "agent.json").unlink(missing_ok=True)
+            self._lock.release()
+            if not runtime.registrations() or not self._lock.acquire():
+                break
+            self._idle_since = None
+        self._say_farewell()
+        return 0
+
+    def _acquire(self) -> bool:
+        # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
+        for _ in range(LOCK_TRIES):
+            if self._lock.acquire():
+                return True
+            time.sleep(LOCK_PAUSE)
+        return False
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop_signal = number
+
+    def _introduce(self) -> None:
+        about = {
+            "pid": os.getpid(),
+            "start": runtime.process_start(os.getpid()),
+            "started": self._started,
+            "version": trainvitals.__version__,
+            "host": self._host,
+            "log": str(self._folder / FILE_NAME),
+            "keep": self._keep,
+        }
+        runtime.write_atomically(self._folder / "agent.json", encode_line(about))
+
+    def _own_settings(self) -> Settings:
+        try:
+            return settings_room.resolve()
+        except (
+            SettingError
+        ) as error:  # the run that has this mistake was told; an agent must start all the same
+            self._log.warning("settings cannot be used", error=str(error))
+            return settings_room.resolve(environ={}, folder=Path("/"))
+
+    # -- the loop
+
+    def _serve(self) -> None:
+        while self._stop_signal is None and not self._is_idle():
+            now = time.monotonic()
+            self._read_registrations()
+            self._forget_over()
+            self._meet_demand()
+            if self._is_time("check", CHECK_SECONDS, now):
+                self._sampler.check()
+            if self._is_time("latest", LATEST_SECONDS, now):
+                self._write_latest()
+            time.sleep(TICK)
+
+    def _is_time(self, what: str, interval: float, now: float) -> bool:
+        if now < self._next.get(what, 0.0):
+            return False
+        self._next[what] = now + interval
+        return True
+
+    def _is_idle(self) -> bool:
+        if self._keep or self._runs or self._assigned or self._sealer.busy:
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = time.monotonic()
+        return time.monotonic() - self._idle_since > self._idle_timeout
+
+    def _read_registrations(self) -> None:
+        try:
+            changed = (self._folder / "runs").stat().st_mtime_ns
+        except FileNotFoundError:
+            changed = -1
+        if changed == self._listed:
+            return
+        # A folder changed just now may change again within the same tick of the file system's clock.
+        self._listed = changed if time.time_ns() - changed > 2_000_000_000 else 0
+        found = {path: item for path, item in runtime.registrations() if item.host == self._host}
+        for path, known in list(self._assigned.items()):
+            if path not in found:
+                del self._assigned[path]
+                if known.folder in self._runs:
+                    self._runs[known.folder].leave_rank(known, path)
+        for path, registration in found.items():
+            if self._assigned.get(path) != registration:
+                self._assign(path, registration)
+
+    def _assign(self, path: Path, registration: Registration) -> None:
+        run = self._runs.get(registration.folder)
+        if run is not None and (run.over or run.finishing):
+            self._listed = 0  # look again when it is out of the way
+            return
+        self._assigned[path] = registration
+        if run is None:
+            settings = self._settings_of(registration)
+            run = self._runs[registration.folder] = WatchedRun(
+                registration, settings, self._machine, self._log
+            )
+            run.join_rank(registration, path)
+            run.start()
+        else:
+            run.join_rank(registration, path)
+
+    def _settings_of(self, registration: Registration) -> Settings:
+        """The settings of the run's own process; the agent's environment has nothing to say about them."""
+        known = {row.name for row in settings_room.TABLE}
+        given = {name: value for name, value in registration.settings.items() if name in known}
+        try:
+            return settings_room.resolve(given, environ={}, folder=Path("/"))
+        except SettingError as error:  # a trainer of another version
+            self._log.warning("a run's settings cannot be used", run_id=registration.run_id, error=str(error))
+            return settings_room.resolve(environ={}, folder=Path("/"))
+
+    def _forget_over(self) -> None:
+        for folder, run in list(self._runs.items()):
+            if run.over and not run.is_alive:
+                self._idle_timeout = run.settings.agent_idle_timeout
+                del self._runs[folder]
+                for path, known in list(self._assigned.items()):
+                    if known.folder == folder:
+                        del self._assigned[path]
+                self._listed = 0
+
+    def _meet_demand(self) -> None:
+        active = tuple(run for run in self._runs.values() if not run.finishing and not run.over)
+        self._listening = active
+        wishes = [run.settings for run in active]
+        if self._keep:
+            wishes.append(self._settings)
+        demand = combine(wishes)
+        world = World(
+            sysfs_root=demand.sysfs_root,
+            openmetrics_urls=demand.openmetrics_urls,
+            simulated_gpus=demand.simulated_gpus,
+            disk_path=self._disk_path,
+            ranks=self._list_ranks,
+        )
+        self._sampler.want(demand, world)
+        ranks = self._list_ranks()
+        if ranks != self._ranks:
+            self._ranks = ranks
+            self._sampler.rediscover("process")
+
+    def _deliver(self, reading: Reading) -> None:
+        """Called from the threads of the units."""
+        for run in self._listening:
+            run.offer(reading)
+
+    def _list_ranks(self) -> list[RankProcess]:
+        return [process for run in self._listening for process in run.processes()]
+
+    def _disk_path(self) -> str:
+        runs = self._listening
+        return str(runs[-1].folder) if runs else str(self._folder)
+
+    # -- what others may read
+
+    def _write_latest(self) -> None:
+        if self._sampler.count == self._written_count:
+            return
+        self._written_count = self._sampler.count
+        content = {
+            "written": format_time(),
+            "agent": {"pid": os.getpid(), "started": self._started, "version": trainvitals.__version__},
+            "samples": _samples(self._sampler.latest),
+            "runs": [run.describe() for run in self._runs.values()],
+            "sources": {health.unit: _plain(health) for health in self._sampler.health()},
+            "states": self._sampler.states(),
+        }
+        try:
+            runtime.write_atomically(self._folder / "latest.json", encode_line(content))
+        except OSError as error:
+            self._log.warning("latest.json cannot be written", error=str(error))
+
+    # -- the end
+
+    def _say_farewell(self) -> None:
+        """Let every run's thread write its last words, but wait for none that hangs."""
+        self._sampler.end()
+        self._sealer.end()
+        for run in self._runs.values():
+            run.end_watch()
+        deadline = time.monotonic() + FAREWELL_SECONDS
+        for run in self._runs.values():
+            run.wait(max(deadline - time.monotonic(), 0.0))
+        hanging = [run.run_id for run in self._runs.values() if run.is_alive]
+        reason = "it was idle" if self._stop_signal is None else signal.Signals(self._stop_signal).name
+        self._log.info("the agent ends", reason=reason, **({"hanging": hanging} if hanging else {}))
+        if self._stop_signal is not None:
+            (self._folder / "agent.json").unlink(missing_ok=True)
+            self._lock.release()
+
+
+def _samples(latest: Mapping[str, Reading]) -> dict[str, Any]:
+    now = time.monotonic()
+    found: dict[str, Any] = {}
+    for unit, reading in list(latest.items()):
+        samples = [item for item in reading.items if isinstance(item, Sample)][:MOST_SAMPLES]
+        for number, sample in enumerate(samples):
+            found[unit if len(samples) == 1 else f"{unit}#{number}"] = {
+                "source": reading.source,
+                "table": sample.table,
+                "time": format_time(sample.time),
+                "age": now - reading.moment,
+                "labels": dict(sample.labels),
+                "values": dict(sample.values),
+            }
+    return found
+
+
+def _plain(health: Health) -> dict[str, Any]:
+    found = {
+        "source": health.source,
+        "up": health.up,
+        "age": health.age,
+        "duration": health.duration,
+        "errors": health.errors,
+        "skipped": health.skipped,
+        "reason": health.reason,
+    }
+    return {key: value for key, value in found.items() if value is not None}

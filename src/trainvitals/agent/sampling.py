@@ -1,0 +1,416 @@
+"""Reading the sources: a thread per source that looks for units, a thread per unit that reads it on schedule.
+
+A unit that hangs or raises harms nobody but itself. Its schedule does not drift: readings begin at multiples of the
+interval on the monotonic clock, and one that took too long skips the slots it missed instead of catching up.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainvitals import sources
+from trainvitals.agent.demand import Demand
+from trainvitals.agent.log import BoundLog
+from trainvitals.sources import Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
+
+DISCOVER_SECONDS = 10.0
+UNAVAILABLE_SECONDS = 60.0
+REDISCOVER_PAUSE = 1.0
+"""Seconds between two searches at least, when units get lost one after the other."""
+STALE_SECONDS = 2.0
+STALE_INTERVALS = 3
+ABANDON_SECONDS = 60.0
+BACKOFF_LIMIT = 60.0
+GOOD_READINGS = 3
+"""Readings in time before trouble is over, so that a unit that works now and then is not an event each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one read of one unit gave."""
+
+    source: str
+    unit: str
+    items: Sequence[Sample | Notice]
+    moment: float
+    """Monotonic time at which it began."""
+    duration: float
+    interval: float
+    late: bool = False
+    """It took longer than its deadline: the numbers are older than they look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a unit is doing. `age` is since the newest good reading began, None if there was none yet."""
+
+    source: str
+    unit: str
+    up: bool
+    age: float | None
+    duration: float | None
+    errors: int
+    skipped: int
+    reason: str | None
+
+
+Deliver = Callable[[Reading], None]
+
+
+class UnitThread:
+    """One unit on its schedule. `end` is its thread's own work, so a hung unit is never waited for."""
+
+    def __init__(
+        self,
+        source: str,
+        unit: Unit,
+        demand: Callable[[], Demand],
+        deliver: Deliver,
+        on_gone: Callable[[str], None],
+        *,
+        in_trouble: bool = False,
+    ) -> None:
+        self.source = source
+        self.key = unit.key
+        self._unit = unit
+        self._demand = demand
+        self._deliver = deliver
+        self._on_gone = on_gone
+        self._wake = threading.Event()
+        self._ending = False
+        self._table: str | None = None
+        self._began: float | None = None
+        self._last_good: float | None = None
+        self._duration: float | None = None
+        self._errors = 0
+        self._skipped = 0
+        self._failures = 0
+        self._good = 0
+        self._reason: str | None = None
+        self._in_trouble = in_trouble  # told of a unit before this one: its recovery will be told, too
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._run, name=f"unit {unit.key}", daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> None:
+        self._ending = True
+        self._wake.set()
+
+    def reschedule(self) -> None:
+        """The interval may have changed."""
+        self._wake.set()
+
+    def health(self, now: float) -> Health:
+        began, last = self._began, self._last_good
+        overdue = began is not None and now - began > self._deadline()
+        reason = (
+            f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
+        )
+        up = not overdue and not self._abandoned and last is not None and self._failures == 0
+        age = now - last if last is not None else None
+        return Health(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
+
+    def check(self, now: float) -> None:
+        """Called from outside the thread, which may hang: tell trouble, and give up on it in the end."""
+        began = self._began
+        if began is None or self._ending:
+            return
+        if now - began > ABANDON_SECONDS:
+            self._abandoned = True
+            self.end()
+        elif now - began > self._deadline():
+            self._trouble(f"{self.key} has not answered for {now - began:.1f} s; its numbers are stale")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        slot = 0.0
+        while not self._ending:
+            interval = self._interval()
+            self._read(interval)
+            if self._ending:
+                break
+            slot = self._sleep(slot, interval)
+        try:
+            self._unit.close()
+        except Exception as error:  # noqa: BLE001 - the boundary around a source
+            self._reason = _describe(error)
+
+    def _sleep(self, slot: float, interval: float) -> float:
+        """Wait for the next slot, from the beginning again whenever the interval changes. Returns the slot."""
+        if self._failures:
+            pause = min(interval * 2.0**self._failures, BACKOFF_LIMIT)
+            self._wake.wait(pause)
+            self._wake.clear()
+            return 0.0
+        while not self._ending:
+            following = math.floor(time.monotonic() / interval) + 1.0
+            if slot:
+                following = max(following, slot + 1)
+                self._skipped += int(following - slot - 1)
+            if not self._wake.wait(following * interval - time.monotonic()):
+                return following
+            self._wake.clear()
+            interval, slot = self._interval(), 0.0
+        return slot
+
+    def _read(self, interval: float) -> None:
+        began = self._began = time.monotonic()
+        try:
+            items = self._unit.read()
+        except UnitGone as gone:
+            self._began = None
+            if not self._abandoned:
+                self._lose(gone)
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary around a source: it is told, and tried again later
+            self._began = None
+            self._errors += 1
+            self._failures += 1
+            self._good = 0
+            self._reason = _describe(error)
+            if not self._abandoned:
+                self._trouble(f"{self.key}: {self._reason}")
+            return
+        self._began = None
+        if self._abandoned:
+            return
+        duration = time.monotonic() - began
+        late = duration > self._deadline()
+        self._failures = 0
+        self._reason = None
+        self._duration = duration
+        self._last_good = began
+        for item in items:
+            if isinstance(item, Sample):
+                self._table = item.table
+                break
+        if items:
+            self._deliver(Reading(self.source, self.key, items, began, duration, interval, late))
+        self._good = 0 if late else self._good + 1
+        if self._in_trouble and self._good >= GOOD_READINGS:
+            self._in_trouble = False
+            self._tell("source_recovered", f"{self.key} answers again", "info")
+
+    def _interval(self) -> float:
+        return self._demand().interval(self._table)
+
+    def _deadline(self) -> float:
+        return max(STALE_INTERVALS * self._interval(), STALE_SECONDS)
+
+    def _lose(self, gone: UnitGone) -> None:
+        self._ending = True
+        self._reason = str(gone) or "is gone"
+        if self.source != "process":  # the end of a process is told by whoever watches it
+            self._tell("source_trouble", f"{self.key}: {self._reason}", "warning")
+        self._on_gone(self.key)
+
+    def _trouble(self, message: str) -> None:
+        if not self._in_trouble:
+            self._in_trouble = True
+            self._tell("source_trouble", message, "warning")
+
+    def _tell(self, event: str, message: str, severity: str) -> None:
+        notice = Notice(event, message, severity, {"source": self.source, "unit": self.key})
+        self._deliver(Reading(self.source, self.key, (notice,), time.monotonic(), 0.0, 0.0))
+
+
+class SourceThread:
+    """One source: looks for its units again and again, and keeps a thread for each."""
+
+    def __init__(
+        self, name: str, world: World, demand: Callable[[], Demand], deliver: Deliver, log: BoundLog
+    ) -> None:
+        self.name = name
+        self.world = world
+        self.description: Mapping[str, Any] = {}
+        self.units: dict[str, UnitThread] = {}
+        self.reason: str | None = "not looked for yet"
+        self._demand = demand
+        self._deliver = deliver
+        self._log = log.bind(source=name)
+        self._source: Source | None = None
+        self._lost: set[str] = set()
+        self._ending = False
+        self._failures = 0
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it and all its units have ended."""
+        return not self._thread.is_alive() and all(unit.ended for unit in list(self.units.values()))
+
+    def end(self) -> None:
+        self._ending = True
+        self._wake.set()
+        for unit in list(self.units.values()):
+            unit.end()
+
+    def rediscover(self) -> None:
+        self._wake.set()
+
+    def _lose(self, key: str) -> None:
+        self._lost.add(key)
+        self.rediscover()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._wake.clear()
+            pause = self._discover()
+            if self._wake.wait(pause) and not self._ending:
+                time.sleep(REDISCOVER_PAUSE if self.units else 0.0)
+        for unit in self.units.values():
+            unit.end()
+
+    def _discover(self) -> float:
+        """Look once. Returns after how many seconds to look again."""
+        try:
+            if self._source is None:
+                self._source = sources.create(self.name, self.world)
+            found = {unit.key: unit for unit in self._source.discover()}
+            before = set(self.units)
+            self._keep(found)
+            if set(self.units) != before or not self.description:
+                self.description = dict(self._source.describe())
+        except SourceUnavailable as unavailable:
+            self._keep({})
+            self._say(str(unavailable) or "unavailable")
+            return UNAVAILABLE_SECONDS
+        except Exception as error:  # noqa: BLE001 - the boundary around a source: what already runs goes on
+            self._failures += 1
+            self._say(_describe(error))
+            return min(DISCOVER_SECONDS * 2.0 ** (self._failures - 1), UNAVAILABLE_SECONDS)
+        self._failures = 0
+        self._say(None)
+        return DISCOVER_SECONDS
+
+    def _keep(self, found: Mapping[str, Unit]) -> None:
+        for key, unit in found.items():
+            known = self.units.get(key)
+            # One that hangs is not started again beside itself: threads must not pile up.
+            if (known is None or known.ended) and not self._ending:
+                again = known is not None or key in self._lost
+                self._lost.discard(key)
+                self.units[key] = UnitThread(
+                    self.name, unit, self._demand, self._deliver, self._lose, in_trouble=again
+                )
+        for key in [key for key in self.units if key not in found]:
+            self.units[key].end()
+            if self.units[key].ended:
+                del self.units[key]
+
+    def _say(self, reason: str | None) -> None:
+        if reason != self.reason:
+            if reason is None:
+                self._log.info("source is up", units=sorted(self.units))
+            else:
+                self._log.info("source is not available", reason=reason)
+            self.reason = reason
+
+
+class Sampler:
+    """All sources that somebody wants, at the shortest interval that somebody wants."""
+
+    def __init__(self, log: BoundLog, deliver: Deliver) -> None:
+        self._log = log
+        self._deliver = deliver
+        self._demand = Demand()
+        self._world = World()
+        self._sources: dict[str, SourceThread] = {}
+        self.latest: dict[str, Reading] = {}
+        """The newest samples of each unit."""
+        self.count = 0
+        """Readings in all; a change means that `latest` has something new."""
+
+    def want(self, demand: Demand, world: World) -> None:
+        """Start, stop and reschedule so that the demand is met. Cheap when nothing has changed."""
+        changed = demand != self._demand
+        self._demand, self._world = demand, world
+        if changed:
+            for source in list(self._sources.values()):
+                for unit in list(source.units.values()):
+                    unit.reschedule()
+        self._apply()
+
+    def rediscover(self, name: str) -> None:
+        """Look for the units of this source now."""
+        if name in self._sources:
+            self._sources[name].rediscover()
+
+    def check(self) -> None:
+        """Notice units that hang; to be called every second or so."""
+        now = time.monotonic()
+        for source in list(self._sources.values()):
+            for unit in list(source.units.values()):
+                unit.check(now)
+        self._apply()
+
+    def end(self) -> None:
+        self._demand = Demand()
+        self._apply()
+
+    def health(self) -> list[Health]:
+        now = time.monotonic()
+        return [
+            unit.health(now)
+            for source in list(self._sources.values())
+            for unit in list(source.units.values())
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """What each source says of the machine; sources with nothing to say are left out."""
+        return {
+            name: source.description for name, source in list(self._sources.items()) if source.description
+        }
+
+    def states(self) -> dict[str, str]:
+        """`ok`, or why not, of each source that is wanted."""
+        return {name: source.reason or "ok" for name, source in list(self._sources.items())}
+
+    def _apply(self) -> None:
+        wanted = self._demand.sources
+        for name, source in list(self._sources.items()):
+            if name not in wanted or _relevant(name, source.world) != _relevant(name, self._world):
+                source.end()
+                if source.ended:
+                    del self._sources[name]
+                    for unit in source.units:
+                        self.latest.pop(unit, None)
+        for name in wanted:
+            if name not in self._sources:
+                self._sources[name] = SourceThread(
+                    name, self._world, lambda: self._demand, self._take, self._log
+                )
+
+    def _take(self, reading: Reading) -> None:
+        if any(isinstance(item, Sample) for item in reading.items):
+            self.latest[reading.unit] = reading
+            self.count += 1
+        self._deliver(reading)
+
+
+def _relevant(name: str, world: World) -> object:
+    """The part of the world whose change makes another source of it."""
+    if name == "openmetrics":
+        return world.openmetrics_urls
+    if name == "simulated":
+        return world.simulated_gpus
+    return world.sysfs_root
+
+
+def _describe(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

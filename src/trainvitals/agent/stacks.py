@@ -1,0 +1,156 @@
+"""Where a stalled process hangs: the Python stack of every thread, taken without stopping it.
+
+The trainer has armed faulthandler with a signal nobody uses and a file in `<run>/stacks/`; it works when every
+thread is stuck and needs no rights. A process that does not import trainvitals is asked with py-spy, where that is
+installed and allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainvitals.journal import layout
+from trainvitals.runtime import Registration, is_same_process
+from trainvitals.sources.sysfs import read_text
+
+WAIT_SECONDS = 3.0
+SETTLE_SECONDS = 0.3
+PY_SPY_SECONDS = 15.0
+LARGEST_DUMP = 1 << 20
+EXTRACT_FRAMES = 6
+
+_HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where such a process hangs"
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """What was found: the file with all stacks and the top of the main thread's, or why there is neither."""
+
+    path: Path | None = None
+    extract: tuple[str, ...] = ()
+    note: str | None = None
+
+
+def collect_stacks(registration: Registration, pidfd: int | None, state: str | None) -> Stacks:
+    """Ask for the stacks of all threads. Takes up to a few seconds; `state` is the process's own."""
+    if state == "stopped":
+        return Stacks(note="the process is stopped, so it cannot be asked for its stacks")
+    if registration.stack_signal and registration.stack_file:
+        found = _ask_faulthandler(
+            registration, pidfd, registration.stack_signal, Path(registration.stack_file)
+        )
+        if found is not None:
+            return found
+    return _ask_py_spy(registration)
+
+
+# -- faulthandler in the process itself
+
+
+def _ask_faulthandler(
+    registration: Registration, pidfd: int | None, number: int, path: Path
+) -> Stacks | None:
+    before = path.stat().st_size if path.exists() else 0
+    # A signal that is not caught would kill the training: look immediately before sending, and send to this very
+    # process, not to one that got its number.
+    if not catches_signal(registration.pid, number):
+        return None
+    if not is_same_process(registration.pid, registration.pid_start):
+        return None
+    try:
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(registration.pid, number)
+    except OSError:
+        return None
+    text = _read_appended(path, before)
+    if not text:
+        return None
+    return Stacks(path, parse_main_thread(text))
+
+
+def catches_signal(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal; False where that cannot be known."""
+    found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", read_text(f"/proc/{pid}/status") or "", re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+
+
+def _read_appended(path: Path, before: int) -> str:
+    """What was appended after `before`, once it has stopped growing."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    size, grown_at = before, time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        now = path.stat().st_size if path.exists() else 0
+        if now != size:
+            size, grown_at = now, time.monotonic()
+        elif size > before and time.monotonic() - grown_at > SETTLE_SECONDS:
+            break
+    if size <= before:
+        return ""
+    with open(path, "rb") as file:
+        file.seek(before)
+        return file.read(LARGEST_DUMP).decode("utf-8", "replace")
+
+
+def parse_main_thread(dump: str) -> tuple[str, ...]:
+    """The innermost frames of the main thread out of a dump of faulthandler, innermost first.
+
+    The signal reaches the main thread, which faulthandler calls the current one; where it does not, the main thread
+    is the last, for the newest threads come first.
+    """
+    blocks = re.split(r"\n\s*\n", dump.strip())
+    current = next((block for block in blocks if block.startswith("Current thread")), blocks[-1])
+    frames = [line.strip() for line in current.splitlines()[1:] if line.strip().startswith("File ")]
+    return tuple(frames[:EXTRACT_FRAMES])
+
+
+# -- py-spy from outside
+
+
+def _ask_py_spy(registration: Registration) -> Stacks:
+    program = _find_py_spy()
+    if program is None:
+        return Stacks(note=_HELP)
+    command = [program, "dump", "--nonblocking", "--pid", str(registration.pid)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Stacks(note=f"py-spy gave no stacks: {error}")
+    if done.returncode != 0 or not done.stdout:
+        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
+        return Stacks(note=f"py-spy gave no stacks: {reason[0]:.200}")
+    text = done.stdout.decode("utf-8", "replace")
+    place = Path(registration.folder) / layout.STACKS
+    path = place / f"{registration.kind}{registration.rank}.py-spy.txt"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
+            file.write(text)
+    except OSError as error:
+        return Stacks(extract=parse_py_spy(text), note=f"the stacks could not be kept: {error.strerror}")
+    return Stacks(path, parse_py_spy(text))
+
+
+def _find_py_spy() -> str | None:
+    beside = Path(sys.executable).with_name("py-spy.exe" if sys.platform == "win32" else "py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def parse_py_spy(dump: str) -> tuple[str, ...]:
+    """The innermost frames of the main thread out of `py-spy dump`, innermost first."""
+    blocks = re.split(r"\n(?=Thread )", dump)
+    threads = [block for block in blocks if block.startswith("Thread ")]
+    main = next((block for block in threads if '"MainThread"' in block.splitlines()[0]), "")
+    return tuple(line.strip() for line in main.splitlines()[1 : EXTRACT_FRAMES + 1])

@@ -1,0 +1,59 @@
+"""What the agent knows of a living run, in the run folder: status.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.runtime import Registration
+
+INTERVAL = 2.0
+LARGE = 64 << 10
+LARGE_INTERVAL = 10.0
+"""Thousands of metrics make a large file; it is written less often."""
+
+
+def read_own(folder: Path, host: str) -> dict[str, Any] | None:
+    """What the agent of this host said last, None if it never did."""
+    return next((status for status in run_folder.read_statuses(folder) if status.get("host") == host), None)
+
+
+class StatusFile:
+    """Writes status.json, and only when something has changed."""
+
+    def __init__(self, folder: Path, host: str, many_hosts: bool, shared: bool) -> None:
+        self._folder = folder
+        self._host = host if many_hosts else None
+        self._mode = 0o666 if shared else 0o600
+        self._before = b""
+        self._next = 0.0
+
+    def is_due(self, now: float) -> bool:
+        return now >= self._next
+
+    def write(self, content: Mapping[str, Any], now: float) -> None:
+        """Replace the file unless it already says so. Raises OSError when the folder cannot be written."""
+        present = {key: value for key, value in content.items() if value is not None}
+        line = encode_line(present)
+        self._next = now + (LARGE_INTERVAL if len(line) > LARGE else INTERVAL)
+        if line != self._before:
+            run_folder.write_status(
+                self._folder, {"updated": format_time(), **present}, self._host, self._mode
+            )
+            self._before = line
+
+
+def visible_gpus(hardware: Mapping[str, Any], registrations: Sequence[Registration]) -> list[str] | None:
+    """UUIDs of the NVIDIA GPUs that the ranks may use; None without such GPUs."""
+    gpus = (hardware.get("nvidia") or {}).get("gpus")
+    if not gpus:
+        return None
+    from trainvitals.sources.nvidia.visible import visible_devices
+
+    found: dict[str, None] = {}
+    for registration in registrations:
+        found.update(dict.fromkeys(visible_devices(registration.cuda_visible_devices, gpus)))
+    return list(found)

@@ -1,0 +1,729 @@
+"""One watched run: follow its ranks, write what the machine does, and tell its end if it cannot tell itself.
+
+Each run has a thread of its own, so a run folder on a dead file server harms nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.agent import status
+from trainvitals.agent.causes import Verdict
+from trainvitals.agent.ending import decide_end, write_end
+from trainvitals.agent.following import Following
+from trainvitals.agent.gpu_use import GpuUse
+from trainvitals.agent.lines import RunLines
+from trainvitals.agent.liveness import Rank, wait_for_end
+from trainvitals.agent.log import BoundLog
+from trainvitals.agent.sampling import Health, Reading
+from trainvitals.agent.sealing import Job, Result, Sealer, find_closed
+from trainvitals.agent.stacks import Stacks, collect_stacks
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.cursor import Cursor, Damage
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB
+from trainvitals.runtime import Registration
+from trainvitals.settings import Settings
+from trainvitals.sources import RankProcess
+
+LONGEST_TICK = 0.25
+SHORTEST_TICK = 0.1
+SETTLING_TICK = 0.05
+"""Seconds between two looks while a process that is gone is asked for its exit status."""
+HEALTH_SECONDS = 10.0
+SEALING_SECONDS = 5.0
+TEND_SECONDS = 1.0
+FOLDER_SECONDS = 1.0
+GOODBYE_SECONDS = 3.0
+"""A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
+WRAPPER_SECONDS = 2.0
+"""`trainvitals run` knows the exit code for certain and gets this long to write it down."""
+INBOX_SIZE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a run may ask the agent for."""
+
+    host: str
+    describe: Callable[[], Mapping[str, Any]]
+    health: Callable[[], list[Health]]
+    sealer: Sealer
+
+
+class WatchedRun:
+    """All ranks of one attempt of one run on this machine."""
+
+    def __init__(self, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> None:
+        self.run_id = first.run_id
+        self.attempt = first.attempt
+        self.folder = Path(first.folder)
+        self.settings = settings
+        self.correlation_id = first.correlation_id or secrets.token_hex(16)
+        self.finishing = False
+        """It has ended; its files are being sealed."""
+        self.over = False
+        self.state = "running"
+        self._machine = machine
+        self._log = log.bind(run_id=self.run_id, attempt=self.attempt, correlation_id=self.correlation_id)
+        self._many_hosts = first.world_size > first.local_world_size
+        self._ranks: dict[tuple[int, str], Rank] = {}
+        self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
+        self._orders: deque[tuple[str, Registration, Path]] = deque()
+        self._stacks: deque[tuple[Rank, dict[str, Any], Stacks]] = deque()
+        self._sealed: deque[Result] = deque()
+        self._leaving = False
+        self._run: dict[str, Any] = {}
+        self._run_stamp: object = None
+        self._goodbye_at: float | None = None
+        self._cause: str | None = None
+        self._told_damage = Damage()
+        self._told_dropped = 0
+        self._failed_seals: set[str] = set()
+        self._sealing = False
+        self._last_error = ""
+        self._next: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
+
+    # -- from other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join_rank(self, registration: Registration, path: Path) -> None:
+        """A rank of this run has registered."""
+        self._orders.append(("join", registration, path))
+
+    def leave_rank(self, registration: Registration, path: Path) -> None:
+        """The registration of a rank was taken back: it does not want to be watched any more."""
+        self._orders.append(("leave", registration, path))
+
+    def offer(self, reading: Reading) -> None:
+        """A new reading; whether the run wants it is decided in its own thread."""
+        self._inbox.append(reading)
+
+    def end_watch(self) -> None:
+        """The agent ends, the run goes on."""
+        self._leaving = True
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def processes(self) -> list[RankProcess]:
+        """The rank processes that live; of a rank seen twice (by `trainvitals run` and by itself) the rank itself."""
+        alive = [rank for rank in list(self._ranks.values()) if rank.is_alive]
+        alive.sort(key=lambda rank: rank.registration.kind == "training")
+        by_rank = {rank.registration.rank: rank.registration.pid for rank in alive}
+        return [RankProcess(self.run_id, number, pid) for number, pid in sorted(by_rank.items())]
+
+    def describe(self) -> dict[str, Any]:
+        """For latest.json."""
+        return {
+            "run_id": self.run_id,
+            "folder": str(self.folder),
+            "attempt": self.attempt,
+            "state": self.state,
+            "ranks": {
+                _rank_key(rank): {
+                    "pid": rank.registration.pid,
+                    "state": rank.state,
+                    "step": rank.progress.step,
+                }
+                for rank in list(self._ranks.values())
+            },
+        }
+
+    # -- the thread
+
+    def _live(self) -> None:
+        try:
+            self._attach()
+            ended: frozenset[int] = frozenset()
+            while not self.over and not self._leaving:
+                try:
+                    self._tick(time.monotonic(), ended)
+                except Exception as error:  # noqa: BLE001 - one run's trouble must not end its watch
+                    self._survive(error)
+                if not self.over:
+                    ended = self._sleep()
+            if not self.over:
+                self._detach()
+        except Exception as error:  # noqa: BLE001 - nor any other run's
+            self._survive(error)
+        finally:
+            self.over = True
+            for rank in self._ranks.values():
+                rank.close()
+
+    def _survive(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:  # once, not with every tick
+            import traceback
+
+            self._last_error = text
+            self._log.error("watching a run failed", error=text, traceback=traceback.format_exc())
+        time.sleep(0.5)
+
+    def _sleep(self) -> frozenset[int]:
+        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._lines.shortest_interval))
+        settling = any(not rank.is_alive and not rank.is_over for rank in self._ranks.values())
+        pidfds = [rank.pidfd for rank in self._ranks.values() if rank.is_alive and rank.pidfd is not None]
+        return wait_for_end(pidfds, SETTLING_TICK if settling else tick)
+
+    def _attach(self) -> None:
+        known = status.read_own(self.folder, self._machine.host) or {}
+        before = known if known.get("attempt") == self.attempt else {}
+        self._known_ranks: Mapping[str, Any] = before.get("ranks") or {}
+        self._seen = _read_own_events(self.folder, self._machine.host)
+        self._following = Following(self.folder, known)
+        self._told_damage = self._following.damage
+        self._gpu_use = GpuUse(known.get("gpu_summary"))
+        self._lines = self._open_lines()
+        self._status = status.StatusFile(
+            self.folder, self._machine.host, self._many_hosts, self.settings.shared
+        )
+        self._persisted: dict[str, int] = {}
+        self._cause = before.get("cause")
+        # An earlier agent told the end and was itself ended before it could clean up.
+        self._told_end = before.get("state") in run_folder.ENDED
+        if self._told_end or not self.folder.is_dir():
+            return
+        again = bool(before)
+        self._event(
+            "agent_attached",
+            "the agent watches this run again" if again else "the agent watches this run",
+            data={"pid": os.getpid()},
+        )
+        self._log.info("watching", folder=str(self.folder), again=again)
+
+    def _open_lines(self) -> RunLines:
+        return RunLines(
+            self.folder,
+            self.run_id,
+            self.settings,
+            FileName("events", self.attempt, "", host=self._host_token),
+            self._machine.host,
+            self._gpu_use,
+            lambda text: self._log.warning("the run folder cannot be written", reason=text),
+        )
+
+    @property
+    def _host_token(self) -> str | None:
+        """How this host is called in file names; None where the whole run is on one host."""
+        return layout.host_token(self._machine.host) if self._many_hosts else None
+
+    def _tick(self, now: float, ended: frozenset[int]) -> None:
+        if self.finishing:
+            self._wait_for_seals()
+            return
+        self._take_orders(now)
+        if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
+            self._log.warning(
+                "the run folder is gone, so the run is not watched any more", folder=str(self.folder)
+            )
+            self._remove_registrations()
+            self.over = True
+            return
+        if self._told_end:
+            self._clean_up()
+            return
+        self._read_run(now)
+        self._follow(now)
+        self._drain()
+        for rank in list(self._ranks.values()):
+            self._look(rank, now, ended)
+        self._tell_stacks()
+        if self._is_time("files", TEND_SECONDS, now):
+            self._lines.tend()
+        if self._is_time("health", HEALTH_SECONDS, now):
+            self._lines.write_health(self._machine.health())
+            self._tell_losses()
+        if self._ranks and all(rank.is_over for rank in self._ranks.values()) and self._end_is_known(now):
+            self._end()
+            return
+        self._write_status(now)
+        if self._is_time("sealing", SEALING_SECONDS, now):
+            self._seal(ended=False)
+
+    def _is_time(self, what: str, interval: float, now: float) -> bool:
+        if now < self._next.get(what, 0.0):
+            return False
+        self._next[what] = now + interval
+        return True
+
+    # -- ranks come and go
+
+    def _take_orders(self, now: float) -> None:
+        while self._orders:
+            order, registration, path = self._orders.popleft()
+            known = self._ranks.get((registration.rank, registration.kind))
+            if order == "leave":
+                if known is not None and known.registration.pid == registration.pid:
+                    known.said_goodbye = True
+            elif known is None or known.registration.pid != registration.pid:
+                if registration.attempt > self.attempt:
+                    self._begin_attempt(registration.attempt)
+                if known is not None:
+                    self._replace(known, registration)
+                self._join(registration, path, now)
+
+    def _begin_attempt(self, attempt: int) -> None:
+        """A launcher started the ranks anew in the same folder: the same run, another attempt."""
+        self._lines.close()
+        self.attempt = attempt
+        self._goodbye_at = None
+        self._lines = self._open_lines()
+        self._log = self._log.bind(attempt=attempt)
+        self._event("attempt_started", f"attempt {attempt} has started")
+
+    def _replace(self, old: Rank, new: Registration) -> None:
+        if not old.is_over:
+            message = f"{old.name} is another process now: {new.pid} instead of {old.registration.pid}"
+            self._event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
+        old.close()
+
+    def _join(self, registration: Registration, path: Path, now: float) -> None:
+        known = self._known_ranks.get(_registration_key(registration))
+        same = isinstance(known, dict) and known.get("pid") == registration.pid
+        rank = Rank(registration, path, now, known if same else None)
+        self._ranks[rank.key] = rank
+        if self._told_end:
+            return
+        if registration.kind == "training":
+            training = [
+                item.registration for item in self._ranks.values() if item.registration.kind == "training"
+            ]
+            lowest = min(max(item.rank - item.local_rank, 0) for item in training)
+            self._following.set_ranks({item.rank for item in training}, lowest)
+            if same:
+                rank.progress.restore(known or {}, self._following.silence(registration.rank), now)
+                rank.state = str((known or {}).get("state") or "running") if rank.is_alive else rank.state
+        if ("rank_started", registration.rank, registration.pid) not in self._seen:
+            self._event(
+                "rank_started",
+                f"{rank.name} is process {registration.pid} on {self._machine.host}",
+                rank=registration.rank,
+                data={"pid": registration.pid, "kind": registration.kind},
+            )
+        self._write_status(now, force=True)
+
+    def _follow(self, now: float) -> bool:
+        """Read a piece of what the ranks logged. False if there was nothing new."""
+        found = self._following.poll()
+        for number, growth in found.items():
+            rank = self._ranks.get((number, "training"))
+            if rank is None:
+                continue
+            # What was logged before we came was not logged just now.
+            silent = 0.0 if rank.progress.lines else self._following.silence(number)
+            rank.progress.grow(growth.lines, LONGEST_TICK, now, silent)
+            rank.progress.step = growth.step if growth.step is not None else rank.progress.step
+            rank.progress.last_log = growth.timestamp or rank.progress.last_log
+        return bool(found)
+
+    def _drain(self) -> None:
+        if len(self._inbox) == INBOX_SIZE:
+            self._log.warning("the run folder is so slow that samples were lost")
+        for _ in range(len(self._inbox)):
+            for notice in self._lines.take(self._inbox.popleft()):
+                self._event(
+                    notice.event, notice.message, severity=notice.severity, data=notice.data, when=notice.time
+                )
+
+    def _read_run(self, now: float) -> None:
+        """Look whether the training has said its end."""
+        try:
+            found = (self.folder / layout.RUN_FILE).stat()
+        except OSError:
+            return
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if stamp != self._run_stamp:
+            self._run_stamp = stamp
+            self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
+        if self._goodbye_at is None and self._said_end:
+            self._goodbye_at = now
+
+    @property
+    def _said_end(self) -> bool:
+        """Whether run.json tells the end of this attempt, and not only tentatively."""
+        run = self._run
+        return (
+            run.get("attempt") == self.attempt
+            and run.get("status") in run_folder.ENDED
+            and not run.get("tentative")
+        )
+
+    # -- is it still stepping
+
+    def _look(self, rank: Rank, now: float, ended: frozenset[int]) -> None:
+        was_over = rank.is_over
+        memory = rank.look(now, ended)
+        number = rank.registration.rank
+        if memory == "group":
+            message = f"the kernel killed a process for memory in the control group of {rank.name}"
+            self._event("oom_kill", message, severity="warning", rank=number)
+        if was_over:
+            return
+        if rank.is_over:
+            self._tell_end(rank)
+        elif rank.is_alive:
+            self._judge_progress(rank, now)
+
+    def _judge_progress(self, rank: Rank, now: float) -> None:
+        if self._said_end and rank.registration.kind != "command":
+            silent = rank.progress.silence(now)
+            if self._goodbye_at is not None and min(silent, now - self._goodbye_at) > GOODBYE_SECONDS:
+                rank.said_goodbye = True
+            return
+        if rank.registration.kind != "training":
+            return
+        state = rank.progress.judge(now, self.settings.stall_after, self.settings.stall_factor)
+        if state == rank.state:
+            return
+        before, rank.state = rank.state, state
+        if state == "running":
+            self._event(
+                "recovered",
+                f"{rank.name} logs again, at step {rank.progress.step}",
+                rank=rank.registration.rank,
+                data={"was": before},
+            )
+        elif before == "running":
+            self._investigate(rank, now)
+        else:
+            silence = rank.progress.silence(now)
+            self._event(
+                "hung",
+                f"{rank.name} has not logged for {silence:.0f} s",
+                severity="critical",
+                rank=rank.registration.rank,
+                data={"process_state": rank.read_process_state(), "silent_seconds": silence},
+            )
+
+    def _investigate(self, rank: Rank, now: float) -> None:
+        """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
+        process = self._lines.processes.get(rank.registration.rank)
+        state = rank.read_process_state()
+        data: dict[str, Any] = {
+            "silent_seconds": rank.progress.silence(now),
+            "step": rank.progress.step,
+            "step_seconds": rank.progress.step_seconds,
+            "process_state": state,
+            "process": dict(process.values) if process else None,
+            "gpus": [
+                {**gpu.labels, **{key: gpu.values[key] for key in _GPU_STATE if key in gpu.values}}
+                for gpu in self._lines.gpus.values()
+            ],
+            "when": time.time(),
+        }
+
+        def ask() -> None:
+            found = Stacks()
+            if self.settings.stack_dumps:
+                try:
+                    found = collect_stacks(rank.registration, rank.pidfd, state)
+                except OSError as error:
+                    found = Stacks(note=f"no stacks: {error}")
+            self._stacks.append((rank, data, found))
+
+        threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
+
+    def _tell_stacks(self) -> None:
+        while self._stacks:
+            rank, data, found = self._stacks.popleft()
+            when = data.pop("when")
+            data = {key: value for key, value in data.items() if value is not None}
+            message = f"{rank.name} has not logged for {data['silent_seconds']:.0f} s"
+            if data.get("process_state") == "stopped":
+                message += "; the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
+            elif found.extract:
+                message += f"; the main thread is at {found.extract[0]}"
+            if found.path is not None:
+                inside = found.path.is_relative_to(self.folder)
+                data["stacks"] = str(found.path.relative_to(self.folder) if inside else found.path)
+            if found.extract:
+                data["main_thread"] = list(found.extract)
+            if found.note:
+                data["note"] = found.note
+            self._cause = message
+            self._event(
+                "stalled", message, severity="warning", rank=rank.registration.rank, data=data, when=when
+            )
+
+    # -- the end
+
+    def _tell_end(self, rank: Rank) -> None:
+        number, verdict = rank.registration.rank, rank.verdict
+        if verdict is None or ("rank_ended", number, rank.registration.pid) in self._seen:
+            return
+        data = {"pid": rank.registration.pid, "exit_code": verdict.exit_code, "signal": verdict.signal}
+        data = {key: value for key, value in data.items() if value is not None}
+        expected = self._said_end if number else self._said_end or bool(self._run.get("tentative"))
+        if verdict.status == "finished" or (expected and (number == 0 or verdict.signal is None)):
+            self._event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
+        else:
+            message = f"{rank.name} is lost: {verdict.cause}"
+            self._event("rank_lost", message, severity="critical", rank=number, data=data)
+        self._write_status(time.monotonic(), force=True)
+
+    def _end_is_known(self, now: float) -> bool:
+        """Give `trainvitals run` a moment to write the exit code it alone knows for certain."""
+        if self._said_end or not any(rank.registration.kind == "command" for rank in self._ranks.values()):
+            return True
+        last = max((rank.gone_at or now for rank in self._ranks.values()), default=now)
+        return now - last > WRAPPER_SECONDS
+
+    def _end(self) -> None:
+        while self._follow(time.monotonic()):
+            continue  # what was logged last counts too
+        self._drain()
+        self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
+        verdict = decide_end(self._run, self.attempt, list(self._ranks.values()))
+        if any(rank.registration.rank == 0 for rank in self._ranks.values()):
+            try:
+                verdict = write_end(
+                    self.folder, self.attempt, verdict, 0o666 if self.settings.shared else 0o600
+                )
+            except OSError as error:
+                self._log.error("the end of the run could not be written", error=str(error))
+        self._tell_losses()
+        severity = "info" if verdict.status == "finished" else "critical"
+        cause = f": {verdict.cause}" if verdict.cause else ""
+        self._event(
+            "run_ended", f"the run is {verdict.status}{cause}", severity=severity, data=_plain(verdict)
+        )
+        self._log.info("the run has ended", status=verdict.status, cause=verdict.cause)
+        self.state, self._cause = verdict.status, verdict.cause
+        self._write_status(time.monotonic(), force=True)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        self._remove_registrations()
+        self.finishing = True
+        self._sealing = False
+        self._seal(ended=True)
+        self._wait_for_seals()
+
+    def _wait_for_seals(self) -> None:
+        if not self._sealing:
+            self._tell_losses()
+            self._lines.close()
+            self.over = True
+
+    def _detach(self) -> None:
+        if self.finishing:
+            self._lines.close()
+            return
+        self._follow(time.monotonic())
+        self._drain()
+        self._event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
+        self._write_status(time.monotonic(), force=True)
+        self._lines.close()
+
+    def _remove_registrations(self) -> None:
+        for rank in self._ranks.values():
+            remove_registration(rank.path, rank.registration)
+
+    # -- what is written besides
+
+    def _event(
+        self,
+        event: str,
+        message: str,
+        *,
+        severity: str = "info",
+        rank: int | None = None,
+        data: Mapping[str, Any] | None = None,
+        when: float | None = None,
+    ) -> None:
+        self._lines.write_event(
+            event,
+            message,
+            correlation_id=self.correlation_id,
+            severity=severity,
+            rank=rank,
+            data=data,
+            when=when,
+        )
+
+    def _tell_losses(self) -> None:
+        """Lines that could not be understood or kept: said when there are more of them."""
+        damage = self._following.damage
+        if damage != self._told_damage:
+            self._told_damage = damage
+            message = f"lines that could not be understood: {damage.torn} torn, {damage.foreign} foreign"
+            self._event(
+                "damage", message, severity="warning", data={"torn": damage.torn, "foreign": damage.foreign}
+            )
+        dropped = self._lines.dropped
+        if dropped > self._told_dropped:
+            self._told_dropped = dropped
+            message = f"{dropped} lines of the agent could not be written"
+            self._event("lines_dropped", message, severity="warning", data={"lines": dropped})
+        while self._sealed:
+            self._tell_sealed(self._sealed.popleft())
+
+    def _write_status(self, now: float, *, force: bool = False) -> None:
+        ranks = list(self._ranks.values())
+        if self.state not in run_folder.ENDED:
+            states = {rank.state for rank in ranks if rank.is_alive}
+            self.state = next((state for state in ("hung", "stalled") if state in states), "running")
+            if self.state == "running":
+                self._cause = None
+        if not force and not self._status.is_due(now):
+            return
+        positions = self._following.positions
+        content = {
+            "host": self._machine.host,
+            "agent_pid": os.getpid(),
+            "attempt": self.attempt,
+            "state": self.state,
+            "cause": self._cause,
+            "ranks": {_rank_key(rank): rank.describe() for rank in ranks},
+            "summary": self._following.summary.as_json(),
+            "summary_left_out": self._following.summary.left_out,
+            "positions": positions,
+            "hardware": self._machine.describe(),
+            "visible_gpus": status.visible_gpus(
+                self._machine.describe(), [rank.registration for rank in ranks]
+            ),
+            "gpu_summary": self._gpu_use.as_json(),
+            "damage": {"torn": self._following.damage.torn, "foreign": self._following.damage.foreign},
+            "dropped_lines": self._lines.dropped,
+        }
+        try:
+            self._status.write(content, now)
+        except OSError as error:
+            self._log.warning("status.json cannot be written", error=str(error))
+            return
+        self._persisted = positions
+
+    def _seal(self, *, ended: bool) -> None:
+        """Have closed files made into segments, once what they say is safely counted."""
+        if self._sealing and not ended:
+            return
+        token = self._host_token
+        local = {rank.registration.rank for rank in self._ranks.values()}
+        names = find_closed(
+            self.folder,
+            is_ours=lambda name: (
+                (name.rank or 0) in local if name.table == "training" else name.host == token
+            ),
+            ended=ended,
+            min_bytes=self.settings.seal_min_size_mb * MIB,
+        )
+        busy = set() if ended else self._lines.open_files
+        files = tuple(
+            name
+            for name in names
+            if name not in self._failed_seals
+            and name not in busy
+            and (ended or self._following.has_read(name, self._persisted))
+        )
+        keeps_all = self.settings.max_age is None and self.settings.max_size_gb is None
+        root = None if keeps_all or not ended else str(self.folder.parent.parent)
+        if not files and root is None:
+            return
+        job = Job(
+            folder=str(self.folder),
+            files=files,
+            keep=self.settings.keep_jsonl,
+            mode=0o666 if self.settings.shared else 0o600,
+            root=root,
+            max_age=self.settings.max_age,
+            max_size_gb=self.settings.max_size_gb,
+        )
+        self._sealing = True
+        self._machine.sealer.submit(job, self._take_sealed)
+
+    def _take_sealed(self, results: list[Result]) -> None:
+        """Called from the sealer's thread."""
+        self._sealing = False
+        for result in results:
+            if "removed" in result:
+                self._log.info("old runs were removed", folders=result["removed"])
+                continue
+            if "error" in result:
+                self._failed_seals.add(result["file"])
+            log = self._log.warning if "error" in result else self._log.info
+            log("sealing failed" if "error" in result else "sealed", **result)
+            self._sealed.append(result)
+
+    def _tell_sealed(self, result: Result) -> None:
+        if "error" in result:
+            message = f"{result['file']} could not be sealed and is kept as it is: {result['error']}"
+            self._event("sealing_failed", message, severity="warning", data=result)
+        else:
+            self._event("sealed", f"{result['file']} was sealed: {result['lines']} lines", data=result)
+
+
+_GPU_STATE = (
+    "utilization_percent",
+    "memory_used_mb",
+    "power_draw_watts",
+    "temperature_celsius",
+    "throttle_reasons",
+)
+
+
+def _rank_key(rank: Rank) -> str:
+    return _registration_key(rank.registration)
+
+
+def _registration_key(registration: Registration) -> str:
+    """How a rank is called in status.json: its number, with the kind where it is no training."""
+    kind = registration.kind
+    return str(registration.rank) if kind == "training" else f"{kind}{registration.rank}"
+
+
+def _plain(verdict: Verdict) -> dict[str, Any]:
+    found = {"status": verdict.status, "exit_code": verdict.exit_code, "signal": verdict.signal}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _read_own_events(folder: Path, host: str) -> set[tuple[str, int, int]]:
+    """(event, rank, pid) of what earlier agents of this host have told of ranks, so that it is not told again."""
+    seen: set[tuple[str, int, int]] = set()
+    for name, suffix, path in layout.list_files(folder):
+        if name.table != "events" or suffix != ".jsonl":
+            continue
+        for row in Cursor(path).read():
+            pid = (row.get("data") or {}).get("pid") if isinstance(row.get("data"), dict) else None
+            event, rank = str(row.get("event")), row.get("rank")
+            if row.get("host") == host and isinstance(pid, int) and isinstance(rank, int):
+                seen.add(("rank_ended" if event == "rank_lost" else event, rank, pid))
+    return seen
+
+
+def remove_registration(path: Path, registration: Registration) -> None:
+    """Take the file away unless another registration has taken its place."""
+    if not _is_same(path, registration):
+        return
+    aside = path.with_name(f".{path.name}.{os.getpid()}.over")
+    try:
+        path.rename(aside)
+    except OSError:
+        return  # taken away by somebody else
+    if _is_same(aside, registration) or path.exists():
+        aside.unlink(missing_ok=True)
+    else:  # it was replaced between the look and the renaming
+        aside.rename(path)
+
+
+def _is_same(path: Path, registration: Registration) -> bool:
+    found = runtime.read_json(path) or {}
+    return found.get("pid") == registration.pid and found.get("attempt", 1) == registration.attempt
