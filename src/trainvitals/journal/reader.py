@@ -362,11 +362,15 @@ class RunReader:
                     pieces.append(bounds.cut(_tail_points(self._tail(file_name, path)[1], name, label)))
         if not pieces:
             return _Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
+        total = sum(piece.total for piece in pieces)
+        if max_points is not None and any(len(piece.values) < piece.total for piece in pieces):
+            # Some pieces came as extremes only: thin the others out alike, or they would fill the chart.
+            pieces = [_thin(piece, max(4, max_points * piece.total // total)) for piece in pieces]
         return _Points(
             np.concatenate([piece.steps for piece in pieces]),
             np.concatenate([piece.times for piece in pieces]),
             np.concatenate([piece.values for piece in pieces]),
-            sum(piece.total for piece in pieces),
+            total,
         )
 
     def _attempt_limits(self, stream: _Stream) -> dict[int, int]:
@@ -407,7 +411,7 @@ class RunReader:
             )
             buckets = self._query(query, [name, label, *values]).fetchnumpy()
             total = int(buckets["count"].sum())
-            if total >= max_points * BUCKET // 2:
+            if total >= max_points * BUCKET // 4:  # then two points a bucket still make a full chart
                 return bounds.cut(_bucket_points(buckets, total), keep_total=True)
         condition, values = bounds.condition(buckets=False)
         query = (
@@ -549,6 +553,11 @@ def _as_series(
     if stream.pid is not None:
         labels["pid"] = stream.pid
     return Series(name, labels, stream.rank, axis, values, points.total)
+
+
+def _thin(points: _Points, max_points: int) -> _Points:
+    chosen = pick(points.values, max_points)
+    return _Points(points.steps[chosen], points.times[chosen], points.values[chosen], points.total)
 
 
 def _tail_points(lines: Lines, name: str, label: str) -> _Points:
