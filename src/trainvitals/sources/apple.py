@@ -72,6 +72,7 @@ class AppleUnit:
         self._command = [*command, "pipe", "-s", "0", "-i", str(INTERVAL_MS)]
         self._patience = patience
         self._stream: LineStream | None = None
+        self._worked = False
         self._labels: dict[str, Value] = {
             "gpu_index": 0,
             "gpu_uuid": "apple-0",
@@ -81,20 +82,38 @@ class AppleUnit:
         }
 
     def read(self) -> Sequence[Sample | Notice]:
+        stream = self._open()
+        sample = self._wait(stream)
+        if sample is None and stream.ended and self._worked:
+            # It died between two lines. One that dies without having told anything is not worth another try now.
+            stream = self._open()
+            sample = self._wait(stream)
+        if sample is None:
+            words = stream.last_words()
+            self.close()
+            raise SourceUnavailable(
+                f"macmon tells nothing{': ' + words if words else ''}; try: macmon pipe -s 1"
+            )
+        return [sample]
+
+    def _open(self) -> LineStream:
         if self._stream is None or self._stream.ended:
             self.close()
+            self._worked = False
             try:
                 self._stream = LineStream(self._command)
             except OSError as error:
                 raise SourceUnavailable(f"macmon cannot be started: {error}") from error
+        return self._stream
+
+    def _wait(self, stream: LineStream) -> Sample | None:
         deadline = time.monotonic() + self._patience
-        while (line := self._stream.newest(deadline - time.monotonic())) is not None:
+        while (line := stream.newest(deadline - time.monotonic())) is not None:
             values = parse_macmon(line[1])
             if values:
-                return [Sample("gpu", self._labels, {**values, "state": "ok"}, line[0])]
-        words = self._stream.last_words()
-        self.close()
-        raise SourceUnavailable(f"macmon tells nothing{': ' + words if words else ''}; try: macmon pipe -s 1")
+                self._worked = True
+                return Sample("gpu", self._labels, {**values, "state": "ok"}, line[0])
+        return None
 
     def close(self) -> None:
         if self._stream is not None:
@@ -133,7 +152,7 @@ class LineStream:
             return line
 
     def last_words(self) -> str:
-        """The end of what the child said and how it ended; empty if it said nothing and still runs."""
+        """What the child said beside its readings, and how it ended; empty if it just runs."""
         code = self._child.poll()
         return " ".join(part for part in (self._last[-200:], f"(exit code {code})" if code else "") if part)
 
@@ -151,7 +170,8 @@ class LineStream:
         with self._child.stdout as lines:
             for line in lines:
                 with self._changed:
-                    self._last = line.strip()
+                    if not line.startswith("{"):
+                        self._last = line.strip()
                     self._line = (time.time(), line)
                     self._changed.notify_all()
         self._child.wait()
