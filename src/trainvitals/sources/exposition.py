@@ -48,19 +48,23 @@ class PageParser:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._heads: dict[str, tuple[str, Labels] | None] = {}
+        self._heads: dict[str, tuple[str, Labels]] = {}
 
     def parse(self, text: str, openmetrics: bool = False) -> Page:
         """OpenMetrics has its timestamps in seconds, the older format in milliseconds."""
         series: list[Series] = []
         malformed = beyond = 0
-        heads: dict[str, tuple[str, Labels] | None] = {}
+        heads: dict[str, tuple[str, Labels]] = {}
         for raw in text.split("\n"):
             line = raw.strip()
             if not line or line[0] == "#":
                 continue
-            head, tail = split_line(line)
-            known = self._heads[head] if head in self._heads else parse_head(head)
+            end = line.rfind("}") + 1 or line.find(" ")
+            head, tail = line[:end], line[end:]
+            known = self._heads.get(head)
+            if known is None:
+                head, tail = split_line(line)
+                known = parse_head(head)
             numbers = parse_tail(tail, openmetrics)
             if known is None or numbers is None:
                 malformed += 1
@@ -88,7 +92,9 @@ def parse_head(head: str) -> tuple[str, Labels] | None:
     name = name.strip()
     if not brace:
         return (name, ()) if _NAME.fullmatch(name) else None
-    inside = rest.removesuffix("}").strip()
+    if not rest.endswith("}"):
+        return None
+    inside = rest[:-1].strip()
     if not name:
         quoted = _QUOTED.match(inside)
         if quoted is None:
