@@ -198,3 +198,34 @@ def find(table: str, name: str) -> Metric | None:
         if metric.name in (name, family) or name in metric.aliases:
             return metric
     return None
+
+
+_TITLES = {
+    "training": "Training: `training_metrics_*.jsonl`, one line per `log()` call, plus your own names",
+    "gpu": "GPU: `gpu_metrics_*.jsonl`, one line per GPU and sample",
+    "system": "Host: `system_metrics_*.jsonl`",
+    "process": "Ranks' processes: `process_metrics_*.jsonl`, one line per rank, its whole tree",
+    "source": "The sources themselves: `source_metrics_*.jsonl`",
+}
+
+
+def render_markdown() -> str:
+    """docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "Made from `src/trainvitals/catalog.py` by `python -m trainvitals.catalog > docs/metrics.md`. MB is 1,048,576",
+        "bytes. A value that could not be read is a missing key, never 0 and never a marker number.",
+    ]
+    for table, metrics in TABLES.items():
+        lines += ["", f"## {_TITLES[table]}", "", "| name | unit | kind | meaning |", "|---|---|---|---|"]
+        for metric in metrics:
+            also = f" (also read from {', '.join(f'`{name}`' for name in metric.aliases)})" if metric.aliases else ""
+            lines.append(f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.help}{also} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(render_markdown())

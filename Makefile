@@ -1,0 +1,42 @@
+# Two commands matter on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+TEST_VENV := build/test-venv
+
+.PHONY: demo test lint bench system-packages test-venv clean
+
+demo: $(VENV)/bin/trainvitals
+	$(VENV)/bin/trainvitals demo
+
+$(VENV)/bin/trainvitals: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --editable '.[demo]'
+	@touch $@
+
+# The tests run against the wheel, as a user installs it, never against the source tree.
+test: test-venv lint
+	$(TEST_VENV)/bin/python -m pytest
+
+test-venv: system-packages
+	$(PYTHON) -m venv $(TEST_VENV)
+	rm -rf build/wheel
+	$(TEST_VENV)/bin/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(TEST_VENV)/bin/pip install --quiet --force-reinstall --no-deps build/wheel/*.whl
+	wheel=$$(echo build/wheel/*.whl) && $(TEST_VENV)/bin/pip install --quiet "$$wheel[test]"
+
+lint:
+	$(TEST_VENV)/bin/ruff check
+	$(TEST_VENV)/bin/ruff format --check
+	$(TEST_VENV)/bin/mypy
+	$(TEST_VENV)/bin/lint-imports
+
+bench: test-venv
+	$(TEST_VENV)/bin/pip install --quiet "$$(echo build/wheel/*.whl)[bench]"
+	$(TEST_VENV)/bin/python benchmarks/run_all.py
+
+# What the tests drive for real: a compiler for the fake GPU driver, a terminal, other people's monitors and servers.
+system-packages:
+	tools/install-system-packages
+
+clean:
+	rm -rf build dist .venv

@@ -1,0 +1,121 @@
+"""Steps for which log() had returned and that cannot be read back after SIGKILL.
+
+    python benchmarks/kill_loss.py [--kills 5]
+
+A child logs in a tight loop and writes the number of each acknowledged step to a pipe; it is killed after a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from peers import PEERS
+from table import Table
+
+JUDGED = ("orjson + os.write (floor)", "trainvitals", "json, buffered file", "torch SummaryWriter", "W&B offline")
+
+
+def child(peer: str, folder: Path) -> None:
+    log, _ = PEERS[peer][0](folder)
+    step = 0
+    while True:
+        log(step, {"metric_0": float(step), "metric_1": 1.0})
+        os.write(1, step.to_bytes(8, "little"))
+        step += 1
+
+
+def count_readable(peer: str, folder: Path) -> int:
+    """Steps that the tracker's own reader finds."""
+    if peer == "trainvitals":
+        from trainvitals.journal.reader import open_run
+
+        series = open_run("latest", folder).series(["metric_0"])
+        return len(series[0].x) if series else 0
+    if peer == "torch SummaryWriter":
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        return len(events.Scalars("metric_0"))
+    if peer == "W&B offline":
+        from wandb.proto import wandb_internal_pb2
+        from wandb.sdk.internal.datastore import DataStore
+
+        path = next(folder.rglob("*.wandb"))
+        store, count = DataStore(), 0
+        store.open_for_scan(str(path))
+        while True:
+            try:
+                data = store.scan_data()
+            except AssertionError:
+                break
+            if data is None:
+                break
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            count += record.WhichOneof("record_type") == "history"
+        return count
+    name = "bare.jsonl" if peer.startswith("orjson") else "buffered.jsonl"
+    count = 0
+    for line in (folder / name).read_bytes().split(b"\n"):
+        try:
+            json.loads(line)
+        except ValueError:
+            continue
+        count += 1
+    return count
+
+
+def bench(kills: int = 5) -> Table:
+    rows, skipped = [], []
+    for peer in JUDGED:
+        logged = lost = 0
+        for _ in range(kills):
+            with tempfile.TemporaryDirectory() as place:
+                folder = Path(place)
+                process = subprocess.Popen(
+                    [sys.executable, __file__, "--child", peer, place],
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+                    env={**os.environ, "HOME": place},
+                )  # fmt: skip
+                assert process.stdout is not None
+                if not process.stdout.read(8):
+                    skipped.append(peer)
+                    break
+                end = time.monotonic() + 1
+                acknowledged = 1
+                while time.monotonic() < end:
+                    acknowledged += len(os.read(process.stdout.fileno(), 1 << 16)) // 8
+                os.killpg(process.pid, signal.SIGKILL)
+                acknowledged += len(process.stdout.read()) // 8
+                process.wait()
+                logged += acknowledged
+                lost += max(0, acknowledged - count_readable(peer, folder))
+        else:
+            rows.append([peer, f"{logged:,}", f"{lost:,}"])
+    return Table(
+        f"Acknowledged steps lost to SIGKILL ({kills} kills each)",
+        ["tracker", "steps logged", "steps lost"],
+        rows,
+        goal="0 for trainvitals",
+        note="; ".join(f"skipped: {peer} (not installed)" for peer in skipped),
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(arguments.child[0], Path(arguments.child[1]))
+    else:
+        print(bench(arguments.kills).markdown())
