@@ -1,0 +1,255 @@
+"""Every setting once: its attribute, default, kind and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
+
+from trainvitals.errors import SettingError, nearest
+from trainvitals.settings.kinds import (
+    GPUS,
+    NAME,
+    PATH,
+    SWITCH,
+    TEXTS,
+    URLS,
+    Kind,
+    duration,
+    integer,
+    number,
+    size,
+)
+
+T = TypeVar("T")
+
+PREFIX = "TRAINVITALS_"
+
+
+class Setting(Generic[T]):
+    """One row of the table. Read on a `Settings` object it is the value; read on the class it is the row."""
+
+    __slots__ = ("attribute", "default", "help", "kind", "name")
+
+    def __init__(self, default: T, kind: Kind[T], help: str, *, name: str = "") -> None:
+        self.default = default
+        self.kind = kind
+        self.help = help
+        self.name = name
+        self.attribute = ""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+        self.name = self.name or attribute
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Setting[T]: ...
+    @overload
+    def __get__(self, instance: Settings, owner: type) -> T: ...
+    def __get__(self, instance: Settings | None, owner: type) -> Setting[T] | T:
+        if instance is None:
+            return self
+        value: T = instance._rows[self.attribute].value
+        return value
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return PREFIX + self.name.upper().replace(".", "_")
+
+    @property
+    def flag(self) -> str:
+        """Its flag, where a command has one."""
+        return "--" + self.name.replace("_", "-").replace(".", "-")
+
+
+def optional(kind: Kind[T], help: str, *, word: str = "none", name: str = "") -> Setting[T | None]:
+    """A setting that may be left open: its default is None, and `word` says None in a file or a variable."""
+
+    def parse(value: object) -> T | None:
+        return None if isinstance(value, str) and value.strip().lower() == word else kind.parse(value)
+
+    def format(value: T | None) -> str:
+        return word if value is None else kind.format(value)
+
+    return Setting(None, Kind(kind.word, parse, format), help, name=name)
+
+
+class Row(NamedTuple):
+    """The value in force of one setting, the same as text, and where it came from."""
+
+    name: str
+    value: Any
+    text: str
+    origin: str
+
+
+# fmt: off
+_CAPTURE_ENV = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+    "CUBLAS_WORKSPACE_CONFIG", "NCCL_*", "RCCL_*", "GLOO_*", "UCX_*", "FI_PROVIDER",
+    "PYTORCH_*", "TORCH_*", "TORCHELASTIC_*", "XLA_*", "JAX_*", "ACCELERATE_*",
+    "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKENIZERS_PARALLELISM",
+    "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_STEP_ID",
+    "SLURM_NTASKS", "SLURM_NNODES", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT",
+    "PBS_JOBID", "LSB_JOBID", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH",
+    "LD_PRELOAD",
+)
+# fmt: on
+
+
+class Settings:
+    """The table, and the values in force. Made by `resolve`; never changes.
+
+    A key in a section of the file has a name with a dot: `Setting(..., name="alerts.cooldown")` under the
+    attribute `alerts_cooldown`.
+    """
+
+    # Where things are
+    dir = Setting(Path("./trainvitals_runs"), PATH, "Folder that holds all runs")
+    project = Setting("default", NAME, "Project of a run: a folder inside `dir`")
+    shared = Setting(False, SWITCH, "Let the umask say who may read a run, not folders 0700 and files 0600")
+
+    # What is measured, and how often
+    interval = Setting(1.0, duration(0.05), "Time between two samples of every source")
+    gpu_interval = optional(duration(0.05), "Time between two samples of a GPU; none: `interval`")
+    system_interval = optional(duration(0.05), "Time between two samples of the host; none: `interval`")
+    process_interval = optional(
+        duration(0.05), "Time between two samples of the ranks' processes; none: `interval`, but at least 2s"
+    )
+    gpus = optional(GPUS, "GPUs to measure, by index or UUID", word="all")
+    sources = optional(TEXTS, "Sources to measure with, by name", word="all")
+    openmetrics = Setting(
+        (), URLS, "Exporters to scrape into the run, such as DCGM exporter or node exporter"
+    )
+    simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
+    sysfs_root = Setting(Path("/sys"), PATH, "Where sysfs is mounted (AMD and Intel GPUs)")
+
+    # How the training process behaves
+    strict = Setting(False, SWITCH, "Raise where a problem is otherwise counted and said once: for tests")
+    rank_zero_only = Setting(False, SWITCH, "Only rank 0 writes")
+    summary = Setting(True, SWITCH, "Print a short summary when a run ends")
+
+    # What `watch` looks at, counted in optimizer steps
+    watch_gradients_every = Setting(
+        1, integer(0, 10**9), "Steps between two gradient norms; 0: never", name="watch.gradients_every"
+    )
+    watch_layers_every = Setting(
+        100, integer(0, 10**9), "Steps between two looks at every layer; 0: never", name="watch.layers_every"
+    )
+    watch_track_layers = Setting(
+        (), TEXTS, "Layers to look at, by name or pattern; none: all", name="watch.track_layers"
+    )
+    watch_max_layers = Setting(
+        200, integer(1, 100_000), "Layers beyond which modules are put together", name="watch.max_layers"
+    )
+    watch_histograms_every = Setting(
+        0,
+        integer(0, 10**9),
+        "Steps between two histograms of every layer; 0: never",
+        name="watch.histograms_every",
+    )
+    watch_activations = Setting(
+        (), TEXTS, "Modules whose outputs are looked at, by name or pattern", name="watch.activations"
+    )
+    watch_activations_every = Setting(
+        100,
+        integer(0, 10**9),
+        "Steps between two looks at activations; 0: never",
+        name="watch.activations_every",
+    )
+    watch_memory_every = Setting(
+        10, integer(0, 10**9), "Steps between two looks at memory; 0: never", name="watch.memory_every"
+    )
+    watch_count_flops = Setting(
+        False, SWITCH, "Count the FLOPs of one forward, for FLOP/s and MFU", name="watch.count_flops"
+    )
+    watch_budget_percent = Setting(
+        1.0,
+        number(0),
+        "Share of the time that looks at gradients, layers, activations and memory may take: what would take more is "
+        "looked at less often; 0: no limit",
+        name="watch.budget_percent",
+    )
+
+    # The agent
+    agent = Setting(True, SWITCH, "Start the agent if none runs on this machine")
+    agent_idle_timeout = Setting(60.0, duration(), "Time without any run after which the agent ends")
+    stall_after = Setting(
+        60.0, duration(1), "Time without a step after which a rank is stalled, if `stall_factor` agrees"
+    )
+    stall_factor = Setting(
+        10.0, number(1), "The same in median step times of that rank; the longer of the two counts"
+    )
+    stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
+
+    # The run folder
+    rotate_size_mb = Setting(16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one")
+    rotate_age = Setting(3600.0, duration(1), "Age at which a journal file is closed for a new one")
+    keep_jsonl = Setting(False, SWITCH, "Keep a journal file after it was sealed to Parquet")
+    seal_min_size_mb = Setting(4.0, size("MB"), "Size under which a closed journal file is left as it is")
+    max_age = optional(duration(60), "Age at which an ended run is removed; none: never")
+    max_size_gb = optional(
+        size("GB", 0.001), "Size of all runs above which the oldest ended ones are removed; none: no limit"
+    )
+
+    # What run.json says
+    capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")
+    capture_packages = Setting(True, SWITCH, "Record the versions of packages that matter to a training")
+    capture_env = Setting(
+        _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are redacted all the same"
+    )
+    redact = Setting((), TEXTS, "Keys to redact, `*` allowed, besides those that are known to name a secret")
+
+    __slots__ = ("_rows", "unknown_environment")
+    _rows: Mapping[str, Row]
+    unknown_environment: tuple[str, ...]
+    """Variables with our prefix that name no setting: worth a warning, never a reason to stop a training."""
+
+    def __init__(self, rows: Mapping[str, Row], unknown_environment: tuple[str, ...]) -> None:
+        """`rows` by attribute."""
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "unknown_environment", unknown_environment)
+
+    def __setattr__(self, attribute: str, value: object) -> NoReturn:
+        raise AttributeError(f"'{attribute}' cannot be set: settings do not change once they are resolved")
+
+    def __iter__(self) -> Iterator[Row]:
+        """Every setting, in the order of the table."""
+        return iter(self._rows.values())
+
+    def origin(self, name: str) -> str:
+        """Where the value came from: `default`, `argument`, `flag --interval`, `TRAINVITALS_INTERVAL` or
+        `trainvitals.yaml:3`."""
+        return self._rows[find(name, "asked for").attribute].origin
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values by name; `resolve(arguments=...)` makes the same values of them again."""
+        return {row.name: _plain(row.value) for row in self}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+TABLE: tuple[Setting[Any], ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
+"""Every row, in the order of the class."""
+
+_BY_NAME = {row.attribute: row for row in TABLE} | {row.name: row for row in TABLE}
+
+
+def find(name: str, place: str) -> Setting[Any]:
+    """The row of that name; `place` is where the name stands, for the error if there is none."""
+    row = _BY_NAME.get(name)
+    if row is None:
+        raise SettingError(
+            f"unknown setting '{name}' ({place}){nearest(name, (row.name for row in TABLE))}",
+            hint="see all settings: trainvitals config",
+        )
+    return row

@@ -1,0 +1,475 @@
+"""Where a setting's value comes from, what is refused and how the refusal reads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainvitals.errors import SettingError
+from trainvitals.settings import TABLE, Setting, Settings, render_markdown, resolve
+from trainvitals.settings.files import parse_toml, parse_yaml
+from trainvitals.settings.kinds import duration, format_duration, parse_duration
+from trainvitals.settings.places import RESERVED
+
+ROOT = Path(__file__).parents[1]
+
+
+def resolve_in(folder: Path, **places: object) -> Settings:
+    """Settings as they are in a folder, with an environment that has nothing else in it."""
+    places.setdefault("environ", {})
+    return resolve(folder=folder, **places)  # type: ignore[arg-type]
+
+
+def refusal(folder: Path, **places: object) -> str:
+    with pytest.raises(SettingError) as caught:
+        resolve_in(folder, **places)
+    return str(caught.value)
+
+
+# -- order
+
+
+def test_without_anything_every_value_is_its_default(tmp_path: Path) -> None:
+    settings = resolve_in(tmp_path)
+    assert settings.interval == 1.0
+    assert settings.dir == Path("trainvitals_runs")
+    assert settings.gpus is None
+    assert settings.capture_env[0] == "CUDA_VISIBLE_DEVICES"
+    assert {row.origin for row in settings} == {"default"}
+
+
+def test_argument_beats_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("# ours\nproject: p\ninterval: 5\n")
+    places: dict[str, object] = {}
+    assert resolve_in(tmp_path / "elsewhere" / "..").interval == 5.0
+    seen = []
+    for place, value in (
+        ("none", None),
+        ("environ", {"TRAINVITALS_INTERVAL": "4"}),
+        ("flags", {"interval": "3"}),
+        ("arguments", {"interval": 2}),
+    ):
+        if value is not None:
+            places[place] = value
+        settings = resolve_in(tmp_path, **places)
+        seen.append((settings.interval, settings.origin("interval")))
+    assert seen == [
+        (5.0, "trainvitals.yaml:3"),
+        (4.0, "TRAINVITALS_INTERVAL"),
+        (3.0, "flag --interval"),
+        (2.0, "argument"),
+    ]
+
+
+def test_none_and_an_empty_variable_mean_not_given(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("interval: 5\nproject:\n")
+    settings = resolve_in(
+        tmp_path,
+        arguments={"interval": None},
+        flags={"interval": None},
+        environ={"TRAINVITALS_INTERVAL": ""},
+    )
+    assert settings.origin("interval") == "trainvitals.yaml:1"
+    assert settings.origin("project") == "default"
+
+
+def test_the_word_of_an_open_setting_opens_it_again(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("max_age: 30d\ngpus: [0]\nsources: nvidia\n")
+    environ = {"TRAINVITALS_MAX_AGE": "none", "TRAINVITALS_GPUS": "all", "TRAINVITALS_SOURCES": "none"}
+    settings = resolve_in(tmp_path, environ=environ)
+    assert settings.max_age is None
+    assert settings.gpus is None
+    assert settings.sources == (), "none of the sources is not the same as all of them"
+
+
+def test_flags_are_named_as_they_are_typed(tmp_path: Path) -> None:
+    assert resolve_in(tmp_path, flags={"gpu_interval": "1s"}).origin("gpu_interval") == "flag --gpu-interval"
+
+
+# -- files
+
+
+def test_the_first_file_upward_counts_and_only_that_one(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("interval: 7\nproject: far\n")
+    near = tmp_path / "a" / "b"
+    near.mkdir(parents=True)
+    assert resolve_in(near).origin("project") == f"{Path('..', '..', 'trainvitals.yaml')}:2"
+    (near / "trainvitals.yml").write_text("project: near\n")
+    settings = resolve_in(near)
+    assert (settings.project, settings.interval) == ("near", 1.0)
+
+
+def test_pyproject_counts_if_it_has_our_table(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("project: above\n")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    project = inner / "pyproject.toml"
+    project.write_text('[project]\ndependencies = ["trainvitals"]\n')
+    assert resolve_in(inner).project == "above"
+    project.write_text('[project]\nname = "x"\n\n[tool.trainvitals]\ngpus = [0, "GPU-6f"]\nstrict = true\n')
+    settings = resolve_in(inner)
+    assert (settings.gpus, settings.strict, settings.project) == ((0, "GPU-6f"), True, "default")
+    assert settings.origin("strict") == "pyproject.toml:6"
+
+
+def test_a_broken_pyproject_that_never_names_us_is_not_our_business(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("this is = not [ toml")
+    assert resolve_in(tmp_path).origin("interval") == "default"
+
+
+def test_a_named_file_is_used_and_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("interval: 9\n")
+    other = tmp_path / "other.yaml"
+    other.write_text("interval: 3\n")
+    assert resolve_in(tmp_path, config=other).interval == 3.0
+    assert resolve_in(tmp_path, environ={"TRAINVITALS_CONFIG": str(other)}).interval == 3.0
+    assert "no configuration file" in refusal(tmp_path, config=tmp_path / "missing.yaml")
+    assert "cannot read" in refusal(tmp_path, config=tmp_path)
+
+
+def test_a_named_toml_file_must_have_our_table(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("[tool.other]\nx = 1\n")
+    assert "has no table [tool.trainvitals]" in refusal(tmp_path, config=path)
+
+
+def test_a_relative_path_in_a_file_is_meant_from_that_file(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("dir: runs\n")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    assert resolve_in(inner).dir == tmp_path / "runs"
+    assert resolve_in(inner, environ={"TRAINVITALS_DIR": "runs"}).dir == Path("runs")
+
+
+def test_yaml_scalars_are_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text(
+        "project: 007\nstrict: yes\ncapture_env: [A_*, B]\ngpus: 0,GPU-1\n"
+    )
+    settings = resolve_in(tmp_path)
+    assert settings.project == "007"
+    assert settings.strict is True
+    assert settings.capture_env == ("A_*", "B")
+    assert settings.gpus == (0, "GPU-1")
+
+
+def test_sections_become_dotted_names_with_their_lines() -> None:
+    names = ["interval", "alerts.cooldown", "alerts.mail.to"]
+    yaml = "interval: 1\nalerts:\n  cooldown: 5m\n  mail:\n    to: me\n"
+    assert parse_yaml(yaml, "f.yaml", names) == [
+        ("interval", "1", "f.yaml:1"),
+        ("alerts.cooldown", "5m", "f.yaml:3"),
+        ("alerts.mail.to", "me", "f.yaml:5"),
+    ]
+    toml = (
+        '[tool.trainvitals]\ninterval = 1\n[tool.trainvitals.alerts]\ncooldown = "5m"\nmail = { to = "me" }\n'
+    )
+    assert parse_toml(toml, "f.toml", names) == [
+        ("interval", 1, "f.toml:2"),
+        ("alerts.cooldown", "5m", "f.toml:4"),
+        ("alerts.mail.to", "me", "f.toml"),
+    ]
+
+
+def test_a_dotted_setting_has_a_variable_and_a_flag() -> None:
+    row = Setting(1.0, duration(), "", name="alerts.cool_down")
+    assert (row.variable, row.flag) == ("TRAINVITALS_ALERTS_COOL_DOWN", "--alerts-cool-down")
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("places", "place"),
+    [
+        ({"arguments": {"intervall": 1}}, "argument"),
+        ({"flags": {"intervall": 1}}, "flag"),
+        ({"file": "project: x\nintervall: 1\n"}, "trainvitals.yaml:2"),
+        ({"toml": "[tool.trainvitals]\nintervall = 1\n"}, "pyproject.toml:2"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_name(
+    tmp_path: Path, places: dict[str, object], place: str
+) -> None:
+    if text := places.pop("file", None):
+        (tmp_path / "trainvitals.yaml").write_text(str(text))
+    if text := places.pop("toml", None):
+        (tmp_path / "pyproject.toml").write_text(str(text))
+    assert f"unknown setting 'intervall' ({place}), did you mean 'interval'?" in refusal(tmp_path, **places)
+
+
+def test_an_unknown_variable_is_listed_and_harms_nobody(tmp_path: Path) -> None:
+    environ = {
+        "TRAINVITALS_INTERVALL": "1",
+        "PATH": "/bin",
+        **dict.fromkeys(RESERVED - {"TRAINVITALS_CONFIG"}, "x"),
+    }
+    settings = resolve_in(tmp_path, environ=environ)
+    assert settings.unknown_environment == ("TRAINVITALS_INTERVALL",)
+    assert settings.interval == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("interval", "fast"),
+        ("interval", 0.01),
+        ("interval", "10ms"),
+        ("interval", -1),
+        ("interval", True),
+        ("interval", float("nan")),
+        ("interval", float("inf")),
+        ("interval", "1h 30"),
+        ("interval", [1]),
+        ("strict", "maybe"),
+        ("strict", 2),
+        ("simulate_gpus", 1.5),
+        ("simulate_gpus", -1),
+        ("simulate_gpus", 1000),
+        ("project", "../up"),
+        ("project", "a\\b"),
+        ("project", ".."),
+        ("project", ""),
+        ("project", True),
+        ("project", "x" * 129),
+        ("project", "line\nbreak"),
+        ("dir", 3),
+        ("dir", "a\0b"),
+        ("gpus", "first"),
+        ("gpus", [-1]),
+        ("gpus", True),
+        ("gpus", [True]),
+        ("gpus", 0.5),
+        ("sources", {"nvidia": True}),
+        ("sources", [1]),
+        ("openmetrics", "localhost:9100"),
+        ("openmetrics", "file:///etc/passwd"),
+        ("rotate_size_mb", "16 parsecs"),
+        ("rotate_size_mb", 0),
+        ("max_age", "1s"),
+        ("stall_factor", 0.5),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_name_and_place(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    message = refusal(tmp_path, arguments={name: value})
+    assert re.match(rf"setting '{name}' \(argument\): .* is not .+\n  the default is ", message, re.DOTALL)
+
+
+def test_a_bad_variable_is_named_as_such(tmp_path: Path) -> None:
+    message = refusal(tmp_path, environ={"TRAINVITALS_INTERVAL": "fast"})
+    assert message.startswith(
+        "setting 'interval' (TRAINVITALS_INTERVAL): 'fast' is not a duration such as 500ms, 10s, 5m, 2h or 30d"
+    )
+
+
+def test_a_secret_in_the_wrong_place_is_not_repeated(tmp_path: Path) -> None:
+    message = refusal(tmp_path, environ={"TRAINVITALS_OPENMETRICS": "ftp://me:hunter2@host/metrics"})
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("project: x\ninterval: [1, 2\nstrict: true\n", "trainvitals.yaml:3:"),
+        ("project: x\n\tinterval: 1\n", "trainvitals.yaml:2:1"),
+        ("a: b: c\n", "trainvitals.yaml:1:5"),
+        ("project: x\nbad: \x07\n", "trainvitals.yaml:2"),
+        ("project: a\n---\nproject: b\n", "trainvitals.yaml:2:1"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_refused_with_line_and_column(
+    tmp_path: Path, text: str, place: str
+) -> None:
+    (tmp_path / "trainvitals.yaml").write_text(text)
+    message = refusal(tmp_path)
+    assert message.startswith(place)
+    assert "not YAML" in message
+
+
+def test_a_file_that_is_not_toml_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text('[tool.trainvitals]\nproject = "x\n')
+    assert re.match(r".*pyproject\.toml:2:13: not TOML", refusal(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["- interval\n- project\n", "just words\n", "42\n"])
+def test_yaml_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trainvitals.yaml").write_text(text)
+    assert "trainvitals.yaml:1:1: expected lines of 'name: value'" in refusal(tmp_path)
+
+
+def test_an_empty_file_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("# nothing yet\n")
+    assert resolve_in(tmp_path).origin("interval") == "default"
+
+
+def test_a_setting_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_text("interval: 1\nproject: x\ninterval: 2\n")
+    assert "stands twice: trainvitals.yaml:1 and trainvitals.yaml:3" in refusal(tmp_path)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trainvitals.yaml").write_bytes(b"project: x\n\xff\xfe")
+    assert "trainvitals.yaml:2: not UTF-8 text" in refusal(tmp_path)
+
+
+def test_a_huge_or_bottomless_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trainvitals.yaml"
+    path.write_text("project: x # " + "x" * 1_000_000)
+    assert "larger than" in refusal(tmp_path)
+    path.write_text("gpus: " + "[" * 20_000)
+    assert "nested too deeply" in refusal(tmp_path)
+    path.write_text("gpus: &a [*a]\n")
+    assert "nested too deeply" in refusal(tmp_path)
+
+
+def test_aliases_of_aliases_do_not_multiply(tmp_path: Path) -> None:
+    lines = ["gpus:", "- &a0 [x]"]
+    lines += [f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    (tmp_path / "trainvitals.yaml").write_text("\n".join(lines))
+    assert "setting 'gpus' (trainvitals.yaml:1)" in refusal(tmp_path)
+
+
+# -- values
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("50ms", 0.05),
+        ("10s", 10),
+        ("5m", 300),
+        ("2h", 7200),
+        ("30d", 2592000),
+        ("1h30m", 5400),
+        (" 1.5 H ", 5400),
+        ("0.25", 0.25),
+        ("1e-1", 0.1),
+        (3, 3),
+    ],
+)
+def test_durations_are_read(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@given(st.floats(min_value=0, allow_infinity=False) | st.integers(0, 10**9).map(float))
+def test_every_duration_reads_back_from_its_text(seconds: float) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+def test_sizes_are_read_in_any_unit_and_kept_in_their_own(tmp_path: Path) -> None:
+    arguments = {"rotate_size_mb": "2GB", "max_size_gb": "512 MiB", "seal_min_size_mb": 3}
+    settings = resolve_in(tmp_path, arguments=arguments)
+    assert (settings.rotate_size_mb, settings.max_size_gb, settings.seal_min_size_mb) == (2048, 0.5, 3)
+
+
+def test_lists_come_as_text_with_commas_or_as_lists(tmp_path: Path) -> None:
+    for given_value in ("nvidia, system,", ["nvidia", "system"], ("nvidia", " system ")):
+        assert resolve_in(tmp_path, arguments={"sources": given_value}).sources == ("nvidia", "system")
+    assert resolve_in(tmp_path, arguments={"gpus": 3}).gpus == (3,)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    import numpy as np
+
+    arguments = {"interval": np.float32(0.5), "simulate_gpus": np.int64(2), "gpus": [np.int32(1)]}
+    settings = resolve_in(tmp_path, arguments=arguments)
+    assert (settings.interval, settings.simulate_gpus, settings.gpus) == (0.5, 2, (1,))
+
+
+def test_a_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert resolve_in(tmp_path, arguments={"dir": "~/runs"}).dir == tmp_path / "runs"
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "interval": st.floats(0.05, 1e6),
+            "gpus": st.lists(st.integers(0, 100) | st.just("GPU-1234"), max_size=4),
+            "sources": st.lists(st.sampled_from(["nvidia", "system"]), max_size=2),
+            "strict": st.booleans(),
+            "project": st.text("abc é-_ ", min_size=1, max_size=9).filter(str.strip),
+            "max_size_gb": st.floats(0.001, 1e6),
+            "simulate_gpus": st.integers(0, 64),
+        },
+    )
+)
+def test_settings_survive_json_and_text(arguments: dict[str, object]) -> None:
+    first = resolve(arguments, environ={}, folder=ROOT / "tests")
+    assert resolve(first.as_json(), environ={}, folder=ROOT / "tests").as_json() == first.as_json()
+    environ = {setting.variable: row.text for setting, row in zip(TABLE, first, strict=True)}
+    assert resolve(environ=environ, folder=ROOT / "tests").as_json() == first.as_json()
+
+
+# -- the table
+
+
+def test_settings_cannot_be_changed(tmp_path: Path) -> None:
+    settings = resolve_in(tmp_path)
+    for attribute in ("interval", "unknown_environment", "_rows", "new"):
+        with pytest.raises(AttributeError, match="do not change"):
+            setattr(settings, attribute, 1)
+    assert settings.interval == 1.0
+
+
+def test_no_two_settings_share_a_variable_and_none_is_reserved() -> None:
+    variables = [row.variable for row in TABLE]
+    assert len(set(variables)) == len(variables)
+    assert RESERVED.isdisjoint(variables)
+
+
+def test_every_setting_says_what_it_means_and_its_default_fits_it() -> None:
+    for row in TABLE:
+        assert row.help, row.name
+        assert "|" not in row.help, "it would break the table in the docs"
+        assert row.kind.parse(row.kind.format(row.default)) == row.default
+
+
+def test_the_docs_are_up_to_date() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == render_markdown(), "run: python -m trainvitals.settings > docs/settings.md"
+
+
+def test_the_command_in_the_docs_writes_the_docs() -> None:
+    written = subprocess.run(
+        [sys.executable, "-m", "trainvitals.settings"], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert written.stdout == render_markdown()
+
+
+def test_reading_settings_imports_no_third_party_module(tmp_path: Path) -> None:
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        "from trainvitals.settings import resolve; resolve()\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new - sys.stdlib_module_names - {'trainvitals'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_removed_current_folder_is_no_reason_to_fail(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; folder = sys.argv[1]; os.mkdir(folder); os.chdir(folder); os.rmdir(folder)\n"
+        "from trainvitals.settings import resolve; print(resolve(environ={}).interval)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(tmp_path / "gone")],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "1.0"
