@@ -1,0 +1,143 @@
+"""The facts about a run, for run.json: what was started, with what, where. Everything redacted."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from trainvitals.redaction import redact, redact_command
+from trainvitals.runtime import host_name
+from trainvitals.settings import Settings
+from trainvitals.trainer.git import read_git
+from trainvitals.trainer.jsonable import MAX_TEXT
+from trainvitals.trainer.jsonable import make_jsonable as make_jsonable
+
+# fmt: off
+PACKAGES = frozenset({
+    "torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "scikit-learn",
+    "transformers", "tokenizers", "datasets", "accelerate", "peft", "trl", "diffusers", "timm", "safetensors",
+    "lightning", "pytorch-lightning", "keras", "tensorflow", "jax", "jaxlib", "flax", "optax",
+    "deepspeed", "ray", "verl", "nemo-rl", "nemo-toolkit", "megatron-core", "transformer-engine", "vllm",
+    "sglang", "bitsandbytes", "flash-attn", "xformers", "triton", "torchao", "apex", "horovod", "mpi4py",
+    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-ml-py",
+    "xgboost", "lightgbm", "wandb", "mlflow", "tensorboard", "trainvitals",
+})
+# fmt: on
+
+
+def capture(
+    settings: Settings,
+    *,
+    config: object,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: Path,
+) -> dict[str, Any]:
+    """Plain JSON for run.json. `argv` is the command as it was typed (`sys.orig_argv`). What cannot be told,
+    or is switched off by a setting, is absent."""
+    # `python -c` has a whole program in a word; more than this is cut anyway.
+    words = redact_command([word[: 2 * MAX_TEXT] for word in argv], extra=settings.redact)
+    facts: dict[str, Any] = {
+        "command": shlex.join(words),
+        "argv": words,
+        "cwd": str(cwd),
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "executable": sys.executable,
+        },
+        "host": read_host(),
+        "environment": select_environment(environ, settings.capture_env),
+    }
+    if settings.capture_packages:
+        facts["packages"] = read_packages(sys.path)
+    if settings.capture_git and (git := read_git(cwd, environ)):
+        facts["git"] = git
+    if config is not None:
+        facts["config"] = config
+    cleaned: dict[str, Any] = redact(make_jsonable(facts), extra=settings.redact)
+    return cleaned
+
+
+def read_host() -> dict[str, object]:
+    """The machine: its name, system and size."""
+    system = platform.uname()
+    host: dict[str, object] = {
+        "name": host_name(),
+        "os": system.system,
+        "release": system.release,
+        "machine": system.machine,
+    }
+    try:
+        host["distribution"] = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        pass  # not a Linux distribution, or a bare container
+    if cores := os.cpu_count():
+        host["cpu_count"] = cores
+    if hasattr(os, "sched_getaffinity"):
+        host["cpu_available"] = len(os.sched_getaffinity(0))
+    try:
+        host["memory_total_mb"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (AttributeError, ValueError, OSError):
+        pass  # Windows; the system source measures it there
+    return host
+
+
+def read_packages(paths: Iterable[str]) -> dict[str, str]:
+    """Versions of the packages that matter, by name; nothing is imported.
+
+    The names of the folders that installers leave say it all (`torch-2.4.0.dist-info`), and listing them is
+    done in a tenth of the time of importlib.metadata, most of which is its import.
+    """
+    found: dict[str, str] = {}
+    for folder in paths:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208 - names are enough, and there may be thousands
+        except OSError:
+            continue  # a zip file, or not there
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            package, _, version = name.rpartition(".")[0].partition("-")
+            package = re.sub(r"[-_.]+", "-", package).lower()
+            if package in PACKAGES and version:
+                found.setdefault(package, version)  # the first on the path is the one that is imported
+    return dict(sorted(found.items()))
+
+
+def select_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    """The variables that one of the patterns names."""
+    wanted = tuple(patterns)
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if any(fnmatchcase(name, pattern) for pattern in wanted)
+    }
+
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+)
+
+
+def correlation_id(environ: Mapping[str, str]) -> str:
+    """What ties log lines and events of one run together: TRAINVITALS_CORRELATION_ID, else the trace id of a
+    W3C TRACEPARENT, else 32 new hex digits."""
+    given = environ.get("TRAINVITALS_CORRELATION_ID", "")
+    if re.fullmatch(
+        r"[A-Za-z0-9_.:-]{1,128}", given
+    ):  # it goes into every log line: nothing odd, nothing long
+        return given
+    trace = _TRACEPARENT.fullmatch(environ.get("TRACEPARENT", ""))
+    if trace and (
+        trace[1] != "00" or trace[3] is None
+    ):  # version 00 has four parts, later ones may have more
+        return trace[2]
+    return os.urandom(16).hex()

@@ -1,0 +1,151 @@
+"""What git says about the folder a training was started in.
+
+Commit, branch and remote are read from git's own files: no process, no lock. Only whether tracked files were
+changed needs the program, and it gets two seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trainvitals.redaction import redact_text
+
+STATUS_TIMEOUT = 2.0
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_BYTES = 50_000_000
+
+
+class Repository(NamedTuple):
+    """Where a work tree keeps its files: linked work trees share all but HEAD."""
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+
+
+def read_git(cwd: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    """`root`, `commit`, `branch`, `remote` (without credentials) and `dirty` of the repository around `cwd`.
+
+    What cannot be told is absent: the branch on a detached HEAD, the commit before the first, `dirty` if git
+    is missing, refuses or takes too long, and everything outside a repository.
+    """
+    repository = find_repository(cwd)
+    if repository is None:
+        return {}
+    commit, branch = read_head(repository)
+    if commit is None:  # another format of references (reftable), which only git itself reads
+        commit, branch = _ask_head(repository, environ)
+    status = run_git(["status", "--porcelain", "--untracked-files=no"], repository.root, environ)
+    found = {
+        "root": str(repository.root),
+        "commit": commit,
+        "branch": branch,
+        "remote": read_remote(repository),
+        "dirty": None if status is None else bool(status.strip()),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def find_repository(start: Path) -> Repository | None:
+    """The repository around a folder."""
+    for folder in (start, *start.parents):
+        entry = folder / ".git"
+        git_dir = entry
+        pointer = _read(entry)
+        if pointer is not None:  # a linked work tree or a submodule: a file that names the real place
+            if not pointer.startswith("gitdir:"):
+                continue
+            git_dir = folder / pointer.removeprefix("gitdir:").strip()
+        if _read(git_dir / "HEAD") is None:
+            continue
+        common = _read(git_dir / "commondir")
+        return Repository(folder, git_dir, git_dir / common.strip() if common else git_dir)
+    return None
+
+
+def read_head(repository: Repository) -> tuple[str | None, str | None]:
+    """(commit, branch)."""
+    text = (_read(repository.git_dir / "HEAD") or "").strip()
+    branch = None
+    for _ in range(5):  # a reference may name another one
+        if _COMMIT.fullmatch(text):
+            return text, branch
+        reference = text.removeprefix("ref:").strip()
+        if reference == text or not reference.startswith("refs/") or ".." in reference:
+            break
+        branch = branch or reference.removeprefix("refs/heads/")
+        text = _read_reference(repository, reference).strip()
+    return None, branch if branch != ".invalid" else None
+
+
+def _read_reference(repository: Repository, reference: str) -> str:
+    for folder in (repository.git_dir, repository.common_dir):
+        text = _read(folder / reference)
+        if text is not None:
+            return text
+    packed = _read(repository.common_dir / "packed-refs") or ""
+    match = re.search(rf"^([0-9a-f]+) {re.escape(reference)}$", packed, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def read_remote(repository: Repository) -> str | None:
+    """The address of `origin`, or of the first remote; None without one."""
+    remotes: dict[str, str] = {}
+    section = None
+    for line in (_read(repository.common_dir / "config") or "").splitlines():
+        if match := re.match(r'\s*\[\s*(\w+)(?:\s+"(.*)")?\s*\]', line):
+            section = match[2] if match[1].lower() == "remote" else None
+        elif section and (match := re.match(r"\s*url\s*=\s*(.+)", line, re.IGNORECASE)):
+            remotes.setdefault(section, match[1].strip().strip('"'))
+    url = remotes.get("origin", next(iter(remotes.values()), None))
+    return None if url is None else redact_text(url)
+
+
+def _read(path: Path) -> str | None:
+    """The file's text; None if it is no file that we may read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_BYTES)
+    except OSError:
+        return None
+
+
+def _ask_head(repository: Repository, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    answer = run_git(["rev-parse", "HEAD", "--abbrev-ref", "HEAD"], repository.root, environ) or ""
+    commit, _, branch = answer.strip().partition("\n")
+    if not _COMMIT.fullmatch(commit):
+        return None, None
+    return commit, branch if branch != "HEAD" else None
+
+
+def run_git(arguments: list[str], folder: Path, environ: Mapping[str, str]) -> str | None:
+    """What the git command says; None if it fails, is not there, or takes longer than STATUS_TIMEOUT."""
+    elsewhere = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+    environment = {name: value for name, value in environ.items() if name not in elsewhere}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        process = subprocess.Popen(
+            # A repository's own configuration may name a program for fsmonitor: looking must not start it.
+            ["git", "-c", "core.fsmonitor=false", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except (OSError, ValueError):
+        return None
+    try:
+        output, _ = process.communicate(timeout=STATUS_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        try:
+            process.communicate(timeout=STATUS_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            pass  # it hangs in the kernel, on a dead file server; the training does not wait for it
+        return None
+    return output.decode("utf-8", "replace") if process.returncode == 0 else None

@@ -1,0 +1,148 @@
+"""Which rank of how many this process is, from what its launcher left in the environment. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Rank(NamedTuple):
+    """One process of a launch. A process that nobody launched with others is rank 0 of 1."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    """Ranks on this machine; where the launcher does not say, as many as this rank proves."""
+    launcher: str = "single"
+
+
+class _Variables(NamedTuple):
+    """What one launcher calls the four numbers."""
+
+    launcher: str
+    rank: str
+    world_size: str
+    local_rank: str
+    local_world_size: str
+
+
+# The innermost launcher first: torchrun may run inside mpirun, and mpirun in a Slurm step, whose variables
+# are still there but count the outer processes.
+_LAUNCHERS = (
+    _Variables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    _Variables("horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    _Variables(
+        "openmpi",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    _Variables(
+        "mvapich",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "MV2_COMM_WORLD_LOCAL_SIZE",
+    ),
+    _Variables("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+
+
+def find_rank(environ: Mapping[str, str]) -> Rank:
+    """The rank of this process. Values that are not numbers, or do not fit together, are ignored."""
+    slurm = _find_slurm(environ)
+    for names in _LAUNCHERS:
+        rank, world_size = _number(environ, names.rank), _number(environ, names.world_size)
+        if rank is None and names.launcher == "torchrun":
+            rank = _find_lightning_rank(environ)
+        if rank is None or world_size is None or rank >= world_size:
+            continue
+        if names.launcher == "mpich" and slurm and (slurm.rank, slurm.world_size) == (rank, world_size):
+            break  # srun speaks PMI too, and Slurm's own variables know the local rank
+        local_rank = _number(environ, names.local_rank)
+        return _fit(rank, world_size, local_rank, _number(environ, names.local_world_size), names.launcher)
+    return slurm or Rank()
+
+
+def _fit(rank: int, world_size: int, local_rank: int | None, local_size: int | None, launcher: str) -> Rank:
+    """The rank, with local numbers only as far as they are possible."""
+    if local_rank is None or local_rank > rank:
+        local_rank = 0
+    if local_size is None or not local_rank < local_size <= world_size:
+        local_size = local_rank + 1
+    return Rank(rank, local_rank, world_size, local_size, launcher)
+
+
+def _find_lightning_rank(environ: Mapping[str, str]) -> int | None:
+    """Lightning starts its own processes and tells them all but their rank."""
+    local_rank, node_rank = _number(environ, "LOCAL_RANK"), _number(environ, "NODE_RANK")
+    if local_rank is None or node_rank is None:
+        return None
+    if node_rank == 0:
+        return local_rank
+    local_size = _number(environ, "LOCAL_WORLD_SIZE")
+    return None if local_size is None else node_rank * local_size + local_rank
+
+
+def _find_slurm(environ: Mapping[str, str]) -> Rank | None:
+    """The task of a job step. A batch script has SLURM_PROCID and SLURM_NTASKS too, but it is one process:
+    only srun sets SLURM_STEP_NUM_TASKS."""
+    rank, world_size = _number(environ, "SLURM_PROCID"), _number(environ, "SLURM_STEP_NUM_TASKS")
+    if rank is None or world_size is None or world_size < 2 or rank >= world_size:
+        return None
+    node = _number(environ, "SLURM_NODEID")
+    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    local_size = None if node is None else _parse_tasks(tasks, node)
+    return _fit(rank, world_size, _number(environ, "SLURM_LOCALID"), local_size, "slurm")
+
+
+def _parse_tasks(text: str, node: int) -> int | None:
+    """How many tasks the node of that index has: of `4(x2),1`, nodes 0 and 1 have 4 and node 2 has 1."""
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", part)
+        if match is None:
+            return None
+        node -= int(match[2] or 1)
+        if node < 0:
+            return int(match[1])
+    return None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+
+
+# What a scheduler calls one run of a job; all ranks of it see the same.
+_JOB = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID")
+
+
+def launch_key(environ: Mapping[str, str]) -> str | None:
+    """What all ranks of one launch share and, where the launcher allows, no other launch has; the same for
+    restarts in one torchrun. None for a single process, and where nothing tells (MPICH outside a job).
+
+    A torchrun over several machines without `--rdzv-id` is told only by its address and port, which a later
+    launch may use again.
+    """
+    rank = find_rank(environ)
+    if rank.world_size < 2:
+        return None
+    names: tuple[str, ...]
+    if rank.launcher == "torchrun":
+        # Without the Slurm step: one srun per machine may have started one torchrun each.
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", *_JOB)
+    elif rank.launcher == "slurm":
+        names = (*_JOB, "SLURM_STEP_ID")
+    else:
+        names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "MPIRUN_ID", "PMI_JOBID", "PALS_APID", *_JOB)
+    # torchrun writes "none" for an id that was not given.
+    parts = [f"{name}={environ[name]}" for name in names if environ.get(name, "none") not in ("", "none")]
+    if rank.launcher == "torchrun" and rank.local_world_size == rank.world_size:
+        # All ranks on one machine share the folder of torchrun's error files, whose name is random:
+        # /tmp/torchelastic_uc3sf2gf/none_3hx9u979/attempt_0/1/error.json
+        folders = re.split(r"[/\\]", environ.get("TORCHELASTIC_ERROR_FILE", ""))
+        parts += [f"folder={name}" for name in folders[-4:-3] if name]
+    return " ".join(parts) or None
