@@ -239,6 +239,20 @@ def test_ranks_and_gpus_are_series_of_their_own(tmp_path: Path) -> None:
     assert sorted(run.tables()) == ["gpu", "training"]
 
 
+def test_scraped_metrics_keep_their_labels_apart(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "r")
+    path = write(
+        folder,
+        [{"target": "node", "cpu": str(k), "mode": "idle", "node_cpu_seconds_total": float(k)} for k in (0, 1)],
+        "openmetrics_metrics_20260101_000000",
+    )
+    for sealed in (False, True):
+        if sealed:
+            segments.seal(path)
+        found = RunReader(folder).series(["node_cpu_seconds_total"], table="openmetrics", x="time")
+        assert [(s.labels["cpu"], s.y.tolist()) for s in found] == [("0", [0.0]), ("1", [1.0])]
+
+
 def test_the_summary_is_the_same_live_and_sealed(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "r")
     values = [3.0, 1.0, math.nan, 7.0, 2.0]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
-from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 
 BUCKET = 1000
 ROW_GROUP = 65_536
@@ -34,17 +34,23 @@ NO_STEP = -(2**63)
 
 # Keys that say of what a line speaks, rather than what was measured.
 LABEL_KEYS = {
-    "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host", "simulated", "mig_parent", "mig_index"),
+    "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host", "simulated", "mig_parent", "mig_index", "memory_kind"),
     "system": ("host",),
     "process": ("run_id", "rank", "pid", "host"),
-    "openmetrics": ("target", "host"),
     "source": ("source", "unit", "host"),
 }
 
 
-def label_of(table: str, row: dict[str, Any]) -> str:
-    """Canonical JSON of the row's labels, empty where the table has none."""
-    labels = {key: row[key] for key in LABEL_KEYS.get(table, ()) if key in row}
+# Tables whose lines may have any labels: what is text there is a label.
+TEXT_IS_LABEL = frozenset({"openmetrics"})
+
+
+def split_labels(table: str, row: dict[str, Any]) -> str:
+    """Take the labels out of `row`: canonical JSON, empty where the table has none."""
+    keys: Iterable[str] = LABEL_KEYS.get(table, ())
+    if table in TEXT_IS_LABEL:
+        keys = [key for key, item in row.items() if isinstance(item, str) and item not in NONFINITE]
+    labels = {key: row.pop(key) for key in keys if key in row}
     return orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode() if labels else ""
 
 
@@ -67,7 +73,7 @@ class Lines:
         self.columns: dict[tuple[str, str], Column] = {}
         self.texts: list[tuple[int, str, str, str]] = []  # row, name, label, text
         self._clock = TimeParser()
-        self._labels = frozenset(LABEL_KEYS.get(table, ()))
+        self._has_labels = table in LABEL_KEYS or table in TEXT_IS_LABEL
 
     def __len__(self) -> int:
         return len(self.times)
@@ -88,11 +94,9 @@ class Lines:
         self.steps.append(step if whole_step else NO_STEP)
         if step is not None and not whole_step:
             row["step"] = step  # not one of ours, but nothing is dropped
-        label = label_of(self.table, row) if self._labels else ""
-        columns, labels = self.columns, self._labels
+        label = split_labels(self.table, row) if self._has_labels else ""
+        columns = self.columns
         for name, item in row.items():
-            if name in labels:
-                continue
             value = item if type(item) is float else number(item)
             if value is None:
                 self.texts.append((place, name, label, item if isinstance(item, str) else orjson.dumps(item).decode()))
