@@ -62,18 +62,17 @@ class _Case:
 
     __slots__ = (
         "clear",
+        "clear_count",
         "condition",
         "fields",
         "lets",
         "rule",
+        "sides",
         "since",
         "since_clear",
-        "since_count",
         "state",
         "subject",
-        "sides",
         "true_count",
-        "clear_count",
     )
 
     def __init__(self, rule: Rule, subject: Subject) -> None:
@@ -278,10 +277,10 @@ class Engine:
                 self._offset += last - time
                 time = last
             self._stream_times[point.table] = time
-        if time > self.now:
-            # A line from the future (another host's clock) must not push everybody's time: at most as far as ticks.
-            if self._last_steady is None or time <= self._last_wall + self._offset + 5.0:  # type: ignore[operator]
-                self.now = time
+        # A line from the future (another host's clock) must not push everybody's time far beyond that of the ticks.
+        future = self._last_wall is not None and time > self._last_wall + self._offset + 5.0
+        if time > self.now and (self._last_steady is None or not future):
+            self.now = time
 
     # -- subjects and cases
 
@@ -428,14 +427,13 @@ class Engine:
         value, threshold = _sides(case.sides)
         step = int(subject.step) if subject.table == "training" and subject.count else self._run_step()
         fields: dict[str, Any] = {**self._context, **subject.labels, **values}
-        for name, item in (("step", step), ("value", value), ("threshold", threshold)):
-            if item is not None:
-                fields[name] = item
+        more = {"step": step, "value": value, "threshold": threshold}
+        fields.update({name: item for name, item in more.items() if item is not None})
         if self._enrich is not None:
             self._enrich(rule, fields)
         message, missing = template.fill(rule.message or _default_message(rule), fields)
-        advice, more = template.fill(rule.advice, fields)
-        for name in (*missing, *more):
+        advice, absent = template.fill(rule.advice, fields)
+        for name in (*missing, *absent):
             self._tell(f"rule '{rule.name}': its message asks for {{{name}}}, which has no value")
         return Change(
             rule, state, subject.labels, self.now - self._offset, step, case.since - self._offset,

@@ -49,10 +49,6 @@ class Watcher:
             subject = self.subject
             self.memory.add(float(value), subject.count, subject.step, subject.clock.now)
 
-    def read(self) -> float | None:
-        subject = self.subject
-        return self.memory.value(subject.count, subject.clock.now)
-
 
 class Clock(Protocol):
     """Where a subject learns the time and its siblings."""
@@ -332,37 +328,41 @@ def _compile_stale(node: Call, subject: Subject) -> Read:
 def _compile_window(node: Call, subject: Subject) -> Read:
     metric = next(metrics(node))
     home = _home(metric, subject)
-    bound: list[Watcher] = []
+    share = _share(node)
+    clock = subject.clock
+    bound: list[Callable[[float], float | None]] = []
 
     def read() -> float | None:
         if not bound:
             place = home()
             if place is None:
                 return None
-            bound.append(watch(node, place))
-        return bound[0].read()
+            bound.append(windows.question(node.name, watch(node, place).memory, share))
+        return bound[0](clock.now)
 
     read()
     if node.name != "baseline":
         return read
-    own_step = subject
 
     def read_baseline() -> float | None:
-        other = subject.clock.baseline(metric.name, own_step.step)
+        other = clock.baseline(metric.name, subject.step)
         return other if other is not None else read()
 
     return read_baseline
 
 
+def _share(node: Call) -> float:
+    second = node.arguments[1] if len(node.arguments) > 1 else None
+    return second.value if isinstance(second, Number) else 0.5
+
+
 def watch(node: Call, subject: Subject) -> Watcher:
-    """The watcher for this function of this subject, shared by all rules that use it."""
-    wanted = key(node)
+    """What this function keeps of this subject, shared by all rules and functions that keep the same."""
+    family = windows.family(node.name)
+    share = _share(node) if family == "improvement" else None
+    wanted = (family, node.window, share, key(node.arguments[0]))
     if wanted not in subject.watchers:
-        share = 0.5
-        if len(node.arguments) > 1:
-            assert isinstance(node.arguments[1], Number)
-            share = node.arguments[1].value
-        memory = windows.create(node.name, node.window or Window(), share)
+        memory = windows.create(node.name, node.window or Window(), _share(node))
         argument = compile_node(node.arguments[0], subject)  # makes the inner watchers first
         names = frozenset(name for metric in metrics(node) for name in names_of(metric))
         watcher = Watcher(subject, memory, argument)

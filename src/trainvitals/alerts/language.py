@@ -135,7 +135,7 @@ TABLES = {
 }
 # What the agent knows of a rank, and what an event carries: not in the catalog, for no file has these columns.
 EXTRA: Mapping[str, Mapping[str, Type]] = {
-    "run": {"state": "text", "cause": "text", "seconds_since_step": "number", "message": "text"},
+    "run": {"state": "text", "cause": "text", "seconds_since_step": "number", "world_size": "number"},
     "event": {"total": "number", "interval": "number", "message": "text", "severity": "text"},
 }
 

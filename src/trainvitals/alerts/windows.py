@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from trainvitals.alerts.language import Window
 
@@ -162,51 +162,45 @@ class SortedValues:
 
 
 class Memory:
-    """One function over one window of one series. `add` a value, then ask `value`.
+    """What functions keep of one series over one window. `add` a value; then ask one of its questions.
 
-    `now` and `index` (how many points there were) come with every call, so that a window of seconds also empties when
-    nothing arrives. None as long as the window holds too little to judge by: a window of steps or seconds must be
-    half full for a mean or a quantile, and hold two values for a change.
+    `index` (how many points there were) and `now` come with every call, so that a window of seconds also empties when
+    nothing arrives. An answer is None as long as the window holds too little to judge by: it must be half full for a
+    mean or a quantile.
     """
 
-    __slots__ = ("_first_time", "_needs_half", "_steps", "_width", "_window")
+    __slots__ = ("_first_time", "_seconds", "_steps", "_width")
 
-    def __init__(self, window: Window, *, needs_half: bool) -> None:
-        self._window = window
+    def __init__(self, window: Window) -> None:
         self._steps = window.steps
+        self._seconds = window.seconds
         self._width = (window.seconds or 0.0) / BUCKETS
-        self._needs_half = needs_half
         self._first_time: float | None = None
 
     def add(self, value: float, index: int, step: float, now: float) -> None:
-        if self._first_time is None:
-            self._first_time = now
-        if value - value == 0.0:  # finite
-            self.expire(index, now)
-            self.keep(self._bucket(index, now), value, step, now)
-
-    def _bucket(self, index: int, now: float) -> int:
-        if self._width:
-            return int(now / self._width)
-        return index if self._steps is not None else 0  # "all" is one bucket
-
-    def expire(self, index: int, now: float) -> None:
+        if value - value != 0.0:
+            return  # NaN or infinite
         if self._steps is not None:
             self.drop(index - self._steps)
-        elif self._width:
-            self.drop(int((now - self._window.seconds) / self._width))  # type: ignore[operator]
+            self.keep(index, value, step, now)
+            return
+        if self._first_time is None:
+            self._first_time = now
+        self.expire(now)
+        self.keep(int(now / self._width) if self._width else 0, value, step, now)  # "all" is one bucket
 
-    def is_ready(self, count: int, now: float) -> bool:
-        if not count:
-            return False
-        if not self._needs_half:
-            return True
+    def expire(self, now: float) -> None:
+        """Let go of what is too old; a window of steps does so when a value is added."""
+        if self._seconds is not None:
+            self.drop(int((now - self._seconds) / self._width))
+
+    def is_half_full(self, count: int, now: float) -> bool:
         if self._steps is not None:
             return 2 * count >= self._steps
-        if self._window.seconds is not None:
+        if self._seconds is not None:
             first = self._first_time
-            return first is not None and now - first >= self._window.seconds / 2 and count >= 3
-        return True
+            return first is not None and now - first >= self._seconds / 2 and count >= 3
+        return count > 0
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
         raise NotImplementedError
@@ -214,19 +208,15 @@ class Memory:
     def drop(self, limit: int) -> None:
         raise NotImplementedError
 
-    def value(self, index: int, now: float) -> float | None:
-        raise NotImplementedError
-
 
 class MomentMemory(Memory):
-    """mean and std."""
+    """mean, std"""
 
-    __slots__ = ("_fold", "_std")
+    __slots__ = ("_fold",)
 
-    def __init__(self, window: Window, *, std: bool) -> None:
-        super().__init__(window, needs_half=True)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         self._fold: Fold[Moments] = Fold(join_moments)
-        self._std = std
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
         self._fold.add(bucket, (1, value, 0.0))
@@ -234,23 +224,44 @@ class MomentMemory(Memory):
     def drop(self, limit: int) -> None:
         self._fold.expire(limit)
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
+    def mean(self, now: float) -> float | None:
+        self.expire(now)
         total = self._fold.total()
-        if total is None or not self.is_ready(total[0], now):
+        return total[1] if total is not None and self.is_half_full(total[0], now) else None
+
+    def std(self, now: float) -> float | None:
+        self.expire(now)
+        total = self._fold.total()
+        if total is None or total[0] < 2 or not self.is_half_full(total[0], now):
             return None
-        if not self._std:
-            return total[1]
-        return math.sqrt(max(total[2], 0.0) / (total[0] - 1)) if total[0] > 1 else None
+        return math.sqrt(max(total[2], 0.0) / (total[0] - 1))
+
+
+class ScoreMemory(MomentMemory):
+    """zscore: how far the newest value lies from the mean of those before it, in standard deviations."""
+
+    __slots__ = ("_score",)
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
+        self._score: float | None = None
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        mean, std = self.mean(now), self.std(now)
+        self._score = (value - mean) / std if mean is not None and std else None
+        super().keep(bucket, value, step, now)
+
+    def zscore(self, now: float) -> float | None:
+        return self._score
 
 
 class ExtremeMemory(Memory):
-    """min and max."""
+    """min or max. Over seconds only once half of them have passed: `max(utilization, 10m) < 5` is about a time."""
 
     __slots__ = ("_fold",)
 
-    def __init__(self, window: Window, extreme: Callable[[float, float], float]) -> None:
-        super().__init__(window, needs_half=False)
+    def __init__(self, window: Window, extreme: Callable[..., float]) -> None:
+        super().__init__(window)
         self._fold: Fold[float] = Fold(extreme)
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
@@ -259,32 +270,18 @@ class ExtremeMemory(Memory):
     def drop(self, limit: int) -> None:
         self._fold.expire(limit)
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
-        return self._fold.total()
-
-
-class CoveredExtremeMemory(ExtremeMemory):
-    """The same over seconds, judged once half of them have passed: `max(utilization, 10m) < 5` is about a time."""
-
-    __slots__ = ()
-
-    def __init__(self, window: Window, extreme: Callable[[float, float], float]) -> None:
-        super().__init__(window, extreme)
-        self._needs_half = True
-
-    def value(self, index: int, now: float) -> float | None:
-        found = super().value(index, now)
-        return found if found is not None and self.is_ready(3, now) else None
+    def extreme(self, now: float) -> float | None:
+        self.expire(now)
+        return self._fold.total() if self._seconds is None or self.is_half_full(3, now) else None
 
 
 class CountMemory(Memory):
-    """How many points there were, NaN and infinity included."""
+    """count: how many points there were, NaN and infinity included."""
 
     __slots__ = ("_fold",)
 
     def __init__(self, window: Window) -> None:
-        super().__init__(window, needs_half=False)
+        super().__init__(window)
         self._fold: Fold[int] = Fold(int.__add__)
 
     def add(self, value: float, index: int, step: float, now: float) -> None:
@@ -296,20 +293,19 @@ class CountMemory(Memory):
     def drop(self, limit: int) -> None:
         self._fold.expire(limit)
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
+    def count(self, now: float) -> float | None:
+        self.expire(now)
         return float(self._fold.total() or 0)
 
 
 class LineMemory(Memory):
-    """slope (per step, or per second in a window of seconds) and correlation with time, from -1 to 1."""
+    """slope (per step, or per second in a window of seconds), and correlation with time, from -1 to 1"""
 
-    __slots__ = ("_correlation", "_fold", "_origin")
+    __slots__ = ("_fold", "_origin")
 
-    def __init__(self, window: Window, *, correlation: bool) -> None:
-        super().__init__(window, needs_half=True)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         self._fold: Fold[Line] = Fold(join_line)
-        self._correlation = correlation
         self._origin: float | None = None
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
@@ -321,26 +317,33 @@ class LineMemory(Memory):
     def drop(self, limit: int) -> None:
         self._fold.expire(limit)
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
+    def _line(self, now: float) -> Line | None:
+        self.expire(now)
         line = self._fold.total()
-        if line is None or line[0] < 3 or not self.is_ready(line[0], now) or line[3] <= 0:
+        if line is None or line[0] < 3 or line[3] <= 0 or not self.is_half_full(line[0], now):
             return None
-        if not self._correlation:
-            return line[4] / line[3]
+        return line
+
+    def slope(self, now: float) -> float | None:
+        line = self._line(now)
+        return None if line is None else line[4] / line[3]
+
+    def correlation(self, now: float) -> float | None:
+        line = self._line(now)
+        if line is None:
+            return None
         return line[4] / math.sqrt(line[3] * line[5]) if line[5] > 0 else 0.0
 
 
 class ChangeMemory(Memory):
-    """change (newest minus oldest) and rate (the same per second)."""
+    """change (newest minus oldest), and rate (the same per second)"""
 
-    __slots__ = ("_items", "_newest", "_rate")
+    __slots__ = ("_items", "_newest")
 
-    def __init__(self, window: Window, *, rate: bool) -> None:
-        super().__init__(window, needs_half=rate)
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         self._items: deque[tuple[int, float, float]] = deque()
         self._newest: tuple[float, float] | None = None
-        self._rate = rate
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
         if not self._items or self._items[-1][0] != bucket:
@@ -348,39 +351,36 @@ class ChangeMemory(Memory):
         self._newest = (value, now)
 
     def drop(self, limit: int) -> None:
-        # The newest value before the window is where the change begins: a counter that is read once a minute and
-        # rose between two readings has changed in the last ten seconds' reading.
+        # The newest value before the window is where the change begins: a counter that is read once a minute and rose
+        # between two readings has changed within the last ten seconds too.
         while len(self._items) > 1 and self._items[1][0] <= limit:
             self._items.popleft()
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
-        if self._newest is None or not self._items or not self.is_ready(2, now):
+    def change(self, now: float) -> float | None:
+        self.expire(now)
+        return self._newest[0] - self._items[0][1] if self._newest is not None and self._items else None
+
+    def rate(self, now: float) -> float | None:
+        change = self.change(now)
+        if change is None or self._newest is None or not self.is_half_full(max(len(self._items), 3), now):
             return None
-        _, first, when = self._items[0]
-        if not self._rate:
-            return self._newest[0] - first
-        elapsed = self._newest[1] - when
-        return (self._newest[0] - first) / elapsed if elapsed > 0 else None
-
-    def is_ready(self, count: int, now: float) -> bool:
-        if not self._rate:
-            return True
-        return super().is_ready(3 if self._window.seconds else len(self._items), now)
+        elapsed = self._newest[1] - self._items[0][2]
+        return change / elapsed if elapsed > 0 else None
 
 
-class QuantileMemory(Memory):
-    """median and quantile."""
+class SortedMemory(Memory):
+    """median, quantile, deviation"""
 
-    __slots__ = ("_order", "_share", "_sorted")
+    __slots__ = ("_newest", "_order", "_sorted")
 
-    def __init__(self, window: Window, share: float) -> None:
-        super().__init__(window, needs_half=True)
-        self._share = share
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
         self._order: deque[tuple[int, float]] = deque()
         self._sorted = SortedValues()
+        self._newest = 0.0
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._newest = value
         if not self._order or self._order[-1][0] != bucket:
             self._order.append((bucket, value))
             self._sorted.add(value)
@@ -390,68 +390,33 @@ class QuantileMemory(Memory):
         while order and order[0][0] <= limit:
             self._sorted.remove(order.popleft()[1])
 
-    def value(self, index: int, now: float) -> float | None:
-        self.expire(index, now)
-        size = self._sorted.size
-        return self._sorted.quantile(self._share) if self.is_ready(size, now) else None
+    def quantile(self, now: float, share: float = 0.5) -> float | None:
+        if self._seconds is not None:
+            self.expire(now)
+        found = self._sorted
+        return found.quantile(share) if self.is_half_full(found.size, now) else None
 
+    def deviation(self, now: float) -> float | None:
+        """How far the newest value lies from the median, in robust standard deviations.
 
-class DeviationMemory(QuantileMemory):
-    """How far the newest value lies from the median of those before it, in robust standard deviations.
-
-    The scale is half the distance between the 16 % and the 84 % quantile, but never under 0.5 % of the median: on a
-    perfectly steady series the smallest change is no event.
-    """
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, window: Window) -> None:
-        super().__init__(window, 0.5)
-        self._answer: float | None = None
-
-    def add(self, value: float, index: int, step: float, now: float) -> None:
-        self._answer = None
-        self.expire(index, now)
-        if self.is_ready(self._sorted.size, now):
-            centre = self._sorted.quantile(0.5)
-            scale = (self._sorted.quantile(0.84) - self._sorted.quantile(0.16)) / 2
-            scale = max(scale, 0.005 * abs(centre))
-            self._answer = (value - centre) / scale if scale > 0 else None
-        super().add(value, index, step, now)
-
-    def value(self, index: int, now: float) -> float | None:
-        return self._answer
-
-
-class ZscoreMemory(MomentMemory):
-    """How far the newest value lies from the mean of those before it, in standard deviations."""
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, window: Window) -> None:
-        super().__init__(window, std=True)
-        self._answer: float | None = None
-
-    def add(self, value: float, index: int, step: float, now: float) -> None:
-        self._answer = None
-        self.expire(index, now)
-        total = self._fold.total()
-        if total is not None and total[0] > 1 and self.is_ready(total[0], now):
-            std = math.sqrt(max(total[2], 0.0) / (total[0] - 1))
-            self._answer = (value - total[1]) / std if std > 0 else None
-        super().add(value, index, step, now)
-
-    def value(self, index: int, now: float) -> float | None:
-        return self._answer
+        The scale is half the distance between the 16 % and the 84 % quantile, but never under 0.5 % of the median: on
+        a perfectly steady series the smallest change is no event.
+        """
+        centre = self.quantile(now)
+        if centre is None:
+            return None
+        scale = (self._sorted.quantile(0.84) - self._sorted.quantile(0.16)) / 2
+        scale = max(scale, 0.005 * abs(centre))
+        return (self._newest - centre) / scale if scale > 0 else None
 
 
 class ImprovementMemory(Memory):
-    """Steps since the value was lower than ever before by at least a share of itself."""
+    """since_improved: steps since the value was lower than ever before by at least a share of itself."""
 
     __slots__ = ("_best", "_best_step", "_share", "_step")
 
     def __init__(self, share: float) -> None:
-        super().__init__(Window(), needs_half=False)
+        super().__init__(Window())
         self._share = share
         self._best: float | None = None
         self._best_step = 0.0
@@ -467,21 +432,21 @@ class ImprovementMemory(Memory):
     def drop(self, limit: int) -> None:
         pass  # it looks at everything there was
 
-    def value(self, index: int, now: float) -> float | None:
+    def since(self, now: float) -> float | None:
         return None if self._best is None else self._step - self._best_step
 
 
 class EarlyMemory(Memory):
-    """The median of the run's own early window: 100 values after the first 50. None before it is complete."""
+    """baseline: the median of the run's own early window, 100 values after the first 50. None before it is complete."""
 
-    __slots__ = ("_answer", "_values")
+    __slots__ = ("_early", "_values")
 
     SKIP, COUNT = 50, 100
 
     def __init__(self) -> None:
-        super().__init__(Window(), needs_half=False)
+        super().__init__(Window())
         self._values: list[float] | None = []
-        self._answer: float | None = None
+        self._early: float | None = None
 
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
         if self._values is None:
@@ -489,39 +454,47 @@ class EarlyMemory(Memory):
         self._values.append(value)
         if len(self._values) >= self.SKIP + self.COUNT:
             early = sorted(self._values[self.SKIP :])
-            self._answer = early[len(early) // 2]
+            self._early = early[len(early) // 2]
             self._values = None
 
     def drop(self, limit: int) -> None:
         pass  # it is kept for the whole run
 
-    def value(self, index: int, now: float) -> float | None:
-        return self._answer
+    def early(self, now: float) -> float | None:
+        return self._early
+
+
+# Function -> what it keeps (functions with the same memory share it), and how it asks.
+_MEMORIES: dict[str, tuple[str, Callable[[Window, float], Memory], str]] = {
+    "mean": ("moments", lambda window, share: MomentMemory(window), "mean"),
+    "std": ("moments", lambda window, share: MomentMemory(window), "std"),
+    "zscore": ("score", lambda window, share: ScoreMemory(window), "zscore"),
+    "min": ("min", lambda window, share: ExtremeMemory(window, min), "extreme"),
+    "max": ("max", lambda window, share: ExtremeMemory(window, max), "extreme"),
+    "slope": ("line", lambda window, share: LineMemory(window), "slope"),
+    "correlation": ("line", lambda window, share: LineMemory(window), "correlation"),
+    "rate": ("change", lambda window, share: ChangeMemory(window), "rate"),
+    "change": ("change", lambda window, share: ChangeMemory(window), "change"),
+    "count": ("count", lambda window, share: CountMemory(window), "count"),
+    "median": ("sorted", lambda window, share: SortedMemory(window), "quantile"),
+    "quantile": ("sorted", lambda window, share: SortedMemory(window), "quantile"),
+    "deviation": ("sorted", lambda window, share: SortedMemory(window), "deviation"),
+    "since_improved": ("improvement", lambda window, share: ImprovementMemory(share), "since"),
+    "baseline": ("early", lambda window, share: EarlyMemory(), "early"),
+}
+
+
+def family(name: str) -> str:
+    """Functions of one family over the same window of the same series share their memory."""
+    return _MEMORIES[name][0]
 
 
 def create(name: str, window: Window, share: float = 0.5) -> Memory:
     """The memory of that function."""
-    makers: dict[str, Callable[[], Any]] = {
-        "mean": lambda: MomentMemory(window, std=False),
-        "std": lambda: MomentMemory(window, std=True),
-        "min": lambda: _extreme(window, min),
-        "max": lambda: _extreme(window, max),
-        "slope": lambda: LineMemory(window, correlation=False),
-        "correlation": lambda: LineMemory(window, correlation=True),
-        "rate": lambda: ChangeMemory(window, rate=True),
-        "change": lambda: ChangeMemory(window, rate=False),
-        "count": lambda: CountMemory(window),
-        "zscore": lambda: ZscoreMemory(window),
-        "deviation": lambda: DeviationMemory(window),
-        "median": lambda: QuantileMemory(window, 0.5),
-        "quantile": lambda: QuantileMemory(window, share),
-        "since_improved": lambda: ImprovementMemory(share),
-        "baseline": EarlyMemory,
-    }
-    memory: Memory = makers[name]()
-    return memory
+    return _MEMORIES[name][1](window, share)
 
 
-def _extreme(window: Window, extreme: Callable[..., float]) -> Memory:
-    kind = CoveredExtremeMemory if window.seconds is not None else ExtremeMemory
-    return kind(window, extreme)
+def question(name: str, memory: Memory, share: float = 0.5) -> Callable[[float], float | None]:
+    """How that function asks its memory, given the time."""
+    ask: Callable[..., float | None] = getattr(memory, _MEMORIES[name][2])
+    return (lambda now: ask(now, share)) if name == "quantile" else ask
