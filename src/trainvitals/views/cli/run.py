@@ -20,7 +20,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
-from trainvitals.views.cli.terminal import Paint, is_terminal, say, width
+from trainvitals.views.cli.terminal import say
 
 DESCRIPTION = (
     "Run a program and watch it: hardware, its processes, and its training numbers if it calls trainvitals.init(), "
@@ -174,16 +174,19 @@ class Watched:
     def finish(self, ended: Ended) -> None:
         """Write how it ended, wait a moment for the agent's last words, and tell."""
         try:
-            write_end(self.folder, ended, self._mode)
-            if self._settings.agent:
+            asked = (
+                self._registered is not None and ended.signal_name == "SIGKILL" and runtime.agent_is_alive()
+            )
+            write_end(self.folder, ended, self._mode, ask_agent=asked)
+            if self._registered is not None:
                 wait_for_agent(self.folder, FINAL_SECONDS)
+            if asked:
+                write_end(self.folder, ended, self._mode)
             if self._settings.summary:
-                from trainvitals.views.cli.summary import draw_summary, read_summary
+                from trainvitals.views.cli.summary import print_summary
 
-                columns = width(sys.stderr) if is_terminal(sys.stderr) else None
-                text = draw_summary(read_summary(self.folder), Paint(sys.stderr), columns)
-                print(f"\n{text}", file=sys.stderr, flush=True)
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code is what counts
+                print_summary(self.folder)
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code counts
             say(f"the end of run {self.folder.name} could not be told: {error}")
 
 
@@ -225,16 +228,22 @@ def make_environment(arguments: argparse.Namespace, folder: Path, correlation_id
     return environ
 
 
-def write_end(folder: Path, ended: Ended, mode: int) -> None:
-    """Complete run.json: the program may have ended its run itself, and then its word counts."""
+def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False) -> None:
+    """Complete run.json: the program may have ended its run itself, and then its word counts.
+
+    With `ask_agent` only the bare fact is written, and the agent, which watched the memory, says why.
+    """
     from trainvitals.agent.causes import ExitStatus, judge
 
     run = run_folder.read_run(folder)
     known = {"exit_code": ended.code} if ended.signal is None else {"signal": ended.signal_name}
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
-    said = run.get("status")
-    tentative = run.pop("tentative", False)
-    if said in run_folder.ENDED and not (tentative and verdict.status != "finished"):
+    stands = run.get("status") in run_folder.ENDED and (
+        not run.get("tentative") or verdict.status == "finished"
+    )
+    if not ask_agent:
+        run.pop("tentative", None)
+    if ask_agent or stands:
         run.update(known)
     else:
         run_folder.end_attempt(run, verdict.status, cause=verdict.cause, **known)

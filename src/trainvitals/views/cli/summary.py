@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from trainvitals import catalog
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import MetricSummary, RunInfo, RunReader, Series
 from trainvitals.views.cli import quantities
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table
+from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, width
 
 # Which end of a metric is worth telling: the lowest loss, the highest accuracy, the largest gradient.
 _BEST = {
@@ -101,7 +102,7 @@ def read_summary(folder: Path) -> Summary:
         steps.append(stated)
     damage = reader.damage()
     events = reader.events()
-    severe = [row for row in events if row.get("severity") in ("warning", "critical")]
+    severe = [row for row in events if row.get("severity") in ("warning", "critical") and not _tells_end(row)]
     return Summary(
         info=info,
         seconds=duration_of(info.details, info.status),
@@ -130,6 +131,13 @@ def duration_of(run: Mapping[str, Any], status: str) -> float | None:
 
         ended = time.time()
     return max(ended - started, 0.0)
+
+
+def _tells_end(row: Mapping[str, Any]) -> bool:
+    """Whether the event says no more than the status and cause of the run do."""
+    return row.get("event") == "run_ended" or (
+        row.get("event") in ("failed", "rank_lost") and not row.get("rank")
+    )
 
 
 def count_alerts(rows: Sequence[Mapping[str, Any]]) -> int:
@@ -211,6 +219,13 @@ def energy_used(counter: Series | None, power: Series | None) -> float | None:
 
 
 # -- drawing
+
+
+def print_summary(folder: Path) -> None:
+    """To standard error, as everything that is about a run and not its output."""
+    columns = width(sys.stderr) if is_terminal(sys.stderr) else None
+    text = draw_summary(read_summary(folder), Paint(sys.stderr), columns)
+    print(f"\n{text}", file=sys.stderr, flush=True)
 
 
 def draw_summary(
@@ -327,7 +342,7 @@ def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
                 memory,
                 quantities.format_unit(gpu.temperature_max, "°C"),
                 quantities.format_unit(gpu.power_mean, "W"),
-                Cell(clean(gpu.name) + (" (simulated)" if gpu.simulated else ""), "dim"),
+                Cell(label_of(gpu), "dim"),
             )
         )
     header = ("GPU", "use, mean", "memory, peak", "hottest", "power", "")
@@ -335,6 +350,12 @@ def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
     if len(summary.gpus) > MAX_GPUS:
         text += "\n" + paint("dim", f"  and {len(summary.gpus) - MAX_GPUS} more GPUs")
     return text
+
+
+def label_of(gpu: GpuUse) -> str:
+    """Its name; one that is not there is always said to be simulated."""
+    name = clean(gpu.name)
+    return f"{name} (simulated)".lstrip() if gpu.simulated and "simulated" not in name.lower() else name
 
 
 def draw_notes(summary: Summary, paint: Paint) -> str:
@@ -368,15 +389,17 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
 
 def draw_place(summary: Summary, paint: Paint, next_steps: bool) -> str:
     """Where it is, and what to type next."""
-    lines = [f"  folder  {clean(_near(summary.info.folder))}"]
+    lines = [f"  folder  {clean(near(summary.info.folder))}"]
     if next_steps:
         reference = reference_to(summary.info)
         lines.append(f"  next    {paint('cyan', f'trainvitals runs show {reference}')}")
-        lines.append(f"          {paint('cyan', f'trainvitals export {reference} --format csv')}")
+        table = "" if summary.metrics else " --table gpu"
+        if summary.metrics or summary.gpus:
+            lines.append(f"          {paint('cyan', f'trainvitals export {reference} --format csv{table}')}")
     return "\n".join(lines)
 
 
-def _near(folder: Path) -> str:
+def near(folder: Path) -> str:
     """The folder as somebody here would type it."""
     try:
         return f"./{folder.absolute().relative_to(Path.cwd())}"
@@ -394,4 +417,4 @@ def reference_to(info: RunInfo) -> str:
             return shlex.quote(info.folder.name)
     except (TrainvitalsError, OSError):
         pass  # it lies elsewhere
-    return shlex.quote(_near(info.folder))
+    return shlex.quote(near(info.folder))

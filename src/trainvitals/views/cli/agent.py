@@ -1,0 +1,232 @@
+"""`trainvitals agent`: the one process of this machine and user that samples and watches."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.errors import AgentError
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.arguments import Action, Parser, number
+from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, say, width
+
+# -- start
+
+
+def _add_start(parser: Parser) -> None:
+    parser.add_argument("--keep", action="store_true", help="stay and sample also when there is no run")
+    parser.add_argument(
+        "--foreground", action="store_true", help="do not go to the background; print the log"
+    )
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    if arguments.foreground or arguments.keep:
+        known = runtime.read_agent()
+        if known is not None:
+            raise AgentError(
+                f"an agent runs already (process {known.get('pid')})",
+                hint="stop it first: trainvitals agent stop",
+            )
+    if arguments.foreground:
+        from trainvitals.agent.__main__ import main
+
+        return main(["--foreground", *(["--keep"] if arguments.keep else [])])
+    if not runtime.ensure_agent(wait=10.0, keep=arguments.keep):
+        raise AgentError("the agent did not start", hint="see why: trainvitals agent start --foreground")
+    about = runtime.read_agent() or {}
+    print(f"the agent runs as process {about['pid']}" if "pid" in about else "the agent runs")
+    return 0
+
+
+# -- status
+
+
+def _add_status(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON; null if there is no agent")
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from trainvitals.agent.control import status
+
+    found = status()
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    if found is None:
+        print("no agent runs; it starts with the next run, or now: trainvitals agent start")
+        return 0
+    started = quantities.parse_time(found.get("started"))
+    since = f" for {quantities.format_span(time.time() - started)}" if started is not None else ""
+    kept = ", as a service" if found.get("keep") else ""
+    print(f"the agent runs as process {found.get('pid')}{since}, version {found.get('version')}{kept}")
+    print(f"  log  {found.get('log')}")
+    paint, columns = Paint(sys.stdout), width(sys.stdout) if is_terminal(sys.stdout) else None
+    runs = [_run_row(run) for run in found.get("runs") or [] if isinstance(run, dict)]
+    if runs:
+        header: tuple[str, ...] = ("run", "state", "ranks", "last step", "folder")
+        print("\n" + draw_table(header, runs, paint=paint, columns=columns, right=(2, 3), indent="  "))
+    states = found.get("states")
+    units = found.get("sources")
+    rows = _source_rows(states if isinstance(states, dict) else {}, units if isinstance(units, dict) else {})
+    if rows:
+        header = ("source", "state", "age", "takes", "")
+        print("\n" + draw_table(header, rows, paint=paint, columns=columns, right=(2, 3), indent="  "))
+    return 0
+
+
+def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
+    ranks = [rank for rank in (run.get("ranks") or {}).values() if isinstance(rank, dict)]
+    steps = [rank["step"] for rank in ranks if isinstance(rank.get("step"), int)]
+    return (
+        clean(run.get("run_id", "")),
+        str(run.get("state", "")),
+        str(len(ranks)),
+        f"{max(steps):,}" if steps else quantities.NONE,
+        clean(run.get("folder", "")),
+    )
+
+
+def _source_rows(states: dict[str, Any], units: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, state in states.items():
+        mine = {
+            key: unit for key, unit in units.items() if isinstance(unit, dict) and unit.get("source") == name
+        }
+        if not mine:
+            rows.append((clean(name), Cell("none", "dim"), "", "", Cell(clean(state), "dim")))
+        for key, unit in mine.items():
+            up = bool(unit.get("up"))
+            age, takes = unit.get("age"), unit.get("duration")
+            rows.append(
+                (
+                    clean(key),
+                    Cell("ok" if up else "down", "green" if up else "red"),
+                    f"{age:.1f} s" if isinstance(age, (int, float)) else quantities.NONE,
+                    f"{takes * 1000:.1f} ms" if isinstance(takes, (int, float)) else quantities.NONE,
+                    Cell(clean(unit.get("reason") or ""), "dim"),
+                )
+            )
+    return rows
+
+
+# -- stop
+
+
+def _add_stop(parser: Parser) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=number(0, above=True),
+        default=5.0,
+        metavar="SECONDS",
+        help="wait this long (default: 5)",
+    )
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from trainvitals.agent.control import stop
+
+    watched = [
+        item for _, item in runtime.registrations() if runtime.is_same_process(item.pid, item.pid_start)
+    ]
+    print("the agent has ended" if stop(arguments.timeout) else "no agent was running")
+    if watched:
+        say("a run is still under way: it will start the agent again when it next looks for it")
+    return 0
+
+
+# -- log
+
+
+def _add_log(parser: Parser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on printing new lines until Ctrl-C")
+    parser.add_argument(
+        "-n",
+        "--lines",
+        type=number(0, whole=True),
+        default=20,
+        metavar="N",
+        help="the last N lines (default: 20)",
+    )
+    parser.add_argument("--json", action="store_true", help="the lines as they are")
+
+
+def _log(arguments: argparse.Namespace) -> int:
+    from trainvitals.agent.control import log_path
+    from trainvitals.journal.cursor import Cursor
+    from trainvitals.journal.encoding import encode_line
+
+    path = log_path()
+    if not path.exists() and not arguments.follow:
+        raise AgentError(f"there is no log yet: {path}", hint="start the agent: trainvitals agent start")
+    cursor, paint = Cursor(path), Paint(sys.stdout)
+    rows = cursor.read()
+    rows = rows[-arguments.lines :] if arguments.lines else []
+    while True:
+        for row in rows:
+            print(encode_line(row).decode().rstrip("\n") if arguments.json else _log_line(row, paint))
+        sys.stdout.flush()
+        if not arguments.follow:
+            return 0
+        time.sleep(0.2)
+        rows = cursor.read()
+
+
+_PLAIN = ("timestamp", "level", "message", "pid", "correlation_id")
+_LEVELS = {"warning": "yellow", "error": "red"}
+
+
+def _log_line(row: dict[str, Any], paint: Paint) -> str:
+    moment = quantities.parse_time(row.get("timestamp"))
+    clock = time.strftime("%H:%M:%S", time.localtime(moment)) if moment is not None else ""
+    level = str(row.get("level", ""))
+    rest = " ".join(f"{clean(key)}={clean(value)}" for key, value in row.items() if key not in _PLAIN)
+    message = paint(_LEVELS.get(level, "bold"), clean(row.get("message", "")))
+    return f"{paint('dim', clock)} {clean(level):<7} {message}  {paint('dim', rest)}".rstrip()
+
+
+# -- systemd-unit
+
+
+def _add_systemd_unit(parser: Parser) -> None:
+    parser.add_argument(
+        "--system", action="store_true", help="for the whole machine, not for systemctl --user"
+    )
+
+
+def _systemd_unit(arguments: argparse.Namespace) -> int:
+    from trainvitals.agent.service import systemd_unit
+
+    print(systemd_unit(sys.executable, user=not arguments.system), end="")
+    return 0
+
+
+ACTIONS = (
+    Action(
+        "start",
+        "start the agent, unless it runs",
+        "trainvitals agent\ntrainvitals agent start --foreground",
+        _add_start,
+        _start,
+    ),
+    Action("status", "what the agent does", "trainvitals agent status", _add_status, _status),
+    Action(
+        "stop",
+        "stop the agent; runs go on and keep their numbers",
+        "trainvitals agent stop",
+        _add_stop,
+        _stop,
+    ),
+    Action("log", "print the agent's log", "trainvitals agent log -f", _add_log, _log),
+    Action(
+        "systemd-unit",
+        "print a unit file that keeps the agent running",
+        "trainvitals agent systemd-unit > ~/.config/systemd/user/trainvitals.service",
+        _add_systemd_unit,
+        _systemd_unit,
+    ),
+)

@@ -1,0 +1,375 @@
+"""What `doctor` looks at: one function per subject, each gives findings and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from trainvitals import runtime, sources
+from trainvitals.errors import SettingError, TrainvitalsError
+from trainvitals.settings import Settings, resolve
+from trainvitals.views.cli import quantities
+
+State = Literal["ok", "note", "none", "fail"]
+"""Works; works, but worth knowing; not there, and need not be; should work and does not."""
+
+PATIENCE = 10.0
+"""Seconds for a driver to answer."""
+LITTLE_SPACE = 1 << 30
+SHARED_FILE_SYSTEMS = (
+    "nfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "smb",
+    "fuse.sshfs",
+    "glusterfs",
+    "9p",
+)
+CLOCK_SLACK = 2.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    subject: str
+    state: State
+    text: str
+    fix: str | None = None
+    """What to type."""
+
+
+class World(NamedTuple):
+    """What the checks look at."""
+
+    settings: Settings
+    procfs_root: str = "/proc"
+
+    @property
+    def sysfs_root(self) -> str:
+        return str(self.settings.sysfs_root)
+
+
+def read_settings() -> tuple[Settings, list[Finding]]:
+    """The settings in force, or the defaults with the reason why."""
+    try:
+        settings = resolve()
+    except SettingError as error:
+        return resolve(environ={}, folder=Path(os.sep)), [
+            Finding("settings", "fail", error.message, error.hint)
+        ]
+    origins = sorted(
+        {row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"}
+    )
+    text = f"from {', '.join(origins)}" if origins else "all defaults"
+    unknown = [
+        Finding("settings", "note", f"the variable {name} names no setting and is ignored", f"unset {name}")
+        for name in settings.unknown_environment
+    ]
+    return settings, [Finding("settings", "ok", text), *unknown]
+
+
+def check_python(_: World) -> Iterator[Finding]:
+    from trainvitals.views.cli.version import read_versions
+
+    found = read_versions()
+    yield Finding("python", "ok", f"{found['python']}, {sys.executable}")
+    for name in ("orjson", "psutil", "nvidia-ml-py", "numpy", "duckdb", "pyyaml"):
+        if found[name] is None:
+            yield Finding(
+                "packages", "fail", f"{name} is not installed", f"{sys.executable} -m pip install {name}"
+            )
+    known = [
+        f"{name} {text}"
+        for name, text in found.items()
+        if text and name not in ("trainvitals", "python", "platform")
+    ]
+    yield Finding("packages", "ok", ", ".join(known))
+
+
+# -- hardware
+
+
+def check_sources(world: World) -> Iterator[Finding]:
+    settings = world.settings
+    looked_at = sources.World(
+        sysfs_root=world.sysfs_root,
+        procfs_root=world.procfs_root,
+        openmetrics_urls=settings.openmetrics,
+        simulated_gpus=settings.simulate_gpus,
+        disk_path=lambda: str(settings.dir),
+    )
+    for name, _ in sources.REGISTRY:
+        if settings.sources is not None and name not in settings.sources:
+            yield Finding(name, "none", "switched off by the setting 'sources'")
+        elif name == "process":
+            yield Finding(name, "ok", "measures the processes of runs")
+        elif (name == "openmetrics" and not settings.openmetrics) or (
+            name == "simulated" and not settings.simulate_gpus
+        ):
+            yield Finding(name, "none", _NOT_ASKED[name])
+        else:
+            yield from _check_source(name, looked_at)
+
+
+_NOT_ASKED = {
+    "openmetrics": "no metrics page to scrape; name one: TRAINVITALS_OPENMETRICS=http://localhost:9400/metrics",
+    "simulated": "not asked for; two for a look around: trainvitals demo",
+}
+
+
+def _check_source(name: str, looked_at: sources.World) -> Iterator[Finding]:
+    answer = ask_in_time(lambda: _question_source(name, looked_at))
+    if answer is None:
+        yield Finding(
+            name, "fail", f"has not answered for {PATIENCE:.0f} s: the driver hangs", "sudo dmesg | tail -50"
+        )
+        return
+    if isinstance(answer, sources.SourceUnavailable):
+        yield _tell_unavailable(name, str(answer), has_pci_display(looked_at.sysfs_root, name))
+    elif isinstance(answer, Exception):
+        yield Finding(name, "fail", f"{type(answer).__name__}: {answer}")
+    else:
+        units, facts = answer
+        yield Finding(name, "ok", _tell_source(name, units, facts))
+
+
+def _tell_unavailable(name: str, reason: str, present: bool) -> Finding:
+    """A card without its driver should work and does not; one that sleeps only sleeps; none is none."""
+    if "asleep" in reason:
+        return Finding(name, "note", reason)
+    if not present:
+        return Finding(name, "none", reason)
+    if name == "nvidia":
+        commands = [command for command in re.findall(r"`([^`]+)`", reason) if not command.startswith("-")]
+        return Finding(name, "fail", reason, commands[0] if commands else "nvidia-smi")
+    module = {"amd": "amdgpu", "intel": "i915"}.get(name)
+    return Finding(name, "note", f"the machine has such a card, but {reason}", f"sudo modprobe {module}")
+
+
+def _question_source(name: str, looked_at: sources.World) -> tuple[int, Mapping[str, Any]] | Exception:
+    try:
+        source = sources.create(name, looked_at)
+        units = source.discover()
+        facts = source.describe()
+        for unit in units:
+            unit.close()
+    except Exception as error:  # noqa: BLE001 - the boundary around a source: what went wrong is the finding
+        return error
+    return len(units), facts
+
+
+def ask_in_time(question: Callable[[], Any]) -> Any:
+    """The answer, or None if it takes too long; the question is then left alone."""
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(question()), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return answers[0] if answers else None
+
+
+def _tell_source(name: str, units: int, facts: Mapping[str, Any]) -> str:
+    gpus = facts.get("gpus")
+    if isinstance(gpus, list) and gpus:
+        names = [
+            str(gpu.get("name") or gpu.get("gpu_name") or "GPU") for gpu in gpus if isinstance(gpu, Mapping)
+        ]
+        counted = [
+            f"{names.count(item)} x {item}" if names.count(item) > 1 else item
+            for item in dict.fromkeys(names)
+        ]
+        driver = facts.get("driver_version") or facts.get("driver")
+        cuda = f", CUDA {facts['cuda_version']}" if facts.get("cuda_version") else ""
+        return ", ".join(counted) + (f"; driver {driver}{cuda}" if driver else "")
+    if name == "simulated":
+        return f"{units} GPUs, simulated"
+    if name == "system":
+        cores, memory = facts.get("cpu_count"), facts.get("memory_total_mb")
+        return f"{facts.get('cpu_model') or 'CPU'}, {cores} cores, {quantities.format_mb(memory)} memory"
+    return ", ".join(map(str, facts.get("targets", ()))) or f"{units} found"
+
+
+_VENDORS = {"nvidia": "0x10de", "amd": "0x1002", "intel": "0x8086"}
+
+
+def has_pci_display(sysfs_root: str, name: str) -> bool:
+    """Whether the machine has a display or 3D controller of that vendor, driver or not."""
+    for device in Path(sysfs_root, "bus/pci/devices").glob("*"):
+        try:
+            vendor, kind = ((device / file).read_text().strip() for file in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _VENDORS.get(name) and kind.startswith("0x03"):
+            return True
+    return False
+
+
+def check_container(world: World) -> Iterator[Finding]:
+    """What a container or job may really use."""
+    from trainvitals.sources.cgroup import read_cgroup, read_cpu_quota, read_memory_limit
+
+    group = read_cgroup(world.procfs_root, world.sysfs_root)
+    parts = []
+    if any(Path(path).exists() for path in ("/.dockerenv", "/run/.containerenv")):
+        parts.append("in a container")
+    if group is not None:
+        limit, quota = read_memory_limit(group), read_cpu_quota(group)
+        parts += [f"memory limit {quantities.format_bytes(limit[0])}"] if limit else []
+        parts += [f"{quota:g} CPU cores"] if quota else []
+    yield Finding(
+        "limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU"
+    )
+
+
+def check_stacks(world: World) -> Iterator[Finding]:
+    """Whether the stacks of programs that do not import trainvitals can be read."""
+    if sys.platform == "win32":
+        return
+    own = Path(sys.executable).with_name("py-spy")
+    if not own.exists() and shutil.which("py-spy") is None:
+        text = "py-spy is not installed: a stalled program shows its stack only if it uses trainvitals.init()"
+        yield Finding("stacks", "none", text, f"{sys.executable} -m pip install 'trainvitals[stacks]'")
+        return
+    try:
+        scope = Path(world.procfs_root, "sys/kernel/yama/ptrace_scope").read_text().strip()
+    except OSError:
+        scope = "0"
+    if scope != "0" and os.geteuid() != 0:
+        text = f"py-spy is there, but the kernel allows it only for child processes (ptrace_scope {scope})"
+        yield Finding("stacks", "note", text, "sudo sysctl kernel.yama.ptrace_scope=0")
+    else:
+        yield Finding("stacks", "ok", "py-spy can read the stacks of any program of yours")
+
+
+# -- folders and processes
+
+
+def check_runtime(_: World) -> Iterator[Finding]:
+    try:
+        folder = runtime.runtime_dir()
+        _write_test(folder)
+    except (OSError, TrainvitalsError) as error:
+        hint = "export TRAINVITALS_RUNTIME_DIR=$HOME/.cache/trainvitals"
+        yield Finding("runtime", "fail", f"cannot be written: {error}", hint)
+        return
+    kind = read_file_system(folder)
+    if kind.startswith(SHARED_FILE_SYSTEMS):
+        text = f"{folder} is on {kind}: it must be on the machine itself"
+        yield Finding("runtime", "fail", text, "export TRAINVITALS_RUNTIME_DIR=/tmp/trainvitals-$USER")
+    else:
+        yield Finding("runtime", "ok", str(folder))
+
+
+def check_agent(_: World) -> Iterator[Finding]:
+    import trainvitals
+
+    try:
+        about = runtime.read_agent()
+    except (OSError, TrainvitalsError):
+        return  # told by check_runtime
+    if about is None:
+        yield Finding("agent", "ok", "does not run now; it starts with a run")
+    elif about.get("version", trainvitals.__version__) != trainvitals.__version__:
+        text = (
+            f"process {about.get('pid')} is of version {about['version']}, this is {trainvitals.__version__}"
+        )
+        yield Finding("agent", "note", text, "trainvitals agent stop")
+    else:
+        yield Finding("agent", "ok", f"runs as process {about.get('pid')}")
+
+
+def check_root(world: World) -> Iterator[Finding]:
+    root = Path(world.settings.dir).absolute()
+    place = root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        skew = _write_test(place)
+    except OSError as error:
+        hint = "export TRAINVITALS_DIR=$HOME/trainvitals_runs"
+        yield Finding("runs", "fail", f"{root} cannot be written: {error.strerror}", hint)
+        return
+    free = shutil.disk_usage(place).free
+    kind = read_file_system(place)
+    text = f"{root}, {quantities.format_bytes(free)} free" + (f" on {kind}" if kind else "")
+    if free < LITTLE_SPACE:
+        yield Finding(
+            "runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run"
+        )
+    elif kind.startswith(SHARED_FILE_SYSTEMS):
+        yield Finding(
+            "runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own"
+        )
+    else:
+        yield Finding("runs", "ok", text)
+    if abs(skew) > CLOCK_SLACK:
+        yield Finding(
+            "clock",
+            "note",
+            f"the file system of {root} is {skew:+.0f} s off this machine's clock",
+            "timedatectl",
+        )
+
+
+def check_clock(_: World) -> Iterator[Finding]:
+    # Nothing of this program was written before this day, so an earlier clock is wrong.
+    if time.time() < 1_700_000_000:
+        text = f"the clock says {time.strftime('%Y-%m-%d')}, which cannot be"
+        yield Finding("clock", "fail", text, "sudo timedatectl set-ntp true")
+    else:
+        yield Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+
+
+def _write_test(folder: Path) -> float:
+    """Write and remove a file. Returns how far the file system's clock is ahead of ours, in seconds."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".trainvitals-doctor-") as file:
+        before = time.time()
+        file.write(b"x")
+        file.flush()
+        return os.fstat(file.fileno()).st_mtime - before
+
+
+def read_file_system(path: Path, mounts: str = "/proc/mounts") -> str:
+    """The kind of file system, such as `ext4` or `nfs4`; empty where that cannot be told."""
+    try:
+        text = Path(mounts).read_text()
+    except OSError:
+        return ""
+    return parse_mounts(text, str(path.resolve()))
+
+
+def parse_mounts(text: str, path: str) -> str:
+    """The kind of the file system that holds `path`: that of the longest mount point above it, the newest of equal
+    ones."""
+    best, kind = "", ""
+    for line in text.splitlines():
+        parts = line.split()
+        if len(parts) < 3:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), parts[1])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, parts[2]
+    return kind
+
+
+CHECKS: tuple[Callable[[World], Iterator[Finding]], ...] = (
+    check_python,
+    check_sources,
+    check_container,
+    check_stacks,
+    check_runtime,
+    check_agent,
+    check_root,
+    check_clock,
+)

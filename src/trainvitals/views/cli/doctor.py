@@ -1,0 +1,69 @@
+"""`trainvitals doctor`: what was found, what is missing, and what to type."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+
+from trainvitals import __version__
+from trainvitals.views.cli import checks
+from trainvitals.views.cli.arguments import Parser
+from trainvitals.views.cli.checks import Finding
+from trainvitals.views.cli.terminal import Paint, clean, is_terminal, width
+
+DESCRIPTION = (
+    "Look at everything trainvitals uses, say what was found and what is missing, with the command that fixes it. "
+    "Changes nothing. Exit code 1 if something does not work that should."
+)
+EXAMPLES = """
+trainvitals doctor
+trainvitals doctor --json
+"""
+
+_MARKS = {
+    "ok": ("ok", "green"),
+    "note": ("note", "yellow"),
+    "none": ("-", "dim"),
+    "fail": ("FAIL", "bold red"),
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    settings, found = checks.read_settings()
+    world = checks.World(settings)
+    for check in checks.CHECKS:
+        found += check(world)
+    failed = [item for item in found if item.state == "fail"]
+    if arguments.json:
+        print(json.dumps({"ok": not failed, "findings": [item._asdict() for item in found]}, indent=2))
+        return 1 if failed else 0
+    paint, columns = Paint(sys.stdout), width(sys.stdout) if is_terminal(sys.stdout) else 100
+    print(f"trainvitals {__version__}\n")
+    for item in found:
+        print(draw_finding(item, paint, columns))
+    print()
+    if failed:
+        print(paint("bold red", f"{len(failed)} of {len(found)} do not work that should; see FAIL above"))
+    else:
+        print("everything that should work works")
+    return 1 if failed else 0
+
+
+def draw_finding(item: Finding, paint: Paint, columns: int) -> str:
+    """A mark, the subject, the text wrapped, and what to type."""
+    mark, style = _MARKS[item.state]
+    lines = textwrap.wrap(
+        clean(item.text), max(columns - 20, 30), break_on_hyphens=False, break_long_words=False
+    )
+    first, *rest = lines or [""]
+    drawn = [f"  {paint(style, f'{mark:<4}')}  {item.subject:<11} {first}"]
+    drawn += [f"{'':<20}{line}" for line in rest]
+    if item.fix:
+        drawn.append(f"{'':<20}{paint('cyan', clean(item.fix))}")
+    return "\n".join(drawn)

@@ -1,0 +1,322 @@
+"""`trainvitals monitor`: the hardware alone, on the console and to files.
+
+The agent samples and writes; this command registers a run of its own, follows the run folder and prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.errors import AgentError, TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.cursor import Follower
+from trainvitals.journal.encoding import format_time
+from trainvitals.settings import Settings
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
+from trainvitals.views.cli.spread import GpuSpread, draw_spreads
+from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
+
+DESCRIPTION = (
+    "Watch the hardware of this machine: a line per sample with the use and the memory of each GPU, a table now "
+    "and then and at the end, and every number in JSONL files. Without a GPU it says why and shows the host. "
+    "Ctrl-C ends it."
+)
+EXAMPLES = """
+trainvitals monitor
+trainvitals monitor --gpu 0 --interval 1.0
+trainvitals monitor --gpus 0,1 --interval 0.5 --duration 10m --log-dir logs/gpu
+trainvitals monitor --simulate-gpus 2 --duration 10        # no GPU here
+"""
+
+WATCH_SECONDS = 5.0
+NO_GPU_SECONDS = 3.0
+STALE_SECONDS = 3.0
+FINAL_SECONDS = 3.0
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("--gpu", metavar="N", help="one GPU, by index or UUID")
+    parser.add_settings("gpus", "interval")
+    parser.add_argument(
+        "--duration", type=duration, metavar="SECONDS", help="end after this long (default: Ctrl-C)"
+    )
+    parser.add_argument(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="run folder to write (default: one inside the folder of all runs)",
+    )
+    parser.add_argument("--no-console", action="store_true", help="no line per sample, only the tables")
+    parser.add_argument(
+        "--summary-interval",
+        type=number(0),
+        default=60.0,
+        metavar="SECONDS",
+        help="time between two tables; 0: only at the end (default: 60)",
+    )
+    parser.add_settings("simulate_gpus", "openmetrics", "dir")
+    parser.add_config()
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if arguments.gpu is not None:
+        if arguments.gpus is not None:
+            raise UsageError("--gpu and --gpus say the same thing", hint="use one of them: --gpus 0,1")
+        arguments.gpus = arguments.gpu
+    settings = resolve_settings(arguments)
+    monitor = Monitor(settings, arguments.log_dir)
+    # A service manager says "end" with SIGTERM; it is the same as Ctrl-C here.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console(settings, quiet=arguments.no_console, table_seconds=arguments.summary_interval)
+    monitor.begin()
+    say(f"writing to {monitor.folder}{' (simulated GPUs)' if settings.simulate_gpus else ''}; Ctrl-C ends")
+    try:
+        monitor.watch(console, arguments.duration)
+    except KeyboardInterrupt:
+        if is_terminal(sys.stderr):
+            print(file=sys.stderr)  # after the ^C that the terminal printed
+    monitor.end()
+    console.finish()
+    say(f"all numbers are in {monitor.folder}")
+    return 0
+
+
+class Monitor:
+    """A run that is only hardware."""
+
+    def __init__(self, settings: Settings, log_dir: Path | None) -> None:
+        self._settings = settings
+        self._mode = 0o666 if settings.shared else 0o600
+        if log_dir is not None:
+            self.folder = log_dir.absolute()
+        else:
+            self.folder = Path(settings.dir).absolute() / "monitor" / run_folder.new_run_id("monitor")
+        before = runtime.read_json(self.folder / layout.RUN_FILE) or {}
+        if before and run_folder.read_state(self.folder, before)[0] not in run_folder.ENDED:
+            raise TrainvitalsError(
+                f"{self.folder} belongs to a run that is not over", hint="choose another --log-dir"
+            )
+        self.attempt = int(before.get("attempt") or 0) + 1
+        self._run = self._describe(before)
+        self._registered: Path | None = None
+
+    def _describe(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        from trainvitals.trainer import facts
+
+        started = format_time()
+        attempt = {
+            "number": self.attempt,
+            "started": started,
+            "host": runtime.host_name(),
+            "status": run_folder.RUNNING,
+        }
+        run: dict[str, Any] = {
+            "format": 1,
+            "id": str(before.get("id") or self.folder.name),
+            "project": str(before.get("project") or "monitor"),
+            "name": str(before.get("name") or self.folder.name),
+            "created": before.get("created") or started,
+            "kind": "monitor",
+            "status": run_folder.RUNNING,
+            "attempt": self.attempt,
+            "started": started,
+            "process": {
+                "pid": os.getpid(),
+                "start": runtime.process_start(os.getpid()),
+                "host": runtime.host_name(),
+            },
+            "correlation_id": before.get("correlation_id") or facts.correlation_id(os.environ),
+            **facts.capture(
+                self._settings, config=None, argv=sys.orig_argv, environ=os.environ, cwd=Path.cwd()
+            ),
+            "attempts": [*before.get("attempts", []), attempt],
+        }
+        if self._settings.simulate_gpus:
+            run["simulated"] = True
+        return run
+
+    def begin(self) -> None:
+        """Write the run down and have the agent sample into it."""
+        run_folder.create(self.folder, self._settings.shared)
+        self._follower = Follower(self.folder, ("gpu", "system", "events"), from_end=True)
+        run_folder.write_run(self.folder, self._run, self._mode)
+        self._registered = runtime.register(
+            runtime.Registration(
+                run_id=str(self._run["id"]),
+                folder=str(self.folder),
+                rank=0,
+                pid=os.getpid(),
+                pid_start=runtime.process_start(os.getpid()),
+                host=runtime.host_name(),
+                attempt=self.attempt,
+                kind="monitor",
+                correlation_id=str(self._run["correlation_id"]),
+                settings=self._settings.as_json(),
+            )
+        )
+        if not runtime.ensure_agent(wait=15.0):
+            self.end(status="failed")
+            raise AgentError(
+                "the agent did not start, so nothing is measured", hint="see why: trainvitals doctor"
+            )
+
+    def watch(self, console: Console, seconds: float | None) -> None:
+        """Print what arrives, until the time is over."""
+        pause = min(max(self._settings.interval / 4, 0.02), 0.2)
+        begin = time.monotonic()
+        next_check = begin + WATCH_SECONDS
+        while seconds is None or time.monotonic() - begin < seconds:
+            for name, row in self._follower.poll():
+                console.take(name.table, row)
+            console.tick()
+            if time.monotonic() > next_check:
+                runtime.ensure_agent()  # a look at a lock; starts it again only if it died
+                next_check = time.monotonic() + WATCH_SECONDS
+            left = seconds - (time.monotonic() - begin) if seconds is not None else pause
+            time.sleep(max(min(pause, left), 0.0))
+        for name, row in self._follower.poll():
+            console.take(name.table, row)
+
+    def end(self, status: str = "finished") -> None:
+        """Write the end, and wait a moment until the agent has written its last lines."""
+        run_folder.end_attempt(self._run, status)
+        run_folder.write_run(self.folder, self._run, self._mode)
+        if self._registered is None:
+            return
+        self._registered.unlink(missing_ok=True)
+        deadline = time.monotonic() + FINAL_SECONDS
+        while time.monotonic() < deadline and runtime.agent_is_alive():
+            said = run_folder.read_statuses(self.folder)
+            if any(
+                item.get("attempt") == self.attempt and item.get("state") in run_folder.ENDED for item in said
+            ):
+                return
+            time.sleep(0.05)
+
+
+class Console:
+    """What is printed of the samples: a line per sample, a table now and then."""
+
+    def __init__(self, settings: Settings, *, quiet: bool, table_seconds: float) -> None:
+        self._interval = settings.gpu_interval or settings.interval
+        self._quiet = quiet
+        self._table_seconds = table_seconds
+        self._began = time.monotonic()
+        self._next_table = self._began + table_seconds
+        self._gpus: dict[str, GpuSpread] = {}
+        self._latest: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._fresh: dict[str, float] = {}
+        self._system: Mapping[str, Any] | None = None
+        self._told_no_gpu = False
+        self._samples = 0
+
+    def take(self, table: str, row: Mapping[str, Any]) -> None:
+        """One new line of the run folder."""
+        now = time.monotonic()
+        if table == "gpu":
+            key = str(row.get("gpu_uuid", row.get("gpu_index")))
+            self._gpus.setdefault(key, GpuSpread(row)).add(row)
+            self._latest[key] = (now, row)
+            self._fresh.setdefault(key, now)
+        elif table == "system":
+            self._system = {**(self._system or {}), **row}
+        elif row.get("severity") in ("warning", "critical"):
+            say(f"{row['severity']}: {clean(row.get('message', row.get('event', '')))}")
+
+    def tick(self) -> None:
+        """Print what is complete."""
+        now = time.monotonic()
+        if self._fresh:
+            if self._is_complete(now):
+                self._print_gpus(now)
+        elif not self._latest and now - self._began > NO_GPU_SECONDS and self._system is not None:
+            self._print_system()
+        if self._table_seconds and now >= self._next_table:
+            self._next_table += self._table_seconds
+            self._print_table()
+
+    def finish(self) -> None:
+        """The last table."""
+        if self._fresh:
+            self._print_gpus(time.monotonic())
+        self._print_table()
+
+    def _is_complete(self, now: float) -> bool:
+        """All GPUs have a new sample, or those that have none have had their time. At first nobody knows how many
+        there are."""
+        waited = now - min(self._fresh.values()) > min(self._interval * 0.75, 1.0)
+        return waited or (self._samples > 0 and len(self._fresh) == len(self._latest))
+
+    def _print_gpus(self, now: float) -> None:
+        self._fresh.clear()
+        self._samples += 1
+        if self._quiet:
+            return
+        parts = [
+            self._gpus[key].title + ": " + self._words(key, now)
+            for key in sorted(self._gpus, key=self._order)
+        ]
+        simulated = " (simulated)" if all(gpu.simulated for gpu in self._gpus.values()) else ""
+        print(f"GPU Monitor{simulated} - {' | '.join(parts)}", flush=True)
+
+    def _order(self, key: str) -> tuple[int, str]:
+        return (self._gpus[key].index, key)
+
+    def _words(self, key: str, now: float) -> str:
+        moment, row = self._latest[key]
+        if row.get("state", "ok") != "ok":
+            return clean(row["state"])
+        age = now - moment
+        text = f"{_percent(row.get('utilization_percent'))}/{_percent(row.get('memory_percent'))}"
+        return f"{text} (stale, {age:.0f} s old)" if age > max(3 * self._interval, STALE_SECONDS) else text
+
+    def _print_system(self) -> None:
+        if not self._told_no_gpu:
+            self._told_no_gpu = True
+            say(f"no GPU is measured: {_why_no_gpu()}\n  more: trainvitals doctor")
+        row, self._system = self._system or {}, None
+        self._samples += 1
+        if self._quiet:
+            return
+        parts = [
+            f"CPU: {_percent(row.get('cpu_usage_percent'))}",
+            f"memory: {_percent(row.get('memory_usage_percent'))}",
+        ]
+        used, total = row.get("memory_used_mb"), row.get("memory_total_mb")
+        if isinstance(used, (int, float)) and isinstance(total, (int, float)):
+            parts[1] += f" ({quantities.format_mb(used)} of {quantities.format_mb(total)})"
+        load = row.get("load_1m")
+        parts += [f"load: {load:.2f}"] if isinstance(load, (int, float)) else []
+        print(f"System Monitor - {' | '.join(parts)}", flush=True)
+
+    def _print_table(self) -> None:
+        if not self._gpus:
+            return
+        span = quantities.format_span(time.monotonic() - self._began)
+        gpus = [self._gpus[key] for key in sorted(self._gpus, key=self._order)]
+        columns = width(sys.stdout) if is_terminal(sys.stdout) else None
+        print(f"\nGPU Monitor - min / mean / max after {span}")
+        print(draw_spreads(gpus, Paint(sys.stdout), columns), end="\n\n", flush=True)
+
+
+def _percent(value: object) -> str:
+    return f"{value:.1f}%" if isinstance(value, (int, float)) else quantities.NONE
+
+
+def _why_no_gpu() -> str:
+    """The reasons that the agent's GPU sources give."""
+    states = (runtime.read_latest() or {}).get("states") or {}
+    found = [
+        str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"
+    ]
+    return "; ".join(found[:1]) or "no source found one"

@@ -1,0 +1,93 @@
+"""`trainvitals top`: the terminal dashboard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.settings import Settings
+from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+
+DESCRIPTION = (
+    "Hardware and training on one screen. Without RUN: this machine and whatever runs on it; with it: that run, "
+    "live or finished. Reads the run folder and the agent's newest samples; samples by itself where no agent runs."
+)
+EXAMPLES = """
+trainvitals top                            # this machine
+trainvitals top latest                     # the newest run
+trainvitals top --gpu 0 --interval 0.5
+trainvitals top --once                     # one frame as text
+trainvitals top --json | jq .gpus          # one frame as JSON
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="run id, its beginning, name, path, or 'latest'"
+    )
+    parser.add_argument(
+        "--gpu", metavar="INDEX", action="append", default=[], help="only this GPU; may be repeated"
+    )
+    parser.add_settings("interval", "gpus", "simulate_gpus", "dir")
+    parser.add_argument("--once", action="store_true", help="print one frame as text and end")
+    parser.add_argument("--json", action="store_true", help="print one frame as JSON and end")
+    parser.add_argument("--readonly", action="store_true", help="no signals to processes")
+    parser.add_argument("--theme", metavar="NAME", help="dark, light, contrast, terminal or mono")
+    parser.add_config()
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    settings = resolve_settings(arguments)
+    folder = None
+    if arguments.run is not None:
+        from trainvitals.journal import folder as run_folder
+
+        folder = run_folder.find(arguments.run, Path(settings.dir)).absolute()
+    _check_extra()
+    from trainvitals.views.tui import palette as palettes
+    from trainvitals.views.tui.feed import Feed, Options
+
+    chosen = None
+    if arguments.theme is not None:
+        chosen = palettes.BY_NAME.get(arguments.theme)
+        if chosen is None:
+            raise UsageError(
+                f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}"
+            )
+    feed = Feed(
+        Options(
+            run=folder,
+            root=Path(settings.dir),
+            interval=settings.interval,
+            gpus=wanted_gpus(arguments.gpu, settings),
+            simulate_gpus=settings.simulate_gpus,
+            readonly=arguments.readonly,
+        )
+    )
+    if arguments.once or arguments.json:
+        from trainvitals.views.tui import once
+
+        return once.print_json(feed) if arguments.json else once.print_frame(feed)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("there is no terminal here", hint="print one frame instead: trainvitals top --once")
+    from trainvitals.views.tui.app import run
+
+    return run(feed, palette=chosen)
+
+
+def wanted_gpus(flags: list[str], settings: Settings) -> tuple[str, ...]:
+    """Indices and UUIDs to show; empty for all."""
+    words = [word.strip() for flag in flags for word in flag.split(",") if word.strip()]
+    return tuple(words) or tuple(str(gpu) for gpu in settings.gpus or ())
+
+
+def _check_extra() -> None:
+    try:
+        import textual  # noqa: F401
+    except ImportError:
+        raise TrainvitalsError(
+            "the terminal dashboard needs Textual, which is not installed",
+            hint="install it: pip install 'trainvitals[top]'",
+        ) from None
