@@ -222,8 +222,9 @@ def read_latest() -> dict[str, Any] | None:
     return read_json(runtime_dir() / "latest.json")
 
 
-def ensure_agent(wait: float = 0.0) -> bool:
+def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
     """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to hold the lock.
+    An agent started with `keep` stays when there is no run.
 
     The agent is not a child of this process: a training that waits for its own children never meets it, and a
     Ctrl-C or the end of this process does not reach it.
@@ -231,7 +232,7 @@ def ensure_agent(wait: float = 0.0) -> bool:
     if not agent_is_alive():
         if not sys.executable:
             return False
-        command = [sys.executable, "-P", "-m", "trainvitals.agent"]
+        command = [sys.executable, "-P", "-m", "trainvitals.agent", *(["--keep"] if keep else [])]
         environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
         try:
             if sys.platform == "win32":
