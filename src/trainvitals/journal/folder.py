@@ -100,10 +100,11 @@ def read_state(folder: Path, run: Mapping[str, Any] | None = None) -> tuple[str,
         cause = run.get("cause")
     process = run.get("process") or {}
     pid, host = process.get("pid"), process.get("host")
-    is_here = host == runtime.host_name() and isinstance(pid, int)
-    if is_here and not runtime.is_same_process(pid, process.get("start")):
-        return "crashed", "the process is gone and nothing recorded its end"
-    return status, cause
+    if host != runtime.host_name() or not isinstance(pid, int):
+        return status, cause
+    if runtime.is_same_process(pid, process.get("start")):
+        return status, cause
+    return "crashed", "the process is gone and nothing recorded its end"
 
 
 def end_attempt(run: dict[str, Any], status: str, *, cause: str | None = None, **more: Any) -> dict[str, Any]:

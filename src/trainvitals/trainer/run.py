@@ -31,6 +31,7 @@ from trainvitals.trainer import facts, launch, ranks, scalars, stacks
 
 if TYPE_CHECKING:
     from trainvitals.journal.reader import MetricSummary
+    from trainvitals.trainer.watch.loop import Watch
 
 AGENT_CHECK_SECONDS = 15
 DEVICE_WAIT_SECONDS = 5.0
@@ -81,6 +82,8 @@ class Run:
         self._told: set[str] = set()
         self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
+        self.watching: Watch | None = None
+        """What `watch` started."""
         self._writer: LineWriter | None = None
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
@@ -124,6 +127,11 @@ class Run:
     def step(self) -> int:
         """The step logged last, -1 before the first."""
         return self._step
+
+    @property
+    def settings(self) -> settings.Settings:
+        """The settings in force."""
+        return self._settings
 
     @property
     def summary(self) -> dict[str, MetricSummary]:
@@ -275,6 +283,28 @@ class Run:
             if self._settings.agent and self._status is None:
                 runtime.ensure_agent()  # a look at a lock; starts it again only if it died
 
+    # -- watching
+
+    def watch(self, model: Any = None, optimizer: Any = None, loader: Any = None, **options: Any) -> Watch:
+        """Measure the training from inside: phases of every step, gradients, layers, memory (docs/watch.md)."""
+        from trainvitals.trainer.watch import watch
+
+        return watch(self, model, optimizer, loader, **options)
+
+    def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
+        """A line of `step` that was measured beside the loop, at that time; the count of steps stays as it is."""
+        second, rest = divmod(microseconds, 1_000_000)
+        if second != self._clock[0] // 1000:
+            self._every_second(second)
+        if self._writer is not None:
+            start = self._clock[1][len(_LINE_START) :].decode()
+            stamp = f"{start}{rest // 1000:03d}Z"
+            self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
+
+    def advance(self, step: int) -> None:
+        """Steps up to this one are over, though the loop may have logged none of them."""
+        self._step = max(self._step, step)
+
     def event(self, event: str, message: str = "", *, severity: str = "info", **data: Any) -> None:
         """Write down that something happened: a checkpoint, an evaluation, a change of the data."""
         if self._events is None or self._status is not None:
@@ -338,6 +368,8 @@ class Run:
             _current = None
         atexit.unregister(self._at_exit)
         try:
+            if self.watching is not None:
+                self.watching.close(exception)
             self._drain()
             if exception is not None:
                 cause = cause or f"{type(exception).__name__}: {exception!s:.500}"
@@ -569,6 +601,8 @@ def _describe(
     if name:
         details["name"] = name
     if before.get("kind") == "command":
+        if effective.origin("project") == "argument":  # the script knows better than the command line did
+            details["project"] = effective.project
         details["command"] = before.get("command", details.get("command"))
         details["started"] = before.get("started", started)
     if not details.get("correlation_id"):
