@@ -1,0 +1,56 @@
+"""What a batch says about itself: how many samples and tokens, and whether it still lies in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_MOST = 64  # tensors looked at: a batch of a thousand tensors is described by the first ones
+
+
+class BatchSize(NamedTuple):
+    """Samples and tokens; 0 where the batch does not tell."""
+
+    samples: int = 0
+    tokens: int = 0
+
+
+def tensors_in(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """(key, tensor) of every tensor inside a batch; the key is empty outside of mappings."""
+    if hasattr(value, "is_cpu") and hasattr(value, "shape"):
+        yield "", value
+    elif depth and isinstance(value, Mapping):
+        for key, item in list(value.items())[:_MOST]:
+            for _, tensor in tensors_in(item, depth - 1):
+                yield str(key), tensor
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value[:_MOST]:
+            yield from tensors_in(item, depth - 1)
+
+
+def find_first(batch: Any) -> Any:
+    """The tensor that tells the size of a batch: `input_ids`, else the first one; None if there is none."""
+    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "is_cpu"):
+        return batch[0]  # what nearly every loader yields; the walk below would find the same
+    first = None
+    for key, tensor in tensors_in(batch):
+        if key == "input_ids":
+            return tensor
+        if first is None:
+            first = tensor
+    return first
+
+
+def measure(shape: Sequence[int], dtype: Any) -> BatchSize:
+    """Samples are the first dimension; tokens are the elements of a matrix of integers."""
+    if not len(shape):
+        return BatchSize(1)
+    if len(shape) != 2 or dtype.is_floating_point or dtype.is_complex:
+        return BatchSize(int(shape[0]))
+    return BatchSize(int(shape[0]), int(shape[0]) * int(shape[1]))
+
+
+def lies_on_host(batch: Any) -> bool:
+    """The batch is in host memory."""
+    first = find_first(batch)
+    return first is not None and bool(first.is_cpu)

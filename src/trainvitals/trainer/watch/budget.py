@@ -1,0 +1,30 @@
+"""How much of the training's time our own measurements may take."""
+
+from __future__ import annotations
+
+INITIAL_SECONDS = 0.2
+
+
+class Budget:
+    """An account: time that passes pays in a share of itself, a measurement pays out what it took.
+
+    While the account is overdrawn nothing more is measured, so over time the share is kept whatever a measurement
+    costs. The first measurements are on the house: a short training gets some too.
+    """
+
+    def __init__(self, percent: float, now: float) -> None:
+        """`percent` of the time; 0 means no limit."""
+        self._share = percent / 100
+        self._seconds = INITIAL_SECONDS
+        self._paid_at = now
+
+    def allows(self, now: float) -> bool:
+        if not self._share:
+            return True
+        # What was not used is not saved up for a burst: the initial amount is also the most there can be.
+        self._seconds = min(self._seconds + (now - self._paid_at) * self._share, INITIAL_SECONDS)
+        self._paid_at = now
+        return self._seconds > 0
+
+    def spend(self, seconds: float) -> None:
+        self._seconds -= seconds

@@ -1,0 +1,173 @@
+"""Norms of gradients, weights and updates, computed where the tensors are and never waited for.
+
+On a CPU the numbers are there at once; on a device they are one small vector that is copied to the host behind the
+work queued so far (`Arrival`) and read when it has come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from trainvitals.trainer.watch.device import Arrival
+
+SAMPLE = 4096
+"""Elements of a parameter that the update ratio is estimated from: a copy of all weights might not fit."""
+
+
+class Unseen(Exception):
+    """Something that cannot be measured, in words."""
+
+
+def plain(tensor: Any) -> Any:
+    """A dense real tensor with the same norm, or Unseen. Of a sharded tensor, this rank's part."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()
+    if tensor.is_sparse:
+        if not tensor.is_cpu:
+            raise Unseen("sparse gradients on a device: adding them up would wait for the device")
+        tensor = tensor.coalesce().values()
+    if tensor.device.type == "meta":
+        raise Unseen("tensors on the meta device have no values")
+    if tensor.is_complex():
+        tensor = import_module("torch").view_as_real(tensor.resolve_conj())
+    return tensor
+
+
+def norms(tensors: Sequence[Any], order: float = 2.0) -> list[Any]:
+    """The norm of each tensor, one fused call per device and type; half precision is added up in single."""
+    torch = import_module("torch")
+    groups: dict[tuple[Any, Any], list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        groups.setdefault((tensor.device, tensor.dtype), []).append(index)
+    found: list[Any] = [None] * len(tensors)
+    for (_, dtype), indices in groups.items():
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        members = [tensors[index] for index in indices]
+        if not dtype.is_floating_point:
+            members = [member.to(wide) for member in members]
+        if order == math.inf:
+            members = [member if member.numel() else member.new_zeros(1) for member in members]
+        for index, norm in zip(indices, torch._foreach_norm(members, order, dtype=wide), strict=True):
+            found[index] = norm
+    return found
+
+
+def total_norm(gradients: Sequence[Any]) -> Any:
+    """The norm of all together, as a tensor of one element."""
+    torch = import_module("torch")
+    each = norms(gradients)
+    if len(each) == 1:
+        return each[0]
+    device = each[0].device
+    return torch.linalg.vector_norm(
+        torch.stack([norm.to(device, non_blocking=True).float() for norm in each])
+    )
+
+
+class LayerNumbers(NamedTuple):
+    """One layer at one step."""
+
+    gradient_norm: float | None
+    """None if no parameter of the layer had a gradient."""
+    gradient_max: float | None
+    weight_norm: float
+    update_ratio: float | None
+    nan: int
+    infinite: int
+
+
+class LayerSample:
+    """A look at every layer around one optimizer step: `begin` before it, `end` after it, then `numbers`."""
+
+    def __init__(self, layers: dict[str, list[Any]]) -> None:
+        self._layers = layers
+        self._weights: list[Any] = []
+        self._with_gradient: list[bool] = []
+        self._before: list[Any] = []
+        self._columns: list[list[Any]] = []
+        self._arrival: Arrival | None = None
+        self.unseen: set[str] = set()
+
+    def begin(self) -> None:
+        """Before the optimizer: gradients, weights, and a sample of the weights to compare with."""
+        torch = import_module("torch")
+        gradients: list[Any] = []
+        for name, parameters in self._layers.items():
+            for parameter in parameters:
+                try:
+                    weight = plain(parameter)
+                    gradient = None if parameter.grad is None else plain(parameter.grad)
+                except Unseen as reason:
+                    self.unseen.add(f"{name}: {reason}")
+                    weight = gradient = torch.zeros(0)
+                self._weights.append(weight)
+                self._with_gradient.append(gradient is not None)
+                gradients.append(weight.new_zeros(0) if gradient is None else gradient)
+        self._columns = [norms(gradients), norms(gradients, math.inf), norms(self._weights)]
+        finite = [bool(norm.isfinite()) if norm.is_cpu else False for norm in self._columns[0]]
+        zero = torch.zeros(())
+        # On a CPU a finite norm says that there is nothing to count; a device is not asked, it just counts.
+        self._columns.append(
+            [zero if fine else g.isnan().sum() for g, fine in zip(gradients, finite, strict=True)]
+        )
+        self._columns.append(
+            [zero if fine else g.isinf().sum() for g, fine in zip(gradients, finite, strict=True)]
+        )
+        self._before = [_sample(weight).clone() for weight in self._weights]
+
+    def end(self) -> None:
+        """After the optimizer: what the step changed."""
+        torch = import_module("torch")
+        after = [_sample(weight) for weight in self._weights]
+        changes = [new.float() - old.float() for new, old in zip(after, self._before, strict=True)]
+        self._columns.append(norms(changes))
+        self._columns.append(norms(self._before))
+        self._before = []
+        device = next((w.device for w in self._weights if not w.is_cpu), torch.device("cpu"))
+        flat = [value for column in self._columns for value in column]
+        self._arrival = Arrival(torch.stack([v.to(device, torch.float64, non_blocking=True) for v in flat]))
+        self._columns = []
+
+    def ready(self) -> bool:
+        return self._arrival is not None and self._arrival.ready()
+
+    def numbers(self) -> dict[str, LayerNumbers]:
+        """By layer; only when ready."""
+        assert self._arrival is not None
+        values = self._arrival.values()
+        count = len(self._weights)
+        columns = [values[start : start + count] for start in range(0, len(values), count)]
+        gradient, largest, weight, nan, infinite, change, old = columns
+        found, start = {}, 0
+        for name, parameters in self._layers.items():
+            span = range(start, start + len(parameters))
+            start += len(parameters)
+            seen = [index for index in span if self._with_gradient[index]]
+            moved, stood = _together(change, span), _together(old, span)
+            found[name] = LayerNumbers(
+                gradient_norm=_together(gradient, seen) if seen else None,
+                gradient_max=_largest(largest, seen) if seen else None,
+                weight_norm=_together(weight, span),
+                update_ratio=moved / stood if seen and stood else None,
+                nan=sum(int(nan[index]) for index in seen),
+                infinite=sum(int(infinite[index]) for index in seen),
+            )
+        return found
+
+
+def _sample(weight: Any) -> Any:
+    flat = weight.reshape(-1)
+    return flat[:: max(flat.numel() // SAMPLE, 1)]
+
+
+def _together(values: Sequence[float], indices: Sequence[int]) -> float:
+    return math.sqrt(sum(values[index] * values[index] for index in indices))
+
+
+def _largest(values: Sequence[float], indices: Sequence[int]) -> float:
+    picked = [values[index] for index in indices]
+    return math.nan if any(value != value for value in picked) else max(picked)

@@ -1,0 +1,328 @@
+"""What is looked at around an optimizer step besides its time: when each look is due, and what it found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainvitals.journal.encoding import format_time
+from trainvitals.trainer.watch import histograms, memory
+from trainvitals.trainer.watch.activations import ActivationSample
+from trainvitals.trainer.watch.budget import Budget
+from trainvitals.trainer.watch.device import Arrival
+from trainvitals.trainer.watch.gradients import LayerSample, Unseen, plain, total_norm
+from trainvitals.trainer.watch.health import LayerHealth
+from trainvitals.trainer.watch.layers import group
+from trainvitals.trainer.watch.options import Options
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.run import Run
+
+Tell = Callable[[str, str], None]
+"""(topic, text): said once per topic, as an event of the run."""
+
+
+class Watched(Protocol):
+    """Whose layers and modules are looked at."""
+
+    @property
+    def models(self) -> list[Any]: ...
+
+
+class Part(Protocol):
+    """Numbers of one step that may still be on their way."""
+
+    def ready(self) -> bool: ...
+    def numbers(self) -> dict[str, float]: ...
+
+
+class Scalars:
+    """Single values: norms of several optimizers are one norm, losses of several backwards one loss."""
+
+    def __init__(self, norm_name: str, norms: list[Any], losses: list[Any]) -> None:
+        self._norm_name = norm_name
+        self._count = len(norms)
+        values = [*norms, *losses]
+        self._floats: list[float] | None = None
+        self._arrival: Arrival | None = None
+        if all(value.is_cpu for value in values):
+            self._floats = [float(value) for value in values]
+        else:
+            torch = import_module("torch")
+            device = next(value.device for value in values if not value.is_cpu)
+            flat = [value.reshape(()).to(device, torch.float32, non_blocking=True) for value in values]
+            self._arrival = Arrival(torch.stack(flat))
+
+    def ready(self) -> bool:
+        return self._arrival is None or self._arrival.ready()
+
+    def numbers(self) -> dict[str, float]:
+        values = self._arrival.values() if self._arrival is not None else self._floats or []
+        norms, losses = values[: self._count], values[self._count :]
+        found = {}
+        if norms:
+            found[self._norm_name] = (
+                norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
+            )
+        if losses:
+            found["loss"] = sum(losses)
+        return found
+
+
+class Layers:
+    """A look at every layer, judged when it has come."""
+
+    def __init__(self, sample: LayerSample, judge: Callable[[dict[str, Any]], None]) -> None:
+        self._sample = sample
+        self._judge = judge
+
+    def ready(self) -> bool:
+        return self._sample.ready()
+
+    def numbers(self) -> dict[str, float]:
+        layers = self._sample.numbers()
+        self._judge(layers)
+        found: dict[str, float] = {}
+        for name, layer in layers.items():
+            for key in ("gradient_norm", "gradient_max", "weight_norm", "update_ratio"):
+                value = getattr(layer, key)
+                if value is not None:
+                    found[f"{key}/{name}"] = value
+            if layer.nan:
+                found[f"gradient_nan/{name}"] = layer.nan
+            if layer.infinite:
+                found[f"gradient_inf/{name}"] = layer.infinite
+        return found
+
+
+class Histograms:
+    """Histograms go into a file of their own."""
+
+    def __init__(self, sample: histograms.HistogramSample, folder: Path, rank: int, step: int) -> None:
+        self._sample = sample
+        self._place = (folder, rank)
+        self._when = (format_time(), step)
+
+    def ready(self) -> bool:
+        return self._sample.ready()
+
+    def numbers(self) -> dict[str, float]:
+        histograms.append_rows(*self._place, self._sample.rows(*self._when))
+        return {}
+
+
+class Measures:
+    """The looks of one training. `watch` calls it at fixed moments of every step."""
+
+    def __init__(self, options: Options, tell: Tell, report: Callable[[Any], None]) -> None:
+        """`report` gets every finding about a layer's health."""
+        self.options = options
+        self.costs: dict[str, float] = {}
+        """Seconds each look took in this step."""
+        self._tell = tell
+        self._report = report
+        self._budget = Budget(options.budget_percent, time.perf_counter())
+        self._health = LayerHealth()
+        self._growth = {"memory_allocated_mb": memory.Growth(), "host_memory_mb": memory.Growth()}
+        self._step = 0
+        # The step at which each is due; the first step is not typical, so what costs more waits for the second.
+        self._next: dict[str, float] = {
+            "gradients": 0,
+            "layers": 1,
+            "histograms": 1,
+            "activations": 1,
+            "memory": 0,
+        }
+        self._next |= {name: math.inf for name in self._next if not getattr(options, f"{name}_every")}
+        self._norms: list[Any] = []
+        self._clipped: list[Any] = []
+        self._sharded = False
+        self._layers: LayerSample | None = None
+        self._histograms: histograms.HistogramSample | None = None
+        self._activations: ActivationSample | None = None
+        self._memory: dict[str, float] = {}
+
+    # -- moments of a step
+
+    def norm_is_known(self, norm: Any) -> None:
+        """The training computed the norm itself, before clipping: nothing to measure."""
+        self._clipped.append(norm)
+
+    def before_optimizer(self, optimizer: Any, watched: Watched) -> None:
+        if self._clipped:
+            self._norms += [plain(norm) for norm in self._clipped]
+            self._sharded |= any(hasattr(norm, "to_local") for norm in self._clipped)
+            self._clipped = []
+        elif self._norms or self._is_due("gradients"):
+            # A second optimizer of a step that is looked at belongs to the same norm.
+            self._look("gradients", lambda: self._read_norm(optimizer))
+        if self._layers is None and self._is_due("layers"):
+            self._look("layers", lambda: self._begin_layers(watched.models))
+        if self._histograms is None and self._is_due("histograms"):
+            self._look("histograms", lambda: self._read_histograms(watched.models))
+
+    def after_optimizer(self, device: Any) -> None:
+        if self._layers is not None:
+            self._look("layers", self._layers.end)
+        if self._activations is not None:
+            self._look("activations", self._activations.collect)
+        if not self._memory and self._is_due("memory"):
+            self._look("memory", lambda: self._read_memory(device))
+
+    def before_forward(self, watched: Watched) -> None:
+        if self.options.activations and self._activations is None and self._is_due("activations"):
+            self._look("activations", lambda: self._place_activations(watched.models))
+
+    def after_forward(self) -> None:
+        if self._activations is not None:
+            self._activations.remove()
+
+    def collect(self, losses: list[Any], run: Run, number: int) -> tuple[dict[str, float], Sequence[Part]]:
+        """The step is over: what is known of it, and what will be."""
+        self._step += 1
+        if not self.costs and not self._norms and not losses:
+            self._clipped = []
+            return {}, ()
+        parts: list[Part] = []
+        if self._norms or losses:
+            # A rank that holds only its shard of the gradients knows only its share of the norm.
+            name = "gradient_norm_shard" if self._sharded else "gradient_norm"
+            parts.append(Scalars(name, self._norms, losses))
+        if self._layers is not None:
+            for text in sorted(self._layers.unseen):
+                self._tell("layers", f"not measured: {text}")
+            parts.append(Layers(self._layers, self._judge))
+        if self._activations is not None:
+            self._activations.remove()
+            for text in sorted(self._activations.unseen):
+                self._tell("activations", f"not measured: {text}")
+            parts.append(self._activations)
+        if self._histograms is not None:
+            parts.append(Histograms(self._histograms, run.folder, run.rank, number))
+        values = self._memory
+        if values:
+            for name, growth in self._growth.items():
+                if name in values:
+                    self._judge_growth(name, growth, number)
+        for name, seconds in self.costs.items():
+            values[f"watch_time/{name}"] = round(seconds, 7)
+        self._norms, self._clipped, self._memory, self.costs = [], [], {}, {}
+        self._layers = self._histograms = self._activations = None
+        return values, parts
+
+    def drop(self) -> None:
+        """Take everything off the model."""
+        if self._activations is not None:
+            self._activations.remove()
+
+    # -- when
+
+    def _is_due(self, name: str) -> bool:
+        if self._step < self._next[name]:
+            return False
+        return self._budget.allows(time.perf_counter())
+
+    def _look(self, name: str, look: Callable[[], None]) -> None:
+        if self._next[name] <= self._step:
+            self._next[name] = self._step + getattr(self.options, f"{name}_every")
+        began = time.perf_counter()
+        try:
+            with import_module("torch").no_grad():
+                look()
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: a look that fails is the last
+            self._next[name] = math.inf
+            self._tell(name, f"{name} are not measured any more: {error!r:.300}")
+        took = time.perf_counter() - began
+        self._budget.spend(took)
+        self.costs[name] = self.costs.get(name, 0.0) + took
+
+    # -- the looks
+
+    def _read_norm(self, optimizer: Any) -> None:
+        gradients = []
+        for parameters in optimizer.param_groups:
+            for parameter in parameters["params"]:
+                gradient = parameter.grad
+                if gradient is not None:
+                    try:
+                        gradients.append(plain(gradient))
+                    except Unseen as reason:
+                        self._tell("gradients", f"left out of gradient_norm: {reason}")
+                    self._sharded |= hasattr(gradient, "to_local")
+        if not gradients:
+            return
+        norm = total_norm(gradients)
+        scale = getattr(optimizer, "grad_scale", None)
+        if scale is not None:  # GradScaler leaves unscaling to this optimizer's own kernel
+            norm = norm / scale.to(norm.device, non_blocking=True)
+        self._norms.append(norm)
+
+    def _begin_layers(self, models: Iterable[Any]) -> None:
+        layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)
+        if not layers:
+            wanted = ", ".join(self.options.track_layers)
+            self._tell(
+                "layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}"
+            )
+            self._next["layers"] = math.inf
+            return
+        sample = LayerSample(layers)
+        sample.begin()
+        self._layers = sample
+
+    def _read_histograms(self, models: Iterable[Any]) -> None:
+        layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)
+        self._histograms = histograms.HistogramSample(layers)
+
+    def _place_activations(self, models: Iterable[Any]) -> None:
+        modules = [pair for model in models for pair in model.named_modules()]
+        sample = ActivationSample(modules, self.options.activations)
+        if not sample.found:
+            self._tell("activations", f"no module matches {', '.join(self.options.activations)}")
+            self._next["activations"] = math.inf
+            return
+        sample.place()
+        self._activations = sample
+
+    def _read_memory(self, device: Any) -> None:
+        self._memory = {**memory.read_allocator(device), **memory.read_host()}
+
+    def _judge(self, layers: dict[str, Any]) -> None:
+        for finding in self._health.judge(layers):
+            self._report(finding)
+
+    def _judge_growth(self, name: str, growth: memory.Growth, number: int) -> None:
+        rate = growth.add(number, self._memory[name])
+        if rate is None:
+            return
+        where = "host memory" if name == "host_memory_mb" else "device memory"
+        self._tell(
+            f"growth {name}",
+            f"{where} grows by {rate:.3g} MB per step: is something kept that is not needed?",
+        )
+
+
+def _trainable(models: Iterable[Any]) -> list[tuple[str, Any]]:
+    """(name, parameter) of every parameter that is trained; with several models, their place comes first."""
+    models = list(models)
+    found = []
+    for index, model in enumerate(models):
+        prefix = f"{type(model).__name__}{index}." if len(models) > 1 else ""
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                found.append((prefix + _unwrapped(name), parameter))
+    return found
+
+
+def _unwrapped(name: str) -> str:
+    """The name without what wrappers add, so that it is the same with and without them."""
+    parts = [
+        part
+        for part in name.split(".")
+        if part not in ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+    ]
+    return ".".join(parts[1:] if parts[:1] == ["module"] and len(parts) > 2 else parts)

@@ -1,0 +1,95 @@
+"""Memory of the device's allocator and of this process, and whether it grows for ever."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+MIB = 1 << 20
+
+
+def read_allocator(device: Any) -> dict[str, float]:
+    """What torch's caching allocator says of `device`, in MB; empty for a CPU. Asks the allocator's own counters,
+    never the device."""
+    if device is None or device.type not in ("cuda", "xpu", "mps"):
+        return {}
+    torch = import_module("torch")
+    if device.type == "mps":
+        allocated = torch.mps.current_allocated_memory()
+        return {
+            "memory_allocated_mb": allocated / MIB,
+            "memory_reserved_mb": torch.mps.driver_allocated_memory() / MIB,
+        }
+    return parse_allocator(getattr(torch, device.type).memory_stats(device))
+
+
+def parse_allocator(stats: dict[str, Any]) -> dict[str, float]:
+    """The numbers of `torch.cuda.memory_stats()`."""
+    names = {
+        "memory_allocated_mb": "allocated_bytes.all.current",
+        "memory_reserved_mb": "reserved_bytes.all.current",
+        "memory_peak_allocated_mb": "allocated_bytes.all.peak",
+        "memory_peak_reserved_mb": "reserved_bytes.all.peak",
+    }
+    found = {ours: stats[theirs] / MIB for ours, theirs in names.items() if theirs in stats}
+    reserved = stats.get("reserved_bytes.all.current", 0)
+    if reserved and "inactive_split_bytes.all.current" in stats:
+        # Free pieces inside blocks that are partly in use: they cannot be given back or used for a larger tensor.
+        found["memory_fragmentation_percent"] = 100 * stats["inactive_split_bytes.all.current"] / reserved
+    for ours, theirs in {"memory_alloc_retries": "num_alloc_retries", "memory_ooms": "num_ooms"}.items():
+        if theirs in stats:
+            found[ours] = float(stats[theirs])
+    return found
+
+
+def read_host() -> dict[str, float]:
+    """Resident memory of this process in MB; empty where /proc is not (the agent measures it there)."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return {"host_memory_mb": int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+class Growth:
+    """Does memory grow with the steps? Compares the lowest value of stretches of steps, for peaks come and go.
+
+    A cache that fills, or a first epoch, grows and then stops; a leak rises in every stretch.
+    """
+
+    STRETCH = 50
+    STRETCHES = 6
+    LEAST_MB = 16.0
+
+    def __init__(self) -> None:
+        self._lowest: deque[tuple[int, float]] = deque(maxlen=self.STRETCHES)
+        self._step = 0
+        self._low = float("inf")
+        self._count = 0
+        self.reported = False
+
+    def add(self, step: int, megabytes: float) -> float | None:
+        """MB per step while it looks like a leak, else None."""
+        if megabytes < self._low:
+            self._step, self._low = step, megabytes
+        self._count += 1
+        if self._count < self.STRETCH:
+            return None
+        self._lowest.append((self._step, self._low))
+        self._low, self._count = float("inf"), 0
+        values = [low for _, low in self._lowest]
+        rising = all(later > earlier for earlier, later in pairwise(values))
+        if len(values) < self.STRETCHES or not rising or values[-1] - values[0] < self.LEAST_MB:
+            return None
+        steps = self._lowest[-1][0] - self._lowest[0][0]
+        return (values[-1] - values[0]) / steps if steps > 0 else None
+
+
+def summarize_allocator(device: Any) -> str | None:
+    """torch's own table of the allocator's state, for the file that is saved when memory runs out; None for a CPU."""
+    if device is None or device.type != "cuda":
+        return None
+    return str(import_module("torch").cuda.memory_summary(device))

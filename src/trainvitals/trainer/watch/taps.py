@@ -1,0 +1,150 @@
+"""The few places in torch that have no hook of their own: the data loader's next batch, backward, gradient clipping.
+
+Each is wrapped once per process, whoever listens, and put back when nobody listens any more. A wrapper calls the
+original with the very same arguments and returns its very result. While torch.compile traces a function the wrappers
+only pass on, so that nothing of ours ends up in a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+
+class Listener(Protocol):
+    """Who wants to know. Nothing here may raise."""
+
+    def data_begins(self, iterator: Any) -> None: ...
+    def data_ends(self, batch: Any, exhausted: bool) -> None: ...
+    def backward_begins(self, tensors: Any) -> None: ...
+    def backward_ends(self, error: BaseException | None) -> None: ...
+    def norm_is_known(self, norm: Any) -> None: ...
+    def loss_is_scaled(self, loss: Any, scaled: Any) -> None: ...
+
+
+class _Place(NamedTuple):
+    """Where a function stands: `torch.autograd:backward`, and what stands there instead."""
+
+    owner: str
+    attribute: str
+    wrap: Callable[[Any], Any]
+
+
+_listeners: list[Listener] = []
+_placed: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, original, ours
+
+
+def listen(listener: Listener) -> list[str]:
+    """Tell `listener` from now on. What could not be wrapped, in words."""
+    refused = [] if _listeners else _place_all()
+    _listeners.append(listener)
+    return refused
+
+
+def stop(listener: Listener) -> None:
+    """Tell it no more; the last one to leave puts torch back as it was."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+    if not _listeners:
+        while _placed:
+            owner, attribute, original, ours = _placed.pop()
+            if owner.__dict__.get(attribute) is ours:  # else somebody wrapped us in turn: ours just passes on
+                setattr(owner, attribute, original)
+
+
+def _place_all() -> list[str]:
+    refused = []
+    for place in _PLACES:
+        module, _, class_name = place.owner.partition(":")
+        try:
+            owner = import_module(module)
+            owner = getattr(owner, class_name) if class_name else owner
+            original = getattr(owner, place.attribute)
+            ours = place.wrap(original)
+            setattr(owner, place.attribute, ours)
+            _placed.append((owner, place.attribute, original, ours))
+        except (ImportError, AttributeError, TypeError) as error:
+            refused.append(f"{place.owner.replace(':', '.')}.{place.attribute} ({error})")
+    return refused
+
+
+def _wrap_next(original: Any) -> Any:
+    @functools.wraps(original)
+    def __next__(iterator: Any) -> Any:
+        listeners = tuple(_listeners)
+        for listener in listeners:
+            listener.data_begins(iterator)
+        batch, exhausted = None, True
+        try:
+            batch = original(iterator)
+            exhausted = False
+            return batch
+        finally:
+            for listener in listeners:
+                listener.data_ends(batch, exhausted)
+
+    return __next__
+
+
+def _wrap_backward(original: Any) -> Any:
+    compiler = import_module("torch.compiler")
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if compiler.is_compiling():
+            return original(*args, **kwargs)
+        listeners = tuple(_listeners)
+        tensors = args[0] if args else kwargs.get("tensors")
+        for listener in listeners:
+            listener.backward_begins(tensors)
+        failure: BaseException | None = None
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            for listener in listeners:
+                listener.backward_ends(failure)
+
+    return backward
+
+
+def _wrap_total_norm(original: Any) -> Any:
+    compiler = import_module("torch.compiler")
+
+    @functools.wraps(original)
+    def total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> Any:
+        norm = original(tensors, norm_type, *args, **kwargs)
+        if norm_type == 2.0 and not compiler.is_compiling():
+            for listener in tuple(_listeners):
+                listener.norm_is_known(norm)
+        return norm
+
+    return total_norm
+
+
+def _wrap_scale(original: Any) -> Any:
+    compiler = import_module("torch.compiler")
+
+    @functools.wraps(original)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        scaled = original(scaler, outputs)
+        if compiler.is_compiling():
+            return scaled
+        for listener in tuple(_listeners):
+            listener.loss_is_scaled(outputs, scaled)
+        return scaled
+
+    return scale
+
+
+_PLACES = (
+    _Place("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", _wrap_next),
+    _Place("torch.autograd", "backward", _wrap_backward),  # Tensor.backward calls it by this name
+    # What clip_grad_norm_ computes is the norm before clipping, for free; it calls it by this name.
+    _Place("torch.nn.utils.clip_grad", "_get_total_norm", _wrap_total_norm),
+    _Place("torch.amp.grad_scaler:GradScaler", "scale", _wrap_scale),
+)
