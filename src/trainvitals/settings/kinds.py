@@ -238,3 +238,81 @@ def _parse_gpus(value: object) -> tuple[int | str, ...]:
 
 
 GPUS: Kind[tuple[int | str, ...]] = Kind("list of GPUs", _parse_gpus, _format_items)
+
+
+# -- structures, for what has an inside of its own
+
+
+def _structure(value: object, expected: str) -> object:
+    """The object itself, or what it is as JSON text; `none` is nothing."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().lower() == "none":
+        return None
+    import json
+
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(expected) from None
+
+
+def _format_structure(value: object) -> str:
+    import json
+
+    return json.dumps(value) if value else "none"
+
+
+def _parse_objects(value: object) -> tuple[dict[str, object], ...]:
+    expected = "a list of mappings (in a variable: JSON)"
+    items = _structure(value, expected) or []
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, dict) for item in items):
+        raise ValueError(expected)
+    return tuple(items)
+
+
+OBJECTS: Kind[tuple[dict[str, object], ...]] = Kind("list of mappings", _parse_objects, _format_structure)
+
+
+def _parse_numbers(value: object) -> dict[str, float]:
+    expected = "a mapping of names to numbers (in a variable: JSON)"
+    pairs = _structure(value, expected) or {}
+    if not isinstance(pairs, dict):
+        raise ValueError(expected)
+    return {str(name): _real(number, f"{expected}: '{name}' is none") for name, number in pairs.items()}
+
+
+NUMBERS: Kind[dict[str, float]] = Kind("mapping of numbers", _parse_numbers, _format_structure)
+
+
+def _parse_lists(value: object) -> dict[str, tuple[str, ...]]:
+    expected = "a mapping of names to lists (in a variable: JSON)"
+    pairs = _structure(value, expected) or {}
+    if not isinstance(pairs, dict):
+        raise ValueError(expected)
+    return {str(name): _parse_texts(items) for name, items in pairs.items()}
+
+
+LISTS: Kind[dict[str, tuple[str, ...]]] = Kind("mapping of lists", _parse_lists, _format_structure)
+
+
+def choice(*words: str) -> Kind[str]:
+    """One of these words."""
+    expected = f"one of {', '.join(words)}"
+
+    def parse(value: object) -> str:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError(expected)
+        return word
+
+    return Kind(expected, parse)
+
+
+def _parse_text(value: object) -> str:
+    if not isinstance(value, (str, int, float)) or not str(value).strip():
+        raise ValueError("a text")
+    return str(value).strip()
+
+
+TEXT = Kind("text", _parse_text)

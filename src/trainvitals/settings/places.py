@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError
+from trainvitals.settings.addresses import Address, place
 from trainvitals.settings.files import find_file, parse_file, read_text
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, find
 
@@ -34,6 +35,8 @@ class _Given(NamedTuple):
     origin: str
     folder: Path | None = None
     """Of the file it stands in: a relative path in a file is meant from there."""
+    path: Path | None = None
+    """The file itself."""
 
 
 def resolve(
@@ -77,6 +80,8 @@ def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
         return Row(row.name, row.default, row.kind.format(row.default), "default")
     try:
         value = row.kind.parse(given.value)
+        if isinstance(value, tuple) and value and isinstance(value[0], Address):
+            value = place(value, given.origin, given.path)
     except ValueError as error:
         raise SettingError(
             f"setting '{row.name}' ({given.origin}): {_quote(given.value)} is not {error}",
@@ -116,7 +121,7 @@ def _read_file(folder: Path | None, config: Path | None) -> dict[str, _Given]:
             raise SettingError(
                 f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}"
             )
-        given[row.attribute] = _Given(value, origin, path.absolute().parent)
+        given[row.attribute] = _Given(value, origin, path.absolute().parent, path.absolute())
     return {attribute: value for attribute, value in given.items() if value.value is not None}
 
 

@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 from trainvitals.errors import SettingError, nearest
+from trainvitals.settings.addresses import ADDRESSES, Address
 from trainvitals.settings.kinds import (
     GPUS,
+    LISTS,
     NAME,
+    NUMBERS,
+    OBJECTS,
     PATH,
     SWITCH,
+    TEXT,
     TEXTS,
     URLS,
     Kind,
+    choice,
     duration,
     integer,
     number,
@@ -187,6 +193,71 @@ class Settings:
     )
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
 
+    # Alerts
+    alerts_enabled = Setting(True, SWITCH, "Judge rules and send messages", name="alerts.enabled")
+    alerts_notify = Setting(
+        (),
+        ADDRESSES,
+        "Where messages go: Apprise URLs, https://, env:NAME ... (docs/alerts.md)",
+        name="alerts.notify",
+    )
+    alerts_rules = Setting((), OBJECTS, "Rules of your own (docs/alerts.md)", name="alerts.rules")
+    alerts_thresholds = Setting(
+        {}, NUMBERS, "Numbers of built-in rules to change (docs/rules.md)", name="alerts.thresholds"
+    )
+    alerts_disable = Setting((), TEXTS, "Built-in rules to switch off, by name; `all`", name="alerts.disable")
+    alerts_min_severity = Setting(
+        "warning",
+        choice("info", "warning", "critical"),
+        "Lower than this is recorded, not sent",
+        name="alerts.min_severity",
+    )
+    alerts_group_wait = Setting(
+        1.0,
+        duration(),
+        "Time to wait for more of the same before a message is sent",
+        name="alerts.group_wait",
+    )
+    alerts_cooldown = Setting(
+        300.0, duration(), "Least time between two messages of one rule", name="alerts.cooldown"
+    )
+    alerts_repeat = optional(
+        duration(1), "Time after which a message is sent again while it lasts", name="alerts.repeat"
+    )
+    alerts_escalate_after = optional(
+        duration(1),
+        "Time without `trainvitals alerts ack` after which more are told",
+        name="alerts.escalate_after",
+    )
+    alerts_escalate_notify = Setting(
+        (), TEXTS, "Names of the channels to tell then; they get nothing else", name="alerts.escalate_notify"
+    )
+    alerts_give_up_after = Setting(
+        86400.0,
+        duration(1),
+        "How long a message waits for a channel that is down",
+        name="alerts.give_up_after",
+    )
+    alerts_actions = Setting(
+        {}, LISTS, "Actions by rule: stop, checkpoint, dump_stacks (docs/alerts.md)", name="alerts.actions"
+    )
+    alerts_stop_grace = Setting(
+        60.0, duration(), "Time a stopped run has before it is killed", name="alerts.stop_grace"
+    )
+    alerts_stop_kill = Setting(
+        False, SWITCH, "Kill (SIGKILL) a run that does not stop in time", name="alerts.stop_kill"
+    )
+    alerts_checkpoint_signal = Setting(
+        "SIGUSR1", TEXT, "Signal that makes your training save a checkpoint", name="alerts.checkpoint_signal"
+    )
+    alerts_baseline = Setting(
+        "early",
+        TEXT,
+        "What rules compare with: `early` (of the run itself), `best` of the project, or a run",
+        name="alerts.baseline",
+    )
+    alerts_link = optional(TEXT, "Address of the dashboard to put into messages", name="alerts.link")
+
     # The run folder
     rotate_size_mb = Setting(16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one")
     rotate_age = Setting(3600.0, duration(1), "Age at which a journal file is closed for a new one")
@@ -233,8 +304,12 @@ class Settings:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, tuple) and value and isinstance(value[0], Address):
+        return {item.name: item.reference for item in value}  # where it stands, never the secret itself
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return str(value) if isinstance(value, Path) else value
 
 

@@ -1,0 +1,109 @@
+"""Where messages go, kept so that a secret in an address is never written or shown.
+
+An address is a text such as `ntfy://topic`, or refers to one: `env:NAME`, `file:PATH`, `keyring:SERVICE/USER`, or with
+`${env:NAME}` inside. What is passed on to another process (`reference`) is never the secret itself but where it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trainvitals.settings.kinds import Kind
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+REFERENCES = ("env", "file", "keyring", "config")
+PLAIN_SCHEMES = ("bell", "desktop", "command", "alertmanager", "alertmanagers", "http", "https")
+"""Our own: without a password or token in them they hold no secret."""
+
+
+class Address(NamedTuple):
+    """One channel. `where` is the file or variable in which it was found."""
+
+    name: str
+    url: str
+    where: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be written and shown as it is."""
+        from trainvitals.redaction import redact_text
+
+        scheme = self.url.partition(":")[0].lower()
+        if scheme in REFERENCES:
+            return True
+        without = re.sub(r"\$\{[^}]*\}", "", self.url)
+        return scheme in PLAIN_SCHEMES and redact_text(without) == without
+
+    @property
+    def reference(self) -> str:
+        """What another process can find the address by; empty if only this process knows it."""
+        if self.is_open:
+            return self.url
+        return f"config:{self.where}#{self.name}" if self.where else ""
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return self.url if self.is_open else f"{self.url.partition(':')[0]}:[redacted]"
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __repr__(self) -> str:
+        return f"Address({self.name!r}, {self.shown!r})"
+
+
+def _parse(value: object) -> tuple[Address, ...]:
+    expected = (
+        "a list of addresses such as ntfy://topic, env:SLACK_URL or bell:, or a mapping of names to them"
+    )
+    if isinstance(value, str):
+        text = value.strip()
+        value = [] if text.lower() in ("", "none") else re.split(r"\s+|,(?=[A-Za-z][A-Za-z0-9+.-]*:)", text)
+    if isinstance(value, Mapping):
+        pairs = [(str(name), url) for name, url in value.items()]
+    elif isinstance(value, (list, tuple)):
+        pairs = [("", url) for url in value]
+    else:
+        raise ValueError(expected)
+    found: dict[str, Address] = {}
+    for name, item in pairs:
+        if isinstance(item, Address):
+            name, item, where = item
+        elif isinstance(item, str):
+            where = ""
+        else:
+            raise ValueError(expected)
+        url = item.strip()
+        scheme, colon, rest = url.partition(":")
+        if not colon or not SCHEME.fullmatch(scheme) or (scheme in REFERENCES and not rest.strip("/")):
+            raise ValueError(expected)
+        if not name:
+            name = rest.rpartition("#")[2] if scheme == "config" else scheme.lower()
+        if name in found:
+            count = 2
+            while f"{name}-{count}" in found:
+                count += 1
+            name = f"{name}-{count}"
+        found[name] = Address(name, url, where)
+    return tuple(found.values())
+
+
+def place(addresses: tuple[Address, ...], origin: str, path: Path | None) -> tuple[Address, ...]:
+    """The same, knowing where they stand. ValueError if one with a secret stands where nothing else can find it."""
+    where = str(path) if path is not None else f"${origin}" if origin.startswith("TRAINVITALS_") else ""
+    placed = tuple(address if address.where else address._replace(where=where) for address in addresses)
+    if not all(address.reference for address in placed):
+        raise ValueError(
+            "safe in an argument or a flag, because it holds a secret; put the address into an environment variable "
+            "and write env:NAME, or into trainvitals.yaml"
+        )
+    return placed
+
+
+ADDRESSES: Kind[tuple[Address, ...]] = Kind(
+    "list of addresses", _parse, lambda value: ",".join(item.shown for item in value) or "none"
+)
