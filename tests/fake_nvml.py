@@ -9,6 +9,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -66,9 +67,19 @@ class FakeNvml:
         pynvml._nvmlGetFunctionPointer_cache.clear()
 
     def unload(self) -> None:
-        """Take it out again: nvidia-ml-py finds no library, as on any machine without a driver."""
+        """Take it out again: nvidia-ml-py finds no library, as on any machine without a driver.
+
+        Threads that still listen to it or hang in it are waited for: what they ask next would go to the machine
+        of another test.
+        """
+        if self._loaded is None:
+            return
         import pynvml
 
+        for thread in threading.enumerate():
+            if thread.name.startswith(("nvidia-", "unit nvidia:")):
+                thread.join(10)
+        self._loaded = None
         os.environ.pop("FAKE_NVML_SCRIPT", None)
         pynvml.nvmlLib = None
         pynvml._nvmlGetFunctionPointer_cache.clear()

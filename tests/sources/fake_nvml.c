@@ -377,7 +377,8 @@ __attribute__((destructor)) static void at_exit_trace(void) { dump_trace(getenv(
 static Dev *dev_of(void *h) {
   Dev *d = h;
   if (d >= gpu && d < gpu + MAXGPU && d->idx < ngpu) return d;
-  if (d >= migdev && d < migdev + MAXGPU * MAXMIG && d->parent < ngpu) return d;
+  if (d >= migdev && d < migdev + MAXGPU * MAXMIG && d->parent < ngpu &&
+      d->mig_slot < (int)uval(&gpu[d->parent], K_mig_count)) return d;    /* not destroyed */
   return NULL;
 }
 /* Common entry: count, reload, state check, scripted delay and error. */

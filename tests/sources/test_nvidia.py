@@ -132,7 +132,7 @@ def test_every_value_is_what_the_driver_said(read: Callable[..., list[Sample]]) 
         gpu.0.nvlink_rx_kib = ramp:0:1024000
         gpu.0.enc_util = 5
         gpu.0.dec_util = 6
-        gpu.0.gpm.2 = 81.5
+        gpu.0.gpm.2 = ramp:0:5
         gpu.0.gpm.3 = 33.25
         gpu.0.gpm.5 = 60
         gpu.0.gpm.10 = 44
@@ -189,7 +189,7 @@ def test_every_value_is_what_the_driver_said(read: Callable[..., list[Sample]]) 
         "pcie_link_width": 8,
         "nvlink_tx_mb_s": 2000,
         "nvlink_rx_mb_s": 1000,
-        "sm_active_percent": 81.5,
+        "sm_active_percent": 55,  # between the two readings, at 10 s and 12 s
         "sm_occupancy_percent": 33.25,
         "tensor_active_percent": 60,
         "dram_active_percent": 44,
@@ -306,6 +306,9 @@ def test_mig_slices_come_and_go_without_a_restart(source: NvidiaSource, fake_nvm
     assert slices(3) == [0, 1, 2]
     assert slices(0) == []
     assert slices(2) == [0, 1]
+    fake_nvml.script(MIG.replace("mig_count = 2", "mig_count = 1"))  # and no time passes
+    assert len(unit.read()) == 2
+    assert len(unit.read()) == 2
     unit.close()
 
 

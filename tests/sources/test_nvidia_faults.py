@@ -113,6 +113,7 @@ def test_a_lost_gpu_is_said_once_has_no_values_and_comes_back(source: NvidiaSour
     assert sample(back).values["state"] == "ok"
     assert sample(back).values["utilization_percent"] > 0
     assert notices(units[1].read()) == []
+    assert fake_nvml.calls()["nvmlDeviceRegisterEvents", 1] == 1
 
 
 def test_a_gpu_lost_from_the_start_is_reported_and_found_when_it_is_back(

@@ -16,7 +16,7 @@ from trainvitals.sources import Notice
 from trainvitals.sources.nvidia.nvml import TIMEOUT, Device, Driver, Refused
 
 _DOUBLE_BIT_ECC, _XID = 0x2, 0x8
-_WAIT_MILLISECONDS = 1000
+_WAIT_MILLISECONDS = 500
 
 # What a code says in words, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
 _XIDS: dict[int, tuple[str, str]] = {
@@ -79,7 +79,7 @@ class Events:
             event_set = None
         with self._lock:
             if uuid in self._asked:
-                return  # registered twice, every event would come twice
+                return  # a second registration may make every event come twice
         wanted = (device.ask("nvmlDeviceGetSupportedEventTypes") or 0) & (_XID | _DOUBLE_BIT_ECC)
         heard = (
             event_set is not None
@@ -118,12 +118,15 @@ class Events:
             if event_set is None:
                 stop.wait(0.2)
                 continue
+            self.driver.hold()  # NVML must not be shut down by somebody else during the wait
             try:
                 event = self.driver.ask("nvmlEventSetWait_v2", event_set, _WAIT_MILLISECONDS)
             except Refused as refusal:
                 if refusal.code != TIMEOUT:
                     stop.wait(1.0)  # a lost GPU or a reloaded driver: the GPUs register anew when they are back
                 continue
+            finally:
+                self.driver.release()
             self._arrived.append(self._take(event, time.time()))
 
     def _take(self, event: Any, now: float) -> Notice:

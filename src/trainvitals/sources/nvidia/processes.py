@@ -29,7 +29,7 @@ class _Table:
 
     def __init__(self, layout: str) -> None:
         self.row = struct.Struct(layout)
-        self.buffer = ctypes.create_string_buffer(64 * self.row.size)
+        self.buffer = ctypes.create_string_buffer(32 * self.row.size)
 
     def room(self) -> ctypes.c_uint:
         return ctypes.c_uint(len(self.buffer) // self.row.size)
