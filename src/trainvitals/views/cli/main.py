@@ -14,6 +14,7 @@ from trainvitals.errors import SettingError, TrainvitalsError, nearest
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("run", "trainvitals.views.cli.run", "watch any program, with no change to it"),
     ("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
+    ("top", "trainvitals.views.cli.top", "the terminal dashboard: hardware and training on one screen"),
     ("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
     ("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
     ("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV or Parquet"),

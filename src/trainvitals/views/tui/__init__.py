@@ -1,0 +1,9 @@
+"""The terminal dashboard: `trainvitals top`.
+
+    feed      reads the run folder and the agent's newest samples, or samples by itself, in a thread
+    snapshot  what the feed hands over: frozen, whole, one per interval
+    screen    draws a snapshot as lines of text; pure, so `--once`, tests and the live program share it
+    app       Textual: keys, mouse, timers, and which lines changed
+
+Textual is imported by `app` only; it comes with the extra `trainvitals[top]`.
+"""

@@ -1,0 +1,388 @@
+"""One chart: a title with the newest value, the curve, its axes, thresholds, marks and the cross-hair."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from trainvitals.views.panels import Panel
+from trainvitals.views.tui.canvas import Axes, Canvas, Mark, envelope, smooth
+from trainvitals.views.tui.numbers import duration, measure, short
+from trainvitals.views.tui.paint import Line, crop, fit, width_of
+from trainvitals.views.tui.palette import Palette
+from trainvitals.views.tui.snapshot import Chart, Floats
+from trainvitals.views.tui.snapshot import Line as Curve
+
+_MARKS = {"nan": "✕", "high": "▲", "low": "▼"}
+RAW_LINES = 2
+"""With more curves than this the raw ones are left out where a smoothed one is drawn."""
+SINGLE_LINES = 4
+"""With more curves than this a small chart shows their range and mean; a large one shows all of them."""
+LARGE_HEIGHT = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How charts are drawn now."""
+
+    palette: Palette
+    now: float
+    log: bool = False
+    smooth: bool = True
+    window: tuple[float, float] | None = None
+    cross: float | None = None
+    selected: bool = False
+
+
+def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
+    """`height` lines of `width` cells."""
+    palette = look.palette
+    if height < 2 or width < 8:
+        return [[Segment(" " * width, palette.text)] for _ in range(height)]
+    curves = [curve for curve in chart.lines if len(curve.x)]
+    extent = find_extent(curves, look.window)
+    if extent is None:
+        title = _title(chart, [], None, width, height, look)
+        middle = [[Segment(fit("  no values yet", width), palette.faint)]]
+        return _pad([title, *([[]] * max((height - 2) // 2, 0)), *middle], width, height, palette)
+    axes = find_axes(chart.panel, curves, extent, look.log and chart.panel.log_scale)
+    with_foot = height >= 5
+    plot_height = height - (2 if with_foot else 1)
+    labels = _axis_labels(chart.panel, axes, plot_height)
+    gutter = max((len(text) for text in labels.values()), default=0) + 1 if width >= 30 else 0
+    plot_width = max(width - gutter - 1, 4)
+    cross = None if look.cross is None else axes.left + look.cross * (axes.right - axes.left)
+    plot = _plot(chart, curves, axes, plot_width, plot_height, look)
+    lines = [_title(chart, curves, cross, width, plot_height, look)]
+    for row, content in enumerate(plot):
+        text = labels.get(row, "")
+        head = [Segment(fit(text, gutter - 1, right=True) + "│", palette.faint)] if gutter else []
+        if text and gutter:
+            head = [
+                Segment(fit(text, gutter - 1, right=True), palette.dim),
+                Segment("┤", palette.faint),
+            ]
+        lines.append([*head, *content, Segment(" ")])
+    if with_foot:
+        lines.append(_foot(chart, axes, gutter, plot_width, cross, look))
+    return _pad(lines, width, height, palette)
+
+
+def find_extent(curves: list[Curve], window: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Left and right edge: the window, else all there is; None without a point."""
+    if not curves:
+        return None
+    if window is not None:
+        return window
+    return min(float(curve.x[0]) for curve in curves), max(float(curve.x[-1]) for curve in curves)
+
+
+def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], log: bool) -> Axes:
+    """The window that shows the curves: from zero where that says more, with a little air above."""
+    left, right = extent
+    low, high = math.inf, -math.inf
+    if panel.chart == "stacked":
+        high = max(float(np.nansum([_last(curve) for curve in curves])), _stack_top(curves, left, right))
+        return Axes(left, right, 0.0, high * 1.05 or 1.0)
+    for curve in curves:
+        inside = curve.y[(curve.x >= left) & (curve.x <= right)]
+        inside = inside[np.isfinite(inside) & (inside > 0)] if log else inside[np.isfinite(inside)]
+        if len(inside):
+            low, high = min(low, float(inside.min())), max(high, float(inside.max()))
+    if low > high:
+        low, high = (0.1, 1.0) if log else (0.0, 1.0)
+    if log:
+        return Axes(left, right, low / 1.1, high * 1.1, log=True)
+    if panel.high is not None and high <= panel.high:
+        high = panel.high
+    elif high > low:
+        high += (high - low) * 0.05
+    if panel.low is not None and low >= panel.low:
+        low = panel.low
+    if high - low <= abs(high) * 1e-9:
+        low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
+    return Axes(left, right, low, high)
+
+
+def _stack_top(curves: list[Curve], left: float, right: float) -> float:
+    x = curves[0].x
+    total = np.zeros(len(x))
+    for curve in curves:
+        total += np.nan_to_num(np.interp(x, curve.x, curve.y))
+    inside = total[(x >= left) & (x <= right)]
+    return float(np.percentile(inside, 99)) if len(inside) else 1.0
+
+
+def _last(curve: Curve) -> float:
+    return float(curve.y[-1])
+
+
+def _plot(
+    chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int, look: Look
+) -> list[list[Segment]]:
+    palette, panel = look.palette, chart.panel
+    canvas = Canvas(width, height)
+    styles: list[Style] = []
+    marks: list[Mark] = []
+    gaps = chart.axis == "time"
+    if panel.chart == "stacked":
+        _stack(canvas, curves, axes, styles, palette)
+    elif is_crowded(curves, height):
+        styles += [palette.faint, palette.series[0]]
+        x, lowest, mean, highest = envelope([(curve.x, curve.y) for curve in curves], axes, width * 2)
+        if len(x):
+            canvas.band(x, lowest, highest, axes, 0)
+            canvas.curve(x, mean, axes, 1)
+    else:
+        # The first curve is drawn last, so that it lies on top.
+        for index, curve in reversed(list(enumerate(curves))):
+            colour = palette.series[index % len(palette.series)]
+            smoothed = look.smooth and panel.smooth and len(curve.x) > 8
+            if not smoothed or len(curves) <= RAW_LINES:
+                styles.append(palette.faint if smoothed else colour)
+                marks += canvas.curve(curve.x, curve.y, axes, len(styles) - 1, gaps=gaps)
+            if smoothed:
+                styles.append(colour)
+                y = smooth(curve.y, weight_for(curve, axes))
+                canvas.curve(curve.x, y, axes, len(styles) - 1, gaps=gaps)
+                if len(curves) > RAW_LINES:
+                    marks += Canvas(width, height).curve(curve.x, curve.y, axes, 0)
+    limits = _limit_rows(panel, axes, height)
+    column = None if look.cross is None else min(int(look.cross * width), width - 1)
+    placed = {(mark.row, mark.column): _MARKS[mark.kind] for mark in marks}
+    return [
+        _row(text, owners, styles, row, limits.get(row), column, placed, palette)
+        for row, (text, owners) in enumerate(canvas.rows())
+    ]
+
+
+def is_crowded(curves: list[Curve], height: int) -> bool:
+    """Whether the curves would hide each other."""
+    return (
+        len(curves) > SINGLE_LINES and height < LARGE_HEIGHT and len({curve.metric for curve in curves}) == 1
+    )
+
+
+def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style], palette: Palette) -> None:
+    x = curves[0].x
+    reached: Floats = np.zeros(len(x))
+    for index, curve in enumerate(curves):
+        top = reached + np.nan_to_num(np.interp(x, curve.x, curve.y))
+        styles.append(palette.phases.get(curve.metric, palette.series[index % len(palette.series)]))
+        canvas.band(x, reached, top, axes, index)
+        reached = top
+
+
+def weight_for(curve: Curve, axes: Axes) -> float:
+    """Smoothing that suits the picture: half of the weight on the newest fiftieth of what is shown."""
+    shown = int(((curve.x >= axes.left) & (curve.x <= axes.right)).sum())
+    return float(0.5 ** (1.0 / max(shown / 50.0, 1.0)))
+
+
+def _limit_rows(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
+    """Row -> severity of the threshold that runs through it."""
+    rows: dict[int, str] = {}
+    for threshold in panel.thresholds:
+        if axes.low < threshold.value < axes.high:
+            row = int(axes.rows(np.array([threshold.value]), height * 4)[0]) // 4
+            if 0 < row < height - 1:  # on the edge it would look like an axis
+                rows[row] = threshold.severity
+    return rows
+
+
+def _row(
+    text: str,
+    owners: list[int],
+    styles: list[Style],
+    row: int,
+    limit: str | None,
+    cross: int | None,
+    marks: dict[tuple[int, int], str],
+    palette: Palette,
+) -> list[Segment]:
+    blank = "┄" if limit else " "
+    blank_style = palette.severity(limit) + Style(dim=True) if limit else palette.text
+    segments: list[Segment] = []
+    run: list[str] = []
+    style: Style | None = None
+    for column, character in enumerate(text):
+        if (row, column) in marks:
+            character, cell = marks[row, column], palette.critical
+        elif character != " ":
+            cell = styles[owners[column]]
+        elif column == cross:
+            character, cell = "│", palette.dim
+        else:
+            character, cell = blank, blank_style
+        if cell is not style:
+            if run:
+                segments.append(Segment("".join(run), style))
+            run, style = [], cell
+        run.append(character)
+    if run:
+        segments.append(Segment("".join(run), style))
+    return segments
+
+
+def _axis_labels(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
+    """Row -> value written beside it: top, bottom, and the middle where there is room."""
+    unit = panel.unit if panel.unit in ("%", "°C", "W", "s", "MB", "MB/s") and not panel.is_rate else ""
+
+    def text(value: float) -> str:
+        if unit:
+            return measure(value, unit).replace(" ", "")
+        return short(float(f"{value:.3g}")) if math.isfinite(value) else short(value)
+
+    if height < 3:
+        return {0: text(axes.high)}
+    labels = {0: text(axes.high), height - 1: text(axes.low)}
+    if height >= 7:
+        middle = math.sqrt(axes.low * axes.high) if axes.log else (axes.low + axes.high) / 2
+        labels[height // 2] = text(middle)
+    return labels
+
+
+def _title(
+    chart: Chart, curves: list[Curve], cross: float | None, width: int, height: int, look: Look
+) -> Line:
+    palette, panel = look.palette, chart.panel
+    name = [
+        Segment("▸ " if look.selected else "  ", palette.accent),
+        Segment(
+            fit(panel.title, min(_cells(panel.title), max(width - 4, 1))),
+            palette.accent if look.selected else palette.strong,
+        ),
+    ]
+    if not curves:
+        return crop(name, width, palette.text)
+    crowded = is_crowded(curves, height)
+    told = _values(chart, curves, cross, palette, crowded)
+    notes: list[Segment] = []
+    if look.log and panel.log_scale:
+        notes.append(Segment(" log", palette.dim))
+    if chart.total > len(chart.lines):
+        notes.append(Segment(f" +{chart.total - len(chart.lines)} more", palette.dim))
+    line = [*name, *notes, Segment("  "), *told]
+    span = _span(panel, curves, look)
+    room = width - width_of(line) - len(span) - 2
+    if span and room >= 0 and cross is None and not crowded:
+        line += [Segment(" " * room), Segment(f" {span} ", palette.dim)]
+    return crop(line, width, palette.text)
+
+
+def _cells(text: str) -> int:
+    return width_of([Segment(text[:500])])
+
+
+def _values(
+    chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool
+) -> list[Segment]:
+    """The newest value of each curve, or the one under the cross-hair."""
+    unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
+    values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
+    if crowded:
+        known = [value for value in values if math.isfinite(value)]
+        if not known:
+            return [Segment("NaN", palette.critical)]
+        mean = sum(known) / len(known)
+        return [
+            Segment(measure(mean, unit), palette.series[0]),
+            Segment(
+                f"  {measure(min(known), unit)} to {measure(max(known), unit)} of {len(curves)}", palette.dim
+            ),
+        ]
+    brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
+    parts: list[Segment] = []
+    for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
+        colour = palette.series[index % len(palette.series)]
+        if chart.panel.chart == "stacked":
+            colour = palette.phases.get(curve.metric, colour)
+        if not math.isfinite(value):
+            colour = palette.critical
+        name = legend(chart, curve)
+        if index == 0 and curve.label.startswith("rank "):
+            name = f"rank {name}"
+        if name:
+            parts.append(Segment(f"{name} ", palette.dim))
+        parts += [Segment(measure(value, brief), colour), Segment("  ")]
+    return parts
+
+
+def legend(chart: Chart, curve: Curve) -> str:
+    """What tells this curve from the others of the chart: `0`, `rank 1`, `read`; empty for the only one."""
+    words = []
+    if len(chart.panel.metrics) > 1:
+        common = _common(chart.panel.metrics)
+        words.append(
+            curve.metric.removeprefix(common[0]).removesuffix(common[1]).replace("_", " ") or curve.metric
+        )
+    if curve.label:
+        words.append(curve.label.removeprefix("GPU ").removeprefix("rank "))
+    return " ".join(words)
+
+
+def _common(names: tuple[str, ...]) -> tuple[str, str]:
+    """The words that all names begin and end with."""
+    parts = [name.split("_") for name in names]
+    shortest = min(len(words) for words in parts)
+    start = 0
+    while start < shortest - 1 and len({words[start] for words in parts}) == 1:
+        start += 1
+    end = 0
+    while end < shortest - 1 - start and len({words[-1 - end] for words in parts}) == 1:
+        end += 1
+    first = parts[0]
+    prefix = "_".join(first[:start]) + "_" if start else ""
+    suffix = "_" + "_".join(first[len(first) - end :]) if end else ""
+    return prefix, suffix
+
+
+def _at(curve: Curve, x: float) -> float:
+    place = int(np.searchsorted(curve.x, x))
+    if place > 0 and (place == len(curve.x) or x - curve.x[place - 1] < curve.x[place] - x):
+        place -= 1
+    return float(curve.y[place])
+
+
+def _span(panel: Panel, curves: list[Curve], look: Look) -> str:
+    finite = [curve.y[np.isfinite(curve.y)] for curve in curves]
+    finite = [values for values in finite if len(values)]
+    if not finite:
+        return ""
+    unit = f"{panel.unit}/s" if panel.is_rate else panel.unit
+    low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+    return f"{measure(low, unit)} to {measure(high, unit)}" if high > low else ""
+
+
+def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None, look: Look) -> Line:
+    left, right = _place(chart, axes.left, axes, look), _place(chart, axes.right, axes, look)
+    if chart.axis == "time" and abs(look.now - axes.right) < 15:
+        right = "now"
+        left = f"-{duration(axes.right - axes.left)}"
+    palette = look.palette
+    line: Line = [Segment(" " * gutter)]
+    if cross is not None and look.cross is not None:
+        text = _place(chart, cross, axes, look)
+        at = min(max(int(look.cross * width) - len(text) // 2, 0), max(width - len(text), 0))
+        return [*line, Segment(" " * at), Segment(text, palette.strong)]
+    space = width - len(left) - len(right)
+    if space < 1:
+        return [*line, Segment(fit(left, width), palette.dim)]
+    return [*line, Segment(left, palette.dim), Segment(" " * space), Segment(right, palette.dim)]
+
+
+def _place(chart: Chart, x: float, axes: Axes, look: Look) -> str:
+    if chart.axis == "step":
+        return f"step {x:,.0f}" if look.cross is not None else f"{x:,.0f}"
+    days = axes.right - axes.left > 86_400
+    return time.strftime("%d %b %H:%M" if days else "%H:%M:%S", time.localtime(x))
+
+
+def _pad(lines: list[Line], width: int, height: int, palette: Palette) -> list[Line]:
+    full = [crop(line, width, palette.text) for line in lines[:height]]
+    return full + [[Segment(" " * width, palette.text)] for _ in range(height - len(full))]

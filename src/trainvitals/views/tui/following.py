@@ -1,0 +1,403 @@
+"""Following one run: its status, its newest values, its curves, its ranks.
+
+What is asked for first is read through the journal's reader; from then on only new lines are looked at, so a run of a
+million steps costs no more per second than a young one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from trainvitals import catalog, runtime
+from trainvitals.errors import RunNotFound
+from trainvitals.journal.cursor import Cursor
+from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.layout import FileName, list_files
+from trainvitals.journal.reader import Axis, RunInfo, RunReader, read_info
+from trainvitals.views.tui.snapshot import Floats, Gpu, Rank, Run
+from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
+
+FOLLOWED = ("training", "gpu", "system", "process")
+LOADED_POINTS = 2000
+RECENT_STEPS = 120
+INFO_SECONDS = 1.0
+
+# Where a total may stand in the configuration, most telling first.
+TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
+
+
+class Following:
+    """One run folder, live or not. Used by one thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem = ""
+        """Why there is nothing new: the folder vanished."""
+        self._reader = RunReader(folder)
+        self._follower = self._reader.follow(FOLLOWED, from_end=True)
+        self._info: RunInfo | None = None
+        self._info_at = -math.inf
+        self._tracks = Tracks()
+        self._loaded: set[tuple[str, str]] = set()
+        self._names: dict[str, set[str]] = {}
+        self._values: dict[str, float] = {}
+        self._recent: dict[int, deque[tuple[int, float, float | None]]] = {}
+        self._lowest_rank: int | None = None
+        self._attempt: int | None = None
+        self._clock = TimeParser()
+        self._lines: dict[str, tuple[list[tuple[str, int]], list[dict[str, Any]]]] = {}
+        self._gpus: dict[str, tuple[Mapping[str, Any], dict[str, Any], float]] = {}
+        self._system: dict[str, Any] = {}
+        self._read_once = False
+
+    # -- reading
+
+    def poll(self) -> bool:
+        """Take in what is new; True if anything was."""
+        try:
+            if time.monotonic() - self._info_at >= INFO_SECONDS:
+                self._info = read_info(self.folder)
+                self._info_at = time.monotonic()
+            self.problem = ""
+        except RunNotFound:
+            self.problem = f"the run folder is gone: {self.folder}"
+            return False
+        if not self._read_once:
+            self._read_once = True
+            self._load_start()
+        new = False
+        for name, row in self._follower.poll():
+            new = True
+            self._take(name, row)
+        return new
+
+    def _load_start(self) -> None:
+        for table in FOLLOWED:
+            self._names[table] = set(self._reader.names(table))
+        if not self._names["training"]:
+            return
+        probe = next(
+            (name for name in ("batch_time", "step_time", "loss") if name in self._names["training"]),
+            min(self._names["training"]),
+        )
+        at_steps = self._reader.series([probe], x="step")
+        at_times = {series.rank: series for series in self._reader.series([probe], x="time")}
+        for series in at_steps:
+            rank = series.rank or 0
+            times = at_times[series.rank].x if series.rank in at_times else series.x
+            recent = self._recent.setdefault(rank, deque(maxlen=RECENT_STEPS))
+            is_duration = probe in ("batch_time", "step_time")
+            for step, moment, value in zip(
+                series.x[-RECENT_STEPS:], times[-RECENT_STEPS:], series.y[-RECENT_STEPS:], strict=False
+            ):
+                recent.append((int(step), float(moment), float(value) if is_duration else None))
+        if self._recent:
+            self._lowest_rank = min(self._recent)
+        for name, summary in self._reader.summary().items():
+            self._values[canonical(name)] = summary.last
+
+    def _take(self, file: FileName, row: dict[str, Any]) -> None:
+        micros = self._clock.parse(row["timestamp"])
+        if micros is None:
+            return
+        moment = micros / 1e6
+        table = file.table
+        if table == "training":
+            self._take_training(file, row, moment)
+            return
+        key, _, _ = identity(table, row, file.rank)
+        if table == "gpu":
+            self._gpus[key] = (row, row, moment)
+        elif table == "system":
+            self._system = row
+        self._append(table, key, file.rank, row, moment, None)
+
+    def _take_training(self, file: FileName, row: dict[str, Any], moment: float) -> None:
+        rank = file.rank or 0
+        step = row.get("step")
+        step = step if isinstance(step, int) and not isinstance(step, bool) else None
+        if self._attempt is not None and file.attempt > self._attempt:
+            self._tracks.clear()  # steps are logged again: what a later attempt replaced is read anew
+            self._loaded.clear()
+            self._recent.clear()
+        self._attempt = max(file.attempt, self._attempt or 0)
+        if self._lowest_rank is None or rank < self._lowest_rank:
+            self._lowest_rank = rank
+        if rank == self._lowest_rank:
+            for name, item in row.items():
+                value = number(item)
+                if value is not None and name != "step":
+                    self._values[canonical(name)] = value
+        if step is not None:
+            duration = number(row.get("batch_time", row.get("step_time")))
+            recent = self._recent.setdefault(rank, deque(maxlen=RECENT_STEPS))
+            if recent and recent[-1][0] == step:
+                duration = duration if duration is not None else recent[-1][2]
+                recent[-1] = (step, moment, duration)
+            else:
+                recent.append((step, moment, duration))
+        self._append("training", str(rank), file.rank, row, moment, step)
+
+    def _append(
+        self, table: str, key: str, rank: int | None, row: Mapping[str, Any], moment: float, step: int | None
+    ) -> None:
+        names = self._names.setdefault(table, set())
+        for name, item in row.items():
+            if (table, name) in self._loaded:
+                value = number(item)
+                if value is None:
+                    continue
+                _, label, order = identity(table, row, rank)
+                time_track = self._tracks.track(name, label, order, table, name, "time", key)
+                if len(time_track) and moment <= time_track.x[-1] and (table != "training" or step is None):
+                    continue  # already there: it was written between the first read and now
+                time_track.add(moment, value)
+                if step is not None:
+                    self._tracks.track(name, label, order, table, name, "step", key).add(step, value)
+            elif name not in names and number(item) is not None and name not in _NOT_METRICS:
+                names.add(name)
+
+    # -- what is known
+
+    def names(self, table: str) -> set[str]:
+        return self._names.get(table, set())
+
+    def tracks(self, table: str, name: str, axis: str) -> list[Track]:
+        """The curves of one metric, one per rank or GPU; read from the folder when asked for the first time."""
+        if (table, name) not in self._loaded:
+            self._loaded.add((table, name))
+            axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
+            for one in axes:
+                for series in self._reader.series([name], table=table, x=one, max_points=LOADED_POINTS):
+                    key, label, order = identity(table, series.labels, series.rank)
+                    self._tracks.track(name, label, order, table, name, one, key).extend(series.x, series.y)
+        return self._tracks.matching(table, name, axis if table == "training" else "time")
+
+    def detail(
+        self, table: str, name: str, axis: str, start: float, end: float
+    ) -> list[tuple[str, Floats, Floats]]:
+        """(label, x, y) of a stretch in full resolution, for a zoomed chart."""
+        one: Any = axis if table == "training" else "time"
+        found = self._reader.series(
+            [name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS
+        )
+        return [(identity(table, series.labels, series.rank)[1], series.x, series.y) for series in found]
+
+    def reset(self) -> None:
+        """Forget the curves; they start again with what is written from now on."""
+        self._tracks.clear()
+        self._loaded = {(table, name) for table, names in self._names.items() for name in names}
+
+    def run(self) -> Run | None:
+        """The run as it stands now."""
+        info = self._info
+        if info is None:
+            return None
+        details = info.details
+        steps = self._recent.get(self._lowest_rank if self._lowest_rank is not None else 0)
+        step = steps[-1][0] if steps else None
+        return Run(
+            id=info.id,
+            name=info.name,
+            project=info.project,
+            folder=str(info.folder),
+            status="gone" if self.problem else info.status,
+            cause=self.problem or info.cause or "",
+            live=info.is_live and not self.problem,
+            started=self._seconds(info.started),
+            ended=self._seconds(info.ended),
+            attempt=info.attempt,
+            simulated=info.simulated,
+            step=step,
+            total_steps=self._total(details, step),
+            steps_per_second=_rate(steps) if steps else None,
+            last_step_time=max((recent[-1][1] for recent in self._recent.values() if recent), default=None),
+            values=dict(self._values),
+            ranks=self._ranks(details),
+        )
+
+    def host(self) -> str:
+        """Where the run's first rank runs or ran."""
+        process = (self._info.details.get("process") if self._info is not None else None) or {}
+        return str(process.get("host") or "")
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs as the folder last saw them: for a run that has ended or runs elsewhere."""
+        if not self._gpus:
+            self._load_gpus()
+        found = []
+        for key, (labels, values, moment) in self._gpus.items():
+            history = self.tracks("gpu", "utilization_percent", "time")
+            mine = next((track for track in history if track.label == f"GPU {gpu_index(labels)}"), None)
+            found.append(
+                Gpu(
+                    key=key,
+                    index=gpu_index(labels),
+                    name=str(labels.get("gpu_name") or ""),
+                    uuid=str(labels.get("gpu_uuid") or ""),
+                    values={
+                        name: value for name, value in values.items() if isinstance(value, (int, float, str))
+                    },
+                    time=moment,
+                    simulated=bool(labels.get("simulated")),
+                    host=str(labels.get("host") or ""),
+                    history=mine.last(RECENT_STEPS) if mine is not None else (),
+                )
+            )
+        return tuple(
+            sorted(found, key=lambda gpu: identity("gpu", {"gpu_index": gpu.index, "host": gpu.host})[2])
+        )
+
+    def system(self) -> Mapping[str, Any]:
+        """The host's numbers as the folder last saw them."""
+        if not self._system:
+            for series in self._reader.series(
+                sorted(self.names("system")), table="system", x="time", max_points=8
+            ):
+                if len(series.y):
+                    self._system[series.name] = float(series.y[-1])
+        return {name: value for name, value in self._system.items() if isinstance(value, (int, float, str))}
+
+    def _load_gpus(self) -> None:
+        for series in self._reader.series(sorted(self.names("gpu")), table="gpu", x="time", max_points=8):
+            if not len(series.y):
+                continue
+            key, _, _ = identity("gpu", series.labels)
+            labels, values, moment = self._gpus.get(key, (series.labels, {}, 0.0))
+            values[series.name] = float(series.y[-1])
+            self._gpus[key] = (labels, values, max(moment, float(series.x[-1])))
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._all_lines("events")
+
+    def alerts(self) -> list[dict[str, Any]]:
+        return self._all_lines("alerts")
+
+    def _all_lines(self, table: str) -> list[dict[str, Any]]:
+        """Every line of a small table; read again only when one of its files has changed."""
+        state = []
+        for name, suffix, path in list_files(self.folder):
+            if name.table == table and suffix == ".jsonl":
+                with contextlib.suppress(FileNotFoundError):
+                    state.append((str(path), path.stat().st_size))
+        known = self._lines.get(table)
+        if known is not None and known[0] == state:
+            return known[1]
+        rows = [row for path, _ in state for row in Cursor(Path(path)).read()]
+        rows.sort(key=lambda row: str(row["timestamp"]))
+        self._lines[table] = (state, rows)
+        return rows
+
+    # -- pieces
+
+    def _seconds(self, text: str | None) -> float | None:
+        micros = self._clock.parse(text) if isinstance(text, str) else None
+        return micros / 1e6 if micros is not None else None
+
+    def _total(self, details: Mapping[str, Any], step: int | None) -> int | None:
+        config = details.get("config")
+        places = [details, config if isinstance(config, Mapping) else {}, self._values]
+        for place in places:
+            for key in TOTAL_KEYS:
+                value = place.get(key)
+                if (
+                    isinstance(value, (int, float))
+                    and not isinstance(value, bool)
+                    and value >= max(step or 1, 1)
+                ):
+                    return int(value) if math.isfinite(value) else None
+        return None
+
+    def _ranks(self, details: Mapping[str, Any]) -> tuple[Rank, ...]:
+        durations = {rank: _durations(recent) for rank, recent in self._recent.items()}
+        usual = _usual(durations)
+        hosts = {entry.rank: entry for _, entry in _registered(str(details.get("id", "")))}
+        processes = self._process_values()
+        found = []
+        for rank, recent in sorted(self._recent.items()):
+            mine = durations[rank]
+            entry = hosts.get(rank)
+            measured = processes.get(rank, {})
+            found.append(
+                Rank(
+                    rank=rank,
+                    host=entry.host if entry else self.host(),
+                    pid=entry.pid if entry else None,
+                    step=recent[-1][0] if recent else None,
+                    step_time=median(list(mine.values())[-20:]) if mine else None,
+                    ratios=tuple(
+                        mine[step] / usual[step] if step in mine and usual[step] > 0 else None
+                        for step in sorted(usual)
+                    ),
+                    seen=recent[-1][1] if recent else None,
+                    cpu_percent=number(measured.get("cpu_percent")),
+                    rss_mb=number(measured.get("rss_mb")),
+                )
+            )
+        return tuple(found)
+
+    def _process_values(self) -> dict[int, dict[str, float]]:
+        found: dict[int, dict[str, float]] = {}
+        for name in ("cpu_percent", "rss_mb"):
+            if name in self.names("process"):
+                for track in self.tracks("process", name, "time"):
+                    if len(track):
+                        found.setdefault(track.order[0], {})[name] = track.y[-1]
+        return found
+
+
+_NOT_METRICS = frozenset(
+    ("timestamp", "step", "gpu_index", "simulated", "mig_index", "rank", "pid", "gpu_uuid", "host", "stale")
+)
+
+
+def canonical(name: str) -> str:
+    """The catalog's name for a training metric, or the name itself."""
+    metric = catalog.find("training", name)
+    return metric.name if metric is not None else name
+
+
+def _registered(run_id: str) -> Iterable[tuple[Path, runtime.Registration]]:
+    return ((path, entry) for path, entry in runtime.registrations() if entry.run_id == run_id)
+
+
+def _rate(recent: deque[tuple[int, float, float | None]]) -> float | None:
+    """Steps per second over the newest steps, None before there are two."""
+    first, last = recent[0], recent[-1]
+    if last[1] <= first[1] or last[0] <= first[0]:
+        return None
+    return (last[0] - first[0]) / (last[1] - first[1])
+
+
+def _durations(recent: deque[tuple[int, float, float | None]]) -> dict[int, float]:
+    """Step -> seconds: as logged, else the time since the step before."""
+    found: dict[int, float] = {}
+    before: tuple[int, float] | None = None
+    for step, moment, logged in recent:
+        if logged is not None and math.isfinite(logged):
+            found[step] = logged
+        elif logged is None and before is not None and step > before[0] and moment >= before[1]:
+            found[step] = (moment - before[1]) / (step - before[0])
+        before = (step, moment)
+    return found
+
+
+def _usual(durations: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    """Step -> the median over all ranks; with one rank the median of its own steps."""
+    steps: dict[int, list[float]] = {}
+    for mine in durations.values():
+        for step, value in mine.items():
+            steps.setdefault(step, []).append(value)
+    newest = sorted(steps)[-RECENT_STEPS:]
+    if len(durations) == 1:
+        everything = [value for step in newest for value in steps[step]]
+        whole = median(everything) if everything else 0.0
+        return dict.fromkeys(newest, whole)
+    return {step: median(steps[step]) for step in newest}

@@ -1,0 +1,74 @@
+"""One frame, printed: `trainvitals top --once` and `--json`, for scripts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import IO
+
+from rich.console import Console
+from rich.segment import Segment
+
+from trainvitals.views.tui import palette as palettes
+from trainvitals.views.tui import screen
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.save import json_text
+from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.views.tui.view import View
+
+WAIT_SECONDS = 5.0
+
+
+def read_whole(feed: Feed, wait: float = WAIT_SECONDS) -> Snapshot:
+    """A snapshot with numbers in it: samples of our own take a moment, rates take two."""
+    deadline = time.monotonic() + wait
+    snapshot = feed.read()
+    rates_by: float | None = None
+    while time.monotonic() < deadline:
+        ready = bool(snapshot.system)
+        if snapshot.origin != "own sampling":
+            break
+        if ready and rates_by is None:
+            rates_by = time.monotonic() + max(min(feed.interval, 1.0), 0.2) + 0.1
+        if rates_by is not None and time.monotonic() >= rates_by:
+            break
+        time.sleep(0.05)
+        snapshot = feed.read()
+    feed.stop()
+    return snapshot
+
+
+def print_json(feed: Feed, stream: IO[str] | None = None) -> int:
+    """The frame as JSON."""
+    print(json_text(read_whole(feed)), file=stream or sys.stdout)
+    return 0
+
+
+def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
+    """The overview as text, in colour where the stream is a terminal that has any."""
+    console = Console(file=stream, highlight=False)
+    width = max(console.width, 20)
+    palette = palettes.BY_NAME["mono" if console.no_color or not console.is_terminal else "terminal"]
+    view = View(palette=palette, interval=feed.interval, ascii="utf" not in console.encoding.lower())
+    feed.want(screen.request(Snapshot(time=0.0), view, width, 60))
+    snapshot = read_whole(feed)
+    frame = screen.draw(snapshot, view, width, 400)
+    lines = frame.lines[1:-1]  # tabs and keys mean nothing on paper
+    while lines and not "".join(segment.text for segment in lines[-1]).strip():
+        lines.pop()
+    for line in lines:
+        if console.is_terminal:
+            console.print(_Line(line), end="\n", soft_wrap=True)
+        else:
+            console.file.write("".join(segment.text for segment in line).rstrip() + "\n")
+    return 0
+
+
+class _Line:
+    """Segments that rich prints as they are."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+
+    def __rich_console__(self, console: Console, options: object) -> list[Segment]:
+        return self._segments

@@ -1,0 +1,159 @@
+"""What lies over a page: help, details, the question before a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.segment import Segment
+
+from trainvitals import catalog
+from trainvitals.views.tui.keys import KEYS
+from trainvitals.views.tui.numbers import duration, measure
+from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_runs
+from trainvitals.views.tui.paint import Line, crop, fit, width_of
+from trainvitals.views.tui.palette import Palette
+from trainvitals.views.tui.processes import SIGNALS
+from trainvitals.views.tui.snapshot import Gpu, Process, Snapshot
+from trainvitals.views.tui.view import View
+
+Pairs = list[tuple[str, str]]
+
+
+def help_rows() -> Pairs:
+    """Every key and what it does."""
+    rows: Pairs = []
+    before = ""
+    for key in KEYS:
+        if not key.shown:
+            continue  # told together with the key before it
+        if key.where != before:
+            before = key.where
+            if rows:
+                rows.append(("", ""))
+            rows.append(("", key.where.upper()))
+        rows.append((key.shown, key.help))
+    return rows
+
+
+def question(process: Process) -> Pairs:
+    """What is asked before a signal is sent."""
+    return [
+        ("process", f"{process.pid} of {process.user}"),
+        ("command", process.command),
+        *([("run", f"{process.run}, rank {process.rank}")] if process.run else []),
+        ("", ""),
+        *((key, f"send {name}") for key, name in SIGNALS),
+        ("esc", "do nothing"),
+    ]
+
+
+def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
+    """Everything known of what is selected: (title, rows)."""
+    row = view.row
+    if view.page == "overview" and row < len(snapshot.gpus):
+        return _gpu(snapshot.gpus[row])
+    if view.page == "processes":
+        rows = shown_processes(snapshot, view)
+        if row < len(rows):
+            return _process(rows[row])
+    if view.page == "ranks" and snapshot.run is not None and row < len(snapshot.run.ranks):
+        rank = snapshot.run.ranks[row]
+        return f"Rank {rank.rank}", _pairs({name: getattr(rank, name) for name in ("host", "pid", "step")})
+    if view.page == "alerts":
+        alerts = shown_alerts(snapshot, view)
+        if row < len(alerts):
+            return "Alert", _pairs(alerts[row])
+    if view.page == "events":
+        events = shown_events(snapshot, view)
+        if row < len(events):
+            return "Event", _pairs(events[row])
+    if view.page == "runs":
+        runs = shown_runs(snapshot, view)
+        chosen = runs[row] if row < len(runs) else None
+        if chosen is not None:
+            names = ("id", "name", "project", "status", "cause", "folder")
+            return "Run", _pairs({name: getattr(chosen, name) for name in names})
+    if snapshot.run is not None:
+        return "Run", _run(snapshot)
+    return "Host", [(name, _value("system", name, value)) for name, value in sorted(snapshot.system.items())]
+
+
+def _run(snapshot: Snapshot) -> Pairs:
+    run = snapshot.run
+    assert run is not None
+    rows = _pairs({name: getattr(run, name) for name in ("id", "project", "status", "cause", "folder")})
+    rows += [(name, _value("training", name, value)) for name, value in sorted(run.values.items())]
+    return rows
+
+
+def _gpu(gpu: Gpu) -> tuple[str, Pairs]:
+    rows = [("uuid", gpu.uuid), *([("problem", gpu.problem)] if gpu.problem else [])]
+    rows += [(name, _value("gpu", name, value)) for name, value in gpu.values.items()]
+    return f"GPU {gpu.index}  {gpu.name}" + ("  SIMULATED" if gpu.simulated else ""), rows
+
+
+def _process(process: Process) -> tuple[str, Pairs]:
+    rows: Pairs = [
+        ("command", process.command),
+        ("user", process.user),
+        ("state", process.state),
+        ("GPUs", ", ".join(process.gpus)),
+        ("run", f"{process.run}, rank {process.rank}" if process.run else ""),
+        ("CPU", measure(process.cpu_percent, "%")),
+        ("memory", measure(process.rss_mb, "MB")),
+        ("GPU memory", measure(process.gpu_memory_mb, "MB")),
+        ("threads", str(process.threads or "")),
+        ("age", duration(process.age) if process.age is not None else ""),
+    ]
+    return f"Process {process.pid}", [row for row in rows if row[1] not in ("", "-")]
+
+
+def _value(table: str, name: str, value: object) -> str:
+    if not isinstance(value, (int, float)):
+        return str(value)
+    metric = catalog.find(table, name)
+    return measure(float(value), metric.unit if metric is not None else "")
+
+
+def _pairs(row: Mapping[str, Any]) -> Pairs:
+    return [(str(name), str(value)) for name, value in row.items() if value not in (None, "", {}, ())]
+
+
+def draw_box(
+    title: str, rows: Sequence[tuple[str, str]], width: int, height: int, palette: Palette, offset: int = 0
+) -> tuple[list[Line], int, int]:
+    """A framed list of (word, text). Returns its lines and where it stands: left and top.
+
+    Long texts are wrapped; what does not fit below is scrolled to with `offset`.
+    """
+    key_width = min(max((len(word) for word, _ in rows), default=0), max(width // 3, 4))
+    inner = min(
+        max((key_width + 2 + width_of([Segment(text[:200])]) for _, text in rows), default=10), width - 6
+    )
+    inner = max(inner, min(width_of([Segment(title[:200])]) + 2, width - 6), 4)
+    body: list[Line] = []
+    for word, text in rows:
+        room = max(inner - key_width - 2, 1)
+        pieces = [text[start : start + room] for start in range(0, min(len(text), room * 8), room)] or [""]
+        for place, piece in enumerate(pieces):
+            head = fit(word if place == 0 else "", key_width)
+            heading = not word and text.isupper()
+            style = palette.dim if heading else palette.text
+            body.append([Segment(head, palette.accent), Segment("  "), Segment(fit(piece, room), style)])
+    space = max(min(len(body), height - 4), 1)
+    offset = min(max(offset, 0), max(len(body) - space, 0))
+    shown = body[offset : offset + space]
+    top = [
+        Segment("┌ ", palette.dim),
+        Segment(fit(title, min(width_of([Segment(title)]), inner - 1)), palette.strong),
+    ]
+    top.append(Segment(" " + "─" * (inner + 2 - width_of(top)) + "┐", palette.dim))
+    more = f" {offset + space} of {len(body)} " if len(body) > space else ""
+    lines: list[Line] = [top]
+    lines += [
+        [Segment("│ ", palette.dim), *crop(line, inner, palette.text), Segment(" │", palette.dim)]
+        for line in shown
+    ]
+    lines.append([Segment("└" + "─" * (inner + 2 - len(more)) + more + "┘", palette.dim)])
+    return lines, max((width - inner - 4) // 2, 0), max((height - len(lines)) // 2, 0)

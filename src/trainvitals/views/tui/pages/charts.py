@@ -1,0 +1,101 @@
+"""Charts side by side, or one on the whole page."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from trainvitals.views.tui.charts import Look, draw_chart
+from trainvitals.views.tui.pages import Hit, Page, empty
+from trainvitals.views.tui.paint import Line, crop, fit
+from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.views.tui.view import View
+
+LEAST_WIDTH = 44
+LEAST_HEIGHT = 8
+
+
+def shape(width: int, height: int) -> tuple[int, int]:
+    """(charts side by side, charts one below the other)."""
+    across = max(min(width // LEAST_WIDTH, 4), 1)
+    return across, max(height // LEAST_HEIGHT, 1)
+
+
+def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    """The page."""
+    view.rows = len(snapshot.panels)
+    if not snapshot.panels:
+        if view.filter:
+            return Page(
+                empty(f"no metric has '{view.filter}' in its name", width, view.palette, "esc shows all"), []
+            )
+        word = "looking..." if snapshot.waiting else "nothing measured and nothing logged yet"
+        return Page(empty(word, width, view.palette), [])
+    if view.full:
+        return _draw_one(snapshot, view, width, height)
+    return draw_grid(snapshot, view, width, height, select=True)
+
+
+def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Look:
+    return Look(
+        palette=view.palette,
+        now=snapshot.time,
+        log=view.log,
+        smooth=view.smooth,
+        window=view.windows.get(axis),
+        cross=view.cross,
+        selected=selected,
+    )
+
+
+def first_chart(view: View, width: int, height: int) -> int:
+    """Which panel stands first, so that the selected one is in sight."""
+    across, down = shape(width, height)
+    return max(view.row // across - down + 1, 0) * across
+
+
+def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select: bool) -> Page:
+    """As many charts as fit."""
+    across, down = shape(width, height)
+    view.chart_columns = across if select else view.chart_columns
+    charts = snapshot.charts[: across * down]
+    across = min(across, len(charts)) or 1
+    down = -(-len(charts) // across)
+    size, tall = width // across, max(height // max(down, 1), 2)
+    first = first_chart(view, width, height) if select else 0
+    lines: list[Line] = []
+    hits: list[Hit] = []
+    for row in range(down):
+        last = height - tall * (down - 1) if row == down - 1 else tall
+        pictures = []
+        for column in range(across):
+            place = row * across + column
+            if place >= len(charts):
+                pictures.append([[Segment(" " * size, view.palette.text)] for _ in range(last)])
+                continue
+            chosen = select and first + place == view.row
+            chart = charts[place]
+            # Drawing sees the cross-hair in every chart of the same axis, so that they can be compared.
+            picture = draw_chart(
+                chart, size - 1, last - 1, look_of(snapshot, view, chart.axis, selected=chosen)
+            )
+            pictures.append([crop(line, size, view.palette.text) for line in [*picture, []]])
+            hits.append(
+                Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place)
+            )
+        lines += [[segment for picture in pictures for segment in picture[y]] for y in range(last)]
+    return Page(lines[:height], hits)
+
+
+def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    chart = next(iter(snapshot.charts), None)
+    if chart is None:
+        return Page(empty("looking...", width, view.palette), [])
+    look = look_of(snapshot, view, chart.axis, selected=True)
+    lines = draw_chart(chart, width, height - 1, look)
+    parts = [f"{chart.panel.id}", f"x: {chart.axis}", f"{sum(len(line.x) for line in chart.lines):,} points"]
+    if chart.panel.log_scale:
+        parts.append(f"l: {'linear' if view.log else 'log'} scale")
+    if chart.panel.smooth:
+        parts.append(f"m: {'raw' if view.smooth else 'smoothed'}")
+    lines.append([Segment(fit("  " + "   ".join(parts), width), view.palette.dim)])
+    return Page(lines, [Hit(0, height, 0, width, "chart", view.row)])

@@ -1,0 +1,349 @@
+"""The pages that are lists: processes, ranks, alerts, events, runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Any, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+
+from trainvitals.views.tui.health import newest_states
+from trainvitals.views.tui.numbers import MISSING, duration, measure
+from trainvitals.views.tui.pages import Page, empty, row_hits, rule
+from trainvitals.views.tui.paint import Line, fit, heat
+from trainvitals.views.tui.snapshot import Process, Rank, RunLine, Snapshot
+from trainvitals.views.tui.table import Column, draw_table
+from trainvitals.views.tui.view import PROCESS_SORTS, View
+
+T = TypeVar("T")
+
+STRAGGLER = 1.2
+"""A rank whose median step takes this many times the median of all is marked."""
+
+
+def text_column(
+    title: str,
+    least: int,
+    importance: int,
+    text: Callable[[T], str],
+    style: Callable[[T], Style],
+    *,
+    most: int = 0,
+    right: bool = False,
+) -> Column[T]:
+    """A column of plain words."""
+
+    def draw(row: T, width: int) -> Line:
+        return [Segment(fit(text(row), width, right=right), style(row))]
+
+    return Column(title, least, importance, draw, most=most, right=right)
+
+
+# -- processes
+
+
+def shown_processes(snapshot: Snapshot, view: View) -> list[Process]:
+    """Filtered and sorted as chosen; what has no value comes last."""
+    words = view.filters.get("processes", "").casefold().split()
+    key = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][0]
+    rows = [row for row in snapshot.processes if all(word in _process_text(row) for word in words)]
+    known = [row for row in rows if getattr(row, key) not in (None, "", ())]
+    unknown = [row for row in rows if getattr(row, key) in (None, "", ())]
+    known.sort(key=lambda row: getattr(row, key), reverse=view.descending)
+    return known + unknown
+
+
+def _process_text(row: Process) -> str:
+    gpus = " ".join(f"gpu{index}" for index in row.gpus)
+    return f"{row.pid} {row.command} {row.user} {row.run} {gpus}".casefold()
+
+
+def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    palette = view.palette
+    rows = shown_processes(snapshot, view)
+    view.rows = len(rows)
+    if not rows:
+        word = f"no process fits '{view.filter}'" if view.filter else "looking for processes..."
+        return Page(empty(word, width, palette), [])
+
+    def plain(_: Process) -> Style:
+        return palette.text
+
+    def dim(_: Process) -> Style:
+        return palette.dim
+
+    def number(name: str, unit: str) -> Callable[[Process], str]:
+        def text(row: Process) -> str:
+            value = getattr(row, name)
+            return measure(value, unit).replace(" ", "") if value is not None else MISSING
+
+        return text
+
+    def run_of(row: Process) -> str:
+        return f"{row.run} r{row.rank}" if row.run else ""
+
+    columns: list[Column[Process]] = [
+        text_column("PID", 7, 1, lambda row: str(row.pid), plain, right=True),
+        text_column("GPU", 3, 3, lambda row: ",".join(row.gpus), lambda _: palette.accent, most=7),
+        text_column("USER", 8, 8, lambda row: row.user, dim),
+        text_column("CPU", 5, 4, number("cpu_percent", "%"), plain, right=True),
+        text_column("MEM", 6, 5, number("rss_mb", "MB"), plain, right=True),
+        text_column("GPU MEM", 7, 6, number("gpu_memory_mb", "MB"), plain, right=True),
+        text_column("SM", 4, 7, number("sm_percent", "%"), plain, right=True),
+        text_column("THR", 4, 10, lambda row: str(row.threads or MISSING), dim, right=True),
+        text_column(
+            "AGE", 9, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True
+        ),
+        text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
+        text_column("COMMAND", 12, 2, lambda row: row.command, plain, most=400),
+    ]
+    if not any(row.gpus for row in rows):
+        columns = [column for column in columns if column.title not in ("GPU", "GPU MEM", "SM")]
+    if not any(row.run for row in rows):
+        columns = [column for column in columns if column.title != "RUN"]
+    sort = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][1]
+    what = "Processes" if any(row.gpus or row.run for row in rows) else "Busiest processes of this machine"
+    order = f"by {sort} {'↓' if view.descending else '↑'}"
+    return _page(
+        columns, rows, view, width, height, rule(f"{len(rows)} {what.lower()}", width, palette, order)
+    )
+
+
+# -- ranks
+
+
+def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    palette = view.palette
+    ranks = snapshot.run.ranks if snapshot.run is not None else ()
+    view.rows = len(ranks)
+    if not ranks:
+        hint = "pick a run with 7" if snapshot.run is None else "a rank appears with its first logged step"
+        word = "no run is shown" if snapshot.run is None else "no rank has logged a step yet"
+        return Page(empty(word, width, palette, hint), [])
+    times = [rank.step_time for rank in ranks if rank.step_time is not None]
+    usual = median(times) if times else None
+    newest = max((rank.step for rank in ranks if rank.step is not None), default=0)
+
+    def slow(rank: Rank) -> float | None:
+        return rank.step_time / usual if rank.step_time is not None and usual else None
+
+    def time_style(rank: Rank) -> Style:
+        ratio = slow(rank)
+        if ratio is None or len(ranks) == 1 or ratio < STRAGGLER:
+            return palette.text
+        return palette.critical if ratio >= 1.5 else palette.warning
+
+    def step_text(rank: Rank) -> str:
+        if rank.step is None:
+            return MISSING
+        behind = newest - rank.step
+        return f"{rank.step:,}" + (f" (-{behind:,})" if behind > 1 else "")
+
+    def heat_row(rank: Rank, size: int) -> Line:
+        shown = rank.ratios[-size:]
+        return [Segment("·" * (size - len(shown)), palette.faint), *heat(shown, palette)]
+
+    def plain(_: Rank) -> Style:
+        return palette.text
+
+    def dim(_: Rank) -> Style:
+        return palette.dim
+
+    def ago(rank: Rank) -> str:
+        return duration(snapshot.time - rank.seen) if rank.seen is not None else MISSING
+
+    columns: list[Column[Rank]] = [
+        text_column("RANK", 4, 1, lambda rank: str(rank.rank), lambda _: palette.strong, right=True),
+        text_column("HOST", 10, 8, lambda rank: rank.host, dim),
+        text_column("PID", 7, 9, lambda rank: str(rank.pid or MISSING), dim, right=True),
+        text_column("STEP", 9, 4, step_text, plain, right=True),
+        text_column("STEP TIME", 9, 2, lambda rank: measure(rank.step_time, "s"), time_style, right=True),
+        Column("NEWEST STEPS", 12, 3, heat_row, most=120),
+        text_column("CPU", 5, 6, lambda rank: measure(rank.cpu_percent, "%"), plain, right=True),
+        text_column("MEM", 7, 7, lambda rank: measure(rank.rss_mb, "MB"), plain, right=True),
+        text_column("SILENT FOR", 10, 5, ago, dim, right=True),
+    ]
+    for title, name in (("PID", "pid"), ("CPU", "cpu_percent"), ("MEM", "rss_mb")):
+        if all(getattr(rank, name) is None for rank in ranks):
+            columns = [column for column in columns if column.title != title]
+    right = f"median step {measure(usual, 's')}" if usual is not None else ""
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return _page(columns, ranks, view, width, height, rule(f"{len(ranks)} {word}", width, palette, right))
+
+
+# -- alerts
+
+
+def shown_alerts(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
+    """What fires or waits now first, then everything that ever changed, newest first."""
+    active = [row for row in newest_states(snapshot.alerts) if row.get("state") != "resolved"]
+    rows = active + [row for row in reversed(snapshot.alerts) if not any(row is other for other in active)]
+    return _filtered(rows, view.filters.get("alerts", ""))
+
+
+def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    palette = view.palette
+    rows = shown_alerts(snapshot, view)
+    view.rows = len(rows)
+    if not rows:
+        word = "no alert so far" if snapshot.run is not None else "no run is shown, so there are no alerts"
+        return Page(empty(word, width, palette), [])
+
+    def colour(row: Mapping[str, Any]) -> Style:
+        state = row.get("state")
+        if state == "resolved":
+            return palette.good
+        if state in ("silenced", "acknowledged", "pending"):
+            return palette.dim
+        return palette.severity(str(row.get("severity", "warning")))
+
+    columns: list[Column[Mapping[str, Any]]] = [
+        text_column("TIME", 8, 3, lambda row: clock(row.get("timestamp")), lambda _: palette.dim),
+        text_column("STATE", 12, 2, lambda row: str(row.get("state", "")), colour),
+        text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
+        text_column("RULE", 14, 4, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
+        text_column("MESSAGE", 16, 1, lambda row: str(row.get("message", "")), colour, most=400),
+    ]
+    now = sum(1 for row in newest_states(snapshot.alerts) if row.get("state") == "firing")
+    title = f"{now} firing, {len(snapshot.alerts)} changes in all"
+    return _page(columns, rows, view, width, height, rule(title, width, palette))
+
+
+# -- events and output
+
+
+def shown_events(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
+    """Newest first."""
+    return _filtered(list(reversed(snapshot.events)), view.filters.get("events", ""))
+
+
+def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    palette = view.palette
+    rows = shown_events(snapshot, view)
+    view.rows = len(rows)
+    room = height
+    pane: list[Line] = []
+    if snapshot.output and height >= 8:
+        room = height // 2
+        pane = [rule("Output", width, palette)]
+        for text in snapshot.output[-(height - room - 1) :]:
+            pane.append([Segment(fit(f" {text}", width), palette.text)])
+    columns: list[Column[Mapping[str, Any]]] = [
+        text_column("TIME", 8, 2, lambda row: clock(row.get("timestamp")), lambda _: palette.dim),
+        text_column("EVENT", 14, 3, lambda row: str(row.get("event", "")), lambda _: palette.strong, most=24),
+        text_column("RANK", 4, 5, lambda row: str(row.get("rank", "")), lambda _: palette.dim, right=True),
+        text_column("STEP", 8, 4, lambda row: _step(row.get("step")), lambda _: palette.dim, right=True),
+        text_column(
+            "MESSAGE",
+            16,
+            1,
+            lambda row: str(row.get("message", "")),
+            lambda row: (
+                palette.severities.get(str(row.get("severity")), palette.text)
+                if row.get("severity") not in (None, "info")
+                else palette.text
+            ),
+            most=400,
+        ),
+    ]
+    if not rows:
+        page = Page(empty("nothing has happened yet", width, palette), [])
+    else:
+        page = _page(
+            columns, rows, view, width, room, rule(f"{len(rows)} events", width, palette, "newest first")
+        )
+    lines = page.lines + [[] for _ in range(room - len(page.lines))] if pane else page.lines
+    return Page(lines + pane, page.hits)
+
+
+def _step(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and value >= 0 else ""
+
+
+# -- runs
+
+
+def shown_runs(snapshot: Snapshot, view: View) -> list[RunLine | None]:
+    """None stands for this machine, live."""
+    words = view.filters.get("runs", "").casefold().split()
+    rows = [
+        row
+        for row in snapshot.runs
+        if all(word in f"{row.id} {row.name} {row.project} {row.status}".casefold() for word in words)
+    ]
+    return [None, *rows]
+
+
+def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
+    palette = view.palette
+    rows = shown_runs(snapshot, view)
+    view.rows = len(rows)
+    shown = snapshot.run.folder if snapshot.run is not None else ""
+
+    def state_style(row: RunLine | None) -> Style:
+        if row is None or row.status == "running":
+            return palette.accent
+        return palette.good if row.status == "finished" else palette.critical
+
+    def spent(row: RunLine | None) -> str:
+        if row is None or row.started is None:
+            return ""
+        live = row.status in ("running", "stalled", "hung")
+        end = row.ended if row.ended is not None else snapshot.time if live else None
+        return duration(end - row.started) if end is not None else ""
+
+    def name(row: RunLine | None) -> str:
+        if row is None:
+            return "this machine, and what runs on it now"
+        return row.name + (" (simulated)" if row.simulated else "")
+
+    columns: list[Column[RunLine | None]] = [
+        text_column(
+            "", 1, 2, lambda row: "●" if row and row.folder == shown else "", lambda _: palette.accent
+        ),
+        text_column("STARTED", 12, 5, lambda row: _day(row.started) if row else "", lambda _: palette.dim),
+        text_column("STATUS", 8, 3, lambda row: row.status if row else "live", state_style),
+        text_column("LASTED", 10, 6, spent, lambda _: palette.text, right=True),
+        text_column("PROJECT", 8, 7, lambda row: row.project if row else "", lambda _: palette.dim, most=20),
+        text_column("NAME", 14, 1, name, lambda _: palette.strong, most=44),
+        text_column("CAUSE", 16, 8, lambda row: row.cause if row else "", lambda _: palette.dim, most=200),
+    ]
+    title = f"{len(rows) - 1} runs" if len(rows) != 2 else "1 run"
+    return _page(columns, rows, view, width, height, rule(title, width, palette, "enter shows it"))
+
+
+# -- shared
+
+
+def _page(
+    columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: int, height: int, heading: Line
+) -> Page:
+    view.selected[view.page] = min(view.row, max(len(rows) - 1, 0))
+    head = [heading] if height >= 6 else []
+    lines, first = draw_table(columns, rows, width, height - len(head), view.palette, view.row)
+    view.visible = max(len(lines) - 1, 1)
+    return Page(head + lines, row_hits(first, len(lines) - 1, len(head) + 1, width))
+
+
+def _filtered(rows: list[Mapping[str, Any]], filter: str) -> list[Mapping[str, Any]]:
+    words = filter.casefold().split()
+    if not words:
+        return rows
+    return [row for row in rows if all(word in " ".join(map(str, row.values())).casefold() for word in words)]
+
+
+def clock(timestamp: object) -> str:
+    """A journal time as local time of day; the day too if it is not today."""
+    try:
+        moment = datetime.fromisoformat(str(timestamp)).astimezone()
+    except ValueError:
+        return ""
+    return moment.strftime("%H:%M:%S")
+
+
+def _day(seconds: float | None) -> str:
+    return time.strftime("%d %b %H:%M", time.localtime(seconds)) if seconds is not None else ""

@@ -1,0 +1,149 @@
+"""The run strip: where the training stands, how fast it goes, how it feels."""
+
+from __future__ import annotations
+
+import math
+
+from rich.segment import Segment
+from rich.style import Style
+
+from trainvitals.views.panels import BY_ID, severity
+from trainvitals.views.tui.health import Health
+from trainvitals.views.tui.numbers import duration, measure, short
+from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
+from trainvitals.views.tui.palette import Palette
+from trainvitals.views.tui.snapshot import Run
+
+# Metric, word before it, unit after it: the most telling first, since the last are dropped when it is narrow.
+_SHOWN = (
+    ("loss", "loss", ""),
+    ("learning_rate", "lr", ""),
+    ("gradient_norm", "grad", ""),
+    ("throughput_samples_per_sec", "", "samples/s"),
+    ("batch_time", "step", "s"),
+    ("accuracy", "acc", ""),
+    ("epoch", "epoch", ""),
+    ("memory_allocated_mb", "mem", "MB"),
+)
+_PHASES = BY_ID["step_phases"].metrics
+QUIET_SECONDS = 30.0
+_CHIP = Style(reverse=True, bold=True)
+
+
+def draw_strip(run: Run, health: Health, now: float, width: int, height: int, palette: Palette) -> list[Line]:
+    """At most `height` lines, the most important first."""
+    lines = [_name(run, health, now, width, palette)]
+    if health.reason:
+        text = fit(f"  {health.reason}", width)
+        lines.append([Segment(text, palette.severity(health.severity) if health.severity else palette.dim)])
+    lines.append(_numbers(run, width, palette))
+    progress = _progress(run, now, width, palette)
+    if progress:
+        lines.insert(1, progress)
+    phases = _phases(run, width, palette)
+    if phases:
+        lines.append(phases)
+    return [crop(line, width, palette.text) for line in lines[:height]]
+
+
+def _name(run: Run, health: Health, now: float, width: int, palette: Palette) -> Line:
+    style = palette.severity(health.severity)
+    end = run.ended if run.ended is not None else now
+    spent = duration(end - run.started) if run.started is not None else ""
+    word = f" {health.word.upper()} "
+    state = run.status if run.status != health.word else ""
+    right = "  ".join(part for part in (state, spent) if part)
+    tags = [run.project]
+    if run.attempt > 1:
+        tags.append(f"attempt {run.attempt}")
+    head: Line = [Segment(" ● " if run.live else " ○ ", style)]
+    room = width - len(word) - len(right) - 7
+    head.append(Segment(fit(run.name, min(len(run.name), max(room, 4))), palette.strong))
+    if run.simulated:
+        head.append(Segment("  SIMULATED", palette.warning))
+    head.append(Segment("  " + " · ".join(tags), palette.dim))
+    tail: Line = [Segment(f"{right}  ", palette.dim), Segment(word, style + _CHIP)]
+    space = width - width_of(head) - width_of(tail) - 1
+    if space < 0:
+        head = crop(head, max(width - width_of(tail) - 1, 4), palette.text)
+        space = 0
+    return [*head, Segment(" " * space), *tail, Segment(" ")]
+
+
+def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
+    if run.step is None:
+        return []
+    rate = run.steps_per_second
+    if run.total_steps is None:
+        text = f" step {run.step:,}"
+        if rate:
+            text += f"  {short(rate)} steps/s"
+        return [Segment(text, palette.text), *_silence(run, now, palette)]
+    share = run.step / run.total_steps
+    left = (run.total_steps - run.step) / rate if rate and run.live else None
+    text = f" {run.step:,} of {run.total_steps:,}  {share * 100:.1f}%"
+    if left is not None:
+        text += f"  {duration(left)} left"
+    quiet = _silence(run, now, palette)
+    size = width - len(text) - width_of(quiet) - 2
+    return [
+        Segment(" "),
+        *bar(share, max(size, 4), palette.accent, palette),
+        Segment(text, palette.text),
+        *quiet,
+    ]
+
+
+def _silence(run: Run, now: float, palette: Palette) -> Line:
+    if not run.live or run.last_step_time is None or now - run.last_step_time < QUIET_SECONDS:
+        return []
+    return [Segment(f"  no step for {duration(now - run.last_step_time)}", palette.warning)]
+
+
+def _numbers(run: Run, width: int, palette: Palette) -> Line:
+    line: Line = [Segment(" ")]
+    for name, word, unit in _SHOWN:
+        value = run.values.get(name)
+        if value is None:
+            continue
+        grave = severity("training", name, value)
+        style = (
+            palette.critical
+            if not math.isfinite(value)
+            else palette.severity(grave)
+            if grave
+            else palette.strong
+        )
+        text = measure(value, unit) if unit in ("s", "MB") else short(value)
+        part = [Segment(f"{word} " if word else "", palette.dim), Segment(text, style)]
+        if unit == "samples/s":
+            part.append(Segment(f" {unit}", palette.dim))
+        if width_of(line) + width_of(part) + 2 > width:
+            break
+        line += [*part, Segment("   " if width >= 100 else "  ")]
+    if len(line) == 1:
+        line.append(Segment("nothing logged yet", palette.dim))
+    return line
+
+
+def _phases(run: Run, width: int, palette: Palette) -> Line:
+    parts = [(name, run.values[name]) for name in _PHASES if run.values.get(name, 0.0) > 0.0]
+    whole = sum(value for _, value in parts)
+    if not parts or not math.isfinite(whole) or whole <= 0:
+        return []
+    legend: Line = []
+    for name, value in parts:
+        word = name.removesuffix("_time")
+        word = {"transfer": "copy", "forward": "fwd", "backward": "bwd", "optimizer": "opt"}.get(word, word)
+        legend += [
+            Segment(f"  {word} ", palette.dim),
+            Segment(f"{value / whole * 100:.0f}%", palette.phases.get(name, palette.text)),
+        ]
+    size = width - width_of(legend) - 2
+    if size < 8:
+        return [
+            Segment(" "),
+            *stacked([(v, palette.phases.get(n, palette.text)) for n, v in parts], width - 2),
+        ]
+    line = stacked([(value, palette.phases.get(name, palette.text)) for name, value in parts], min(size, 60))
+    return [Segment(" "), *line, *legend]

@@ -1,0 +1,184 @@
+"""Processes: who uses the GPUs, who belongs to a run, and otherwise who is busy. Read only while they are shown."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from trainvitals import runtime, sources
+from trainvitals.errors import TrainvitalsError
+from trainvitals.sources import SourceUnavailable, World
+from trainvitals.views.tui.snapshot import Process
+
+BUSIEST = 40
+GPU_SECONDS = 2.0
+FIRST_LOOK_SECONDS = 0.15
+
+SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
+"""Key and signal of the confirmation."""
+
+
+class ProcessList:
+    """Remembers the processes between readings, for their CPU use. Used by one thread."""
+
+    def __init__(self, world: World) -> None:
+        self._known: dict[int, psutil.Process] = {}
+        self._gpus = GpuProcesses(world)
+
+    def read(self, runs: Sequence[runtime.Registration], *, with_gpus: bool = True) -> tuple[Process, ...]:
+        """Processes of GPUs and runs, the runs' children included; the busiest of the machine if there are none."""
+        on_gpus = self._gpus.read() if with_gpus else {}
+        of_runs: dict[int, tuple[str, int]] = {}
+        for entry in runs:
+            if runtime.is_same_process(entry.pid, entry.pid_start):
+                of_runs[entry.pid] = (entry.run_id, entry.rank)
+                for child in self._children(entry.pid):
+                    of_runs.setdefault(child, (entry.run_id, entry.rank))
+        wanted = sorted({*on_gpus, *of_runs}) or self._everybody()
+        if not self._known:
+            # CPU use is known from the second look on: take the first one now.
+            for pid in wanted:
+                self._read_one(pid, None, None)
+            time.sleep(FIRST_LOOK_SECONDS)
+        found = [
+            process
+            for pid in wanted
+            if (process := self._read_one(pid, on_gpus.get(pid), of_runs.get(pid))) is not None
+        ]
+        self._known = {pid: known for pid, known in self._known.items() if pid in set(wanted)}
+        if not on_gpus and not of_runs:
+            found = sorted(found, key=lambda process: -(process.cpu_percent or 0.0))[:BUSIEST]
+        return tuple(found)
+
+    def _everybody(self) -> list[int]:
+        try:
+            return psutil.pids()
+        except psutil.Error:
+            return []
+
+    def _children(self, pid: int) -> list[int]:
+        try:
+            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def _read_one(
+        self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None
+    ) -> Process | None:
+        try:
+            known = self._known.get(pid)
+            if known is None or not known.is_running():
+                known = self._known[pid] = psutil.Process(pid)
+            with known.oneshot():
+                words = known.cmdline()
+                return Process(
+                    pid=pid,
+                    command=" ".join(words) if words else known.name(),
+                    user=_user(known),
+                    gpus=tuple(gpu["gpus"]) if gpu else (),
+                    run=run[0] if run else "",
+                    rank=run[1] if run else None,
+                    cpu_percent=known.cpu_percent(None),
+                    rss_mb=known.memory_info().rss / (1 << 20),
+                    gpu_memory_mb=gpu["memory_mb"] if gpu else None,
+                    sm_percent=gpu["sm_percent"] if gpu else None,
+                    threads=known.num_threads(),
+                    state=known.status(),
+                    age=time.time() - known.create_time(),
+                    start=runtime.process_start(pid),
+                )
+        except psutil.Error:
+            if gpu is None:
+                return None
+            # In a container the driver tells the host's numbers, which mean nothing here; the use is still real.
+            return Process(
+                pid=pid,
+                command="(in another container, or not visible)",
+                gpus=tuple(gpu["gpus"]),
+                gpu_memory_mb=gpu["memory_mb"],
+                sm_percent=gpu["sm_percent"],
+            )
+
+
+def _user(process: psutil.Process) -> str:
+    try:
+        return process.username()
+    except (psutil.Error, KeyError):
+        return ""
+
+
+class GpuProcesses:
+    """Who has a context on which NVIDIA GPU. A thread per GPU, so that one that hangs holds up nobody."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._units: dict[str, Any] = {}
+        self._asked = 0.0
+        self._busy: set[str] = set()
+        self._looking = False
+
+    def read(self) -> dict[int, dict[str, Any]]:
+        """Pid -> GPUs, memory in MB and SM percent, as of the last answer; asks again in the background."""
+        now = time.monotonic()
+        if now - self._asked >= GPU_SECONDS:
+            self._asked = now
+            if not self._units and not self._looking:
+                self._looking = True
+                threading.Thread(target=self._look, name="top-gpu-processes", daemon=True).start()
+            for key, unit in list(self._units.items()):
+                if key not in self._busy:
+                    self._busy.add(key)
+                    threading.Thread(target=self._ask, args=(key, unit), daemon=True).start()
+        found: dict[int, dict[str, Any]] = {}
+        for unit in list(self._units.values()):
+            for process in getattr(unit, "processes", ()):
+                entry = found.setdefault(process.pid, {"gpus": [], "memory_mb": None, "sm_percent": None})
+                entry["gpus"].append(str(unit.identity.index))
+                for name in ("memory_mb", "sm_percent"):
+                    value = getattr(process, name)
+                    if value is not None:
+                        entry[name] = (entry[name] or 0.0) + value
+        return found
+
+    def _look(self) -> None:
+        try:
+            units = sources.create("nvidia", self._world).discover()
+            self._units = {unit.key: unit for unit in units if hasattr(unit, "processes")}
+        except SourceUnavailable:
+            pass  # no NVIDIA GPU here: then nobody uses one
+        finally:
+            self._looking = False
+
+    def _ask(self, key: str, unit: Any) -> None:
+        try:
+            unit.read()
+        except Exception:  # noqa: BLE001 - the boundary around a source; the GPU's own line says what is wrong
+            self._units.pop(key, None)
+        finally:
+            self._busy.discard(key)
+
+
+def send(process: Process, name: str) -> str:
+    """Send a signal to a process that is still the one that was shown. Returns what was done, as a sentence."""
+    number = getattr(signal, name, None)
+    if number is None:
+        raise TrainvitalsError(f"this system has no {name}")
+    if process.pid in (0, 1, os.getpid(), os.getppid()):
+        raise TrainvitalsError(
+            f"{name} is not sent to process {process.pid}: it is this program's own, or the system's"
+        )
+    if not runtime.is_same_process(process.pid, process.start):
+        raise TrainvitalsError(f"process {process.pid} has ended already")
+    try:
+        os.kill(process.pid, number)
+    except PermissionError:
+        raise TrainvitalsError(f"no permission to signal process {process.pid} of {process.user}") from None
+    except ProcessLookupError:
+        raise TrainvitalsError(f"process {process.pid} has ended already") from None
+    return f"sent {name} to {process.pid}"

@@ -1,0 +1,179 @@
+"""The whole screen as lines of text: a pure function of the snapshot, the view and the size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from trainvitals.views.tui.feed import Request
+from trainvitals.views.tui.health import firing, judge
+from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
+from trainvitals.views.tui.paint import Line, as_ascii, crop, fit, width_of
+from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.views.tui.view import PAGES, View
+
+DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
+    "overview": overview.draw,
+    "charts": charts.draw,
+    "processes": lists.draw_processes,
+    "ranks": lists.draw_ranks,
+    "alerts": lists.draw_alerts,
+    "events": lists.draw_events,
+    "runs": lists.draw_runs,
+}
+
+HINTS: dict[str, str] = {
+    "overview": "? help  / filter  space details  s save  q quit",
+    "charts": "? help  / choose  enter large  ←→ cross-hair  ↑↓ zoom  l log  s save",
+    "processes": "? help  / filter  o sort  k signal  space details",
+    "ranks": "? help  space details  q quit",
+    "alerts": "? help  / filter  space details",
+    "events": "? help  / filter  space details",
+    "runs": "? help  / filter  enter show  space details",
+}
+
+
+class Frame(NamedTuple):
+    """One picture of the screen: `height` lines of `width` cells, and what answers to the mouse."""
+
+    lines: list[Line]
+    hits: list[Hit]
+
+
+def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Frame:
+    """Draw everything. Any size works, down to one cell."""
+    palette = view.palette
+    if width < 1 or height < 1:
+        return Frame([], [])
+    header, hits = _header(snapshot, view, width)
+    body_height = height - (2 if height >= 3 else 1 if height >= 2 else 0)
+    page = DRAW[view.page](snapshot, view, width, max(body_height, 0))
+    lines = [header] if height >= 2 else []
+    hits += [hit._replace(top=hit.top + len(lines), bottom=hit.bottom + len(lines)) for hit in page.hits]
+    lines += page.lines[: max(body_height, 0)]
+    lines = [crop(line, width, palette.text) for line in lines]
+    foot = 1 if height >= 3 else 0
+    lines += [[Segment(" " * width, palette.text)] for _ in range(height - foot - len(lines))]
+    if foot:
+        lines.append(crop(_footer(snapshot, view, width), width, palette.text))
+    lines = lines[:height]
+    box = _box(snapshot, view, width, height)
+    if box is not None:
+        hits = []
+        _lay_over(lines, box, width, view)
+    if view.ascii:
+        lines = [as_ascii(line) for line in lines]
+    return Frame(lines, hits)
+
+
+def request(snapshot: Snapshot, view: View, width: int, height: int) -> Request:
+    """What the feed should read for this view."""
+    body = max(height - 2, 1)
+    offset = 0
+    if view.page == "charts":
+        if view.full:
+            offset, count = view.row, 1
+        else:
+            across, down = charts.shape(width, body)
+            offset, count = charts.first_chart(view, width, body), across * down
+    elif view.page == "overview":
+        count = overview.charts_that_fit(width, body)
+    else:
+        count = 0
+    return Request(
+        page=view.page,
+        filter=view.filters.get("charts", "") if view.page == "charts" else "",
+        offset=offset,
+        charts=count,
+        axis=view.axis,
+        window=view.windows.get(view.axis) if view.page == "charts" else None,
+    )
+
+
+def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]]:
+    palette = view.palette
+    line: Line = [Segment(" trainvitals ", palette.accent)] if width >= 60 else [Segment(" ")]
+    hits: list[Hit] = []
+    active = firing(snapshot.alerts)
+    numbered = width >= 100
+    for place, (name, title) in enumerate(PAGES):
+        chosen = name == view.page
+        text = title if chosen or width >= 76 else title[:1] if width >= 40 else ""
+        if not text:
+            continue
+        if name == "alerts" and active:
+            text += f" {len(active)}"
+        text = f" {place + 1} {text} " if numbered else f" {text} "
+        start = width_of(line)
+        style = palette.strong + palette.selected if chosen else palette.dim
+        if name == "alerts" and active and not chosen:
+            style = palette.severity(str(active[0].get("severity", "warning")))
+        line.append(Segment(text, style))
+        hits.append(Hit(0, 1, start, start + len(text), "page", place))
+    right: list[Segment] = []
+    if view.paused:
+        right.append(Segment(" paused ", palette.warning))
+    if snapshot.time:
+        told = time.strftime("%H:%M:%S", time.localtime(snapshot.time))
+        where = f"{snapshot.host}  {snapshot.origin}  " if snapshot.origin else ""
+        room = width - width_of(line) - len(told) - 2
+        if len(where) <= room:
+            right.append(Segment(where, palette.dim))
+        if len(told) + 2 <= room + len(told):
+            right.append(Segment(told + " ", palette.dim))
+    space = width - width_of(line) - width_of(right)
+    if space >= 0:
+        line += [Segment(" " * space), *right]
+    return crop(line, width, palette.text), hits
+
+
+def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
+    palette = view.palette
+    if view.typing:
+        return [
+            Segment(" / ", palette.accent),
+            Segment(view.filter, palette.strong),
+            Segment("▏", palette.accent),
+            Segment("  enter keeps it, esc clears it", palette.dim),
+        ]
+    if view.message:
+        style = palette.severity(view.severity) if view.severity else palette.text
+        return [Segment(fit(f" {view.message}", width), style)]
+    line: Line = []
+    if view.filter:
+        line += [Segment(f" / {view.filter} ", palette.accent)]
+    line.append(Segment(f" {HINTS[view.page]}", palette.dim))
+    health = judge(snapshot.run, snapshot.alerts, snapshot.gpus)
+    right = f"every {view.interval:g} s "
+    if view.page != "overview" and health.severity:
+        right = f"{health.word}  {right}"
+    space = width - width_of(line) - len(right)
+    if space > 0:
+        style = (
+            palette.severity(health.severity) if view.page != "overview" and health.severity else palette.dim
+        )
+        line += [Segment(" " * space), Segment(right, style)]
+    return line
+
+
+def _box(snapshot: Snapshot, view: View, width: int, height: int) -> tuple[list[Line], int, int] | None:
+    if view.asking is not None:
+        return boxes.draw_box("Send a signal?", boxes.question(view.asking), width, height, view.palette)
+    if view.help:
+        return boxes.draw_box("Keys", boxes.help_rows(), width, height, view.palette, view.help_offset)
+    if view.details:
+        title, rows = boxes.details(snapshot, view)
+        return boxes.draw_box(title, rows, width, height, view.palette, view.help_offset)
+    return None
+
+
+def _lay_over(lines: list[Line], box: tuple[list[Line], int, int], width: int, view: View) -> None:
+    content, left, top = box
+    palette = view.palette
+    for place, line in enumerate(content):
+        row = top + place
+        if row < len(lines):
+            lines[row] = crop([Segment(" " * left, palette.text), *line], width, palette.text)

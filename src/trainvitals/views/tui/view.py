@@ -1,0 +1,83 @@
+"""What the person has chosen: the page, the filter, the zoom. The screen is a function of this and the snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainvitals.views.tui.palette import PALETTES, Palette
+from trainvitals.views.tui.snapshot import Process
+
+PAGES: tuple[tuple[str, str], ...] = (
+    ("overview", "Overview"),
+    ("charts", "Charts"),
+    ("processes", "Processes"),
+    ("ranks", "Ranks"),
+    ("alerts", "Alerts"),
+    ("events", "Events"),
+    ("runs", "Runs"),
+)
+
+PROCESS_SORTS: tuple[tuple[str, str], ...] = (
+    ("cpu_percent", "CPU"),
+    ("rss_mb", "memory"),
+    ("gpu_memory_mb", "GPU memory"),
+    ("gpus", "GPU"),
+    ("run", "run"),
+    ("pid", "PID"),
+)
+
+
+@dataclass
+class View:
+    """Changed by keys and the mouse, on the screen's own thread."""
+
+    palette: Palette = PALETTES[0]
+    page: str = "overview"
+    selected: dict[str, int] = field(default_factory=dict)
+    """Page -> chosen row or chart."""
+    filters: dict[str, str] = field(default_factory=dict)
+    typing: bool = False
+    details: bool = False
+    help: bool = False
+    help_offset: int = 0
+    paused: bool = False
+    readonly: bool = False
+    ascii: bool = False
+    full: bool = False
+    """One chart on the whole page."""
+    log: bool = False
+    smooth: bool = True
+    axis: str = "step"
+    windows: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Axis -> the stretch that is shown; absent is all of it."""
+    cross: float | None = None
+    """Where the cross-hair is, as a share of the width of a chart."""
+    sort: int = 0
+    descending: bool = True
+    asking: Process | None = None
+    """The process that a signal was asked for, until it is confirmed or not."""
+    message: str = ""
+    severity: str | None = None
+    interval: float = 1.0
+    chart_columns: int = 2
+    """How many charts stand side by side; set by drawing, used by the arrow keys."""
+    rows: int = 0
+    """How many rows the page's list has; set by drawing."""
+    visible: int = 1
+    """How many of them fit; set by drawing."""
+
+    @property
+    def filter(self) -> str:
+        return self.filters.get(self.page, "")
+
+    @property
+    def row(self) -> int:
+        return self.selected.get(self.page, 0)
+
+    def move(self, by: int) -> None:
+        """Choose another row, inside the list."""
+        self.selected[self.page] = min(max(self.row + by, 0), max(self.rows - 1, 0))
+
+    def say(self, text: str, severity: str | None = None) -> None:
+        """One sentence in the last line, until the next key."""
+        self.message, self.severity = text, severity
