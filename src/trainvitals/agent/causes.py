@@ -15,7 +15,7 @@ from typing import Any
 
 from trainvitals.sources.cgroup import parse_counters, read_cgroup
 from trainvitals.sources.procfs import read_stat
-from trainvitals.sources.sysfs import read_text
+from trainvitals.sources.sysfs import read_int, read_text
 
 UNWATCHED = "the process ended while no agent was watching"
 UNKNOWN = "the process is gone; nothing is known about why"
@@ -97,52 +97,75 @@ def _read_pidfd_exit(pidfd: int) -> ExitStatus | None:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """Of one control group: processes in it that the kernel killed for memory, and how often its limit was hit."""
+
+    kills: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
 class OomCounts:
-    """How often the kernel has killed for memory: in the whole machine, and in each group of a process by file."""
+    """How often the kernel has killed for memory: on the machine, and in the groups of a process, its own first."""
 
     machine: int | None
-    groups: dict[str, int]
+    groups: dict[str, GroupCounts]
 
     def grown_since(self, before: OomCounts) -> str | None:
-        """Where there were kills since `before`: `group`, `machine`, or None."""
-        for file, count in self.groups.items():
-            if count > before.groups.get(file, count):
-                return "group"
+        """What the process may have been killed for since `before`: the limit of its `group`, the memory of the
+        `machine`, or None.
+
+        The group's own counter knows best: that of the machine also counts other people's containers, so it is asked
+        only where the group is gone or has none.
+        """
+        own = next(iter(before.groups), None)
+        grown = [
+            path for path, now in self.groups.items() if _grown(now.kills, before.groups.get(path), "kills")
+        ]
+        if grown or (own is not None and own in self.groups):
+            hit = any(_grown(now.hits, before.groups.get(path), "hits") for path, now in self.groups.items())
+            return ("group" if hit else "machine") if grown else None
         if self.machine is not None and before.machine is not None and self.machine > before.machine:
             return "machine"
         return None
 
     def as_json(self) -> dict[str, Any]:
-        return {"machine": self.machine, "groups": self.groups}
+        groups = {path: [counts.kills, counts.hits] for path, counts in self.groups.items()}
+        return {"machine": self.machine, "groups": groups}
+
+
+def _grown(now: int, before: GroupCounts | None, what: str) -> bool:
+    return before is not None and now > int(getattr(before, what))
 
 
 def parse_oom_counts(data: object) -> OomCounts | None:
     """What `as_json` made, or None if it is something else."""
     if not isinstance(data, dict) or not isinstance(data.get("groups"), dict):
         return None
-    groups = {str(file): count for file, count in data["groups"].items() if isinstance(count, int)}
+    groups = {
+        str(path): GroupCounts(int(counts[0]), int(counts[1]))
+        for path, counts in data["groups"].items()
+        if isinstance(counts, list) and len(counts) == 2
+    }
     machine = data.get("machine")
     return OomCounts(machine if isinstance(machine, int) else None, groups)
 
 
-def read_oom_counts(files: Iterable[str]) -> OomCounts:
-    """The counters now. A group that has been removed with its process is missing; those above it still count."""
+def read_oom_counts(groups: Iterable[str]) -> OomCounts:
+    """The counters now. A group that was removed with its process is missing; those above it may still count."""
     machine = parse_counters(read_text("/proc/vmstat", limit=1 << 16) or "").get("oom_kill")
-    counts = {}
-    for file in files:
-        found = parse_counters(read_text(file) or "").get("oom_kill")
-        if found is not None:
-            counts[file] = found
-    return OomCounts(machine, counts)
+    found = {path: _read_group(path) for path in groups}
+    return OomCounts(machine, {path: counts for path, counts in found.items() if counts is not None})
 
 
-def find_oom_files(pid: int) -> tuple[str, ...]:
-    """The files that count kills for memory in the groups of the process, its own first."""
-    group = read_cgroup("/proc", "/sys", pid)
-    if group is None:
-        return ()
-    name = "memory.events" if group.version == 2 else "memory.oom_control"
-    return tuple(f"{folder}/{name}" for folder in group.memory)
+def _read_group(path: str) -> GroupCounts | None:
+    events = parse_counters(read_text(f"{path}/memory.events") or "")  # version 2
+    if "oom_kill" in events:
+        return GroupCounts(events["oom_kill"], events.get("oom", 0))
+    control = parse_counters(read_text(f"{path}/memory.oom_control") or "")  # version 1
+    if "oom_kill" in control:
+        return GroupCounts(control["oom_kill"], read_int(f"{path}/memory.failcnt") or 0)
+    return None
 
 
 class Suspects:
@@ -150,15 +173,19 @@ class Suspects:
 
     def __init__(self, pid: int, before: OomCounts | None = None) -> None:
         self._pid = pid
-        self._files = find_oom_files(pid) or tuple(before.groups if before else ())
-        self.counts = before or read_oom_counts(self._files)
+        self._groups = _read_groups(pid) or tuple(before.groups if before else ())
+        self.counts = before or read_oom_counts(self._groups)
         self._cpu_limit = read_cpu_limit(pid)
         self._cpu_seconds = 0.0
         self._recent: str | None = None
 
     def look(self) -> str | None:
         """Remember how things stand; where the kernel killed for memory since the last look, if it did."""
-        now = read_oom_counts(self._files)
+        now = read_oom_counts(self._groups)
+        groups = _read_groups(self._pid)
+        if groups != self._groups and groups:  # a job scheduler moved it
+            self._groups = groups
+            now = read_oom_counts(groups)
         self._recent = now.grown_since(self.counts)
         self.counts = now
         stat = read_stat("/proc", self._pid)
@@ -168,11 +195,16 @@ class Suspects:
 
     def out_of_memory(self) -> str | None:
         """Where the kernel killed for memory just now: `group`, `machine`, or None."""
-        return read_oom_counts(self._files).grown_since(self.counts) or self._recent
+        return read_oom_counts(self._groups).grown_since(self.counts) or self._recent
 
     def out_of_cpu_time(self) -> bool:
         """Whether the process had all but used up the CPU time it may use."""
         return self._cpu_limit is not None and self._cpu_seconds + 5 > self._cpu_limit
+
+
+def _read_groups(pid: int) -> tuple[str, ...]:
+    group = read_cgroup("/proc", "/sys", pid)
+    return group.memory if group is not None else ()
 
 
 def read_cpu_limit(pid: int) -> float | None:

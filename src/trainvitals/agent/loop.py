@@ -118,7 +118,7 @@ class Agent:
     # -- the loop
 
     def _serve(self) -> None:
-        while self._stop_signal is None and not self._is_idle():
+        while self._stop_signal is None:
             now = time.monotonic()
             self._read_registrations()
             self._forget_over()
@@ -127,6 +127,8 @@ class Agent:
                 self._sampler.check()
             if self._is_time("latest", LATEST_SECONDS, now):
                 self._write_latest()
+            if self._is_idle():
+                return
             time.sleep(TICK)
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
@@ -141,7 +143,7 @@ class Agent:
             return False
         if self._idle_since is None:
             self._idle_since = time.monotonic()
-        return time.monotonic() - self._idle_since > self._idle_timeout
+        return time.monotonic() - self._idle_since >= self._idle_timeout
 
     def _read_registrations(self) -> None:
         try:

@@ -84,6 +84,7 @@ class UnitThread:
         self._wake = threading.Event()
         self._ending = False
         self._table: str | None = None
+        self._slot = (0.0, 0)  # the interval, and how many of them since the clock began
         self._began: float | None = None
         self._last_good: float | None = None
         self._duration: float | None = None
@@ -133,35 +134,32 @@ class UnitThread:
     # -- the thread
 
     def _run(self) -> None:
-        slot = 0.0
         while not self._ending:
-            interval = self._interval()
-            self._read(interval)
-            if self._ending:
-                break
-            slot = self._sleep(slot, interval)
+            self._read(self._interval())
+            self._sleep()
         try:
             self._unit.close()
         except Exception as error:  # noqa: BLE001 - the boundary around a source
             self._reason = _describe(error)
 
-    def _sleep(self, slot: float, interval: float) -> float:
-        """Wait for the next slot, from the beginning again whenever the interval changes. Returns the slot."""
+    def _sleep(self) -> None:
+        """Wait for the next slot, reckoned anew whenever the interval changes."""
         if self._failures:
-            pause = min(interval * 2.0**self._failures, BACKOFF_LIMIT)
-            self._wake.wait(pause)
+            self._wake.wait(min(self._interval() * 2.0**self._failures, BACKOFF_LIMIT))
             self._wake.clear()
-            return 0.0
+            self._slot = (0.0, 0)
+            return
         while not self._ending:
-            following = math.floor(time.monotonic() / interval) + 1.0
-            if slot:
-                following = max(following, slot + 1)
-                self._skipped += int(following - slot - 1)
-            if not self._wake.wait(following * interval - time.monotonic()):
-                return following
+            interval, skipped = self._interval(), 0
+            slot = math.floor(time.monotonic() / interval) + 1
+            if interval == self._slot[0]:
+                slot = max(slot, self._slot[1] + 1)
+                skipped = slot - self._slot[1] - 1
+            if not self._wake.wait(slot * interval - time.monotonic()):
+                self._slot = (interval, slot)
+                self._skipped += skipped
+                return
             self._wake.clear()
-            interval, slot = self._interval(), 0.0
-        return slot
 
     def _read(self, interval: float) -> None:
         began = self._began = time.monotonic()
@@ -245,6 +243,11 @@ class SourceThread:
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
         self._thread.start()
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to end."""
+        return self._ending
 
     @property
     def ended(self) -> bool:
@@ -383,7 +386,9 @@ class Sampler:
     def _apply(self) -> None:
         wanted = self._demand.sources
         for name, source in list(self._sources.items()):
-            if name not in wanted or _relevant(name, source.world) != _relevant(name, self._world):
+            # One that was told to end is made anew if it is wanted again before it is gone: it does not turn back.
+            changed = _relevant(name, source.world) != _relevant(name, self._world)
+            if source.ending or changed or name not in wanted:
                 source.end()
                 if source.ended:
                     del self._sources[name]

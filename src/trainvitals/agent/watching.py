@@ -41,6 +41,7 @@ SHORTEST_TICK = 0.1
 SETTLING_TICK = 0.05
 """Seconds between two looks while a process that is gone is asked for its exit status."""
 HEALTH_SECONDS = 10.0
+FIRST_HEALTH_SECONDS = 2.0
 SEALING_SECONDS = 5.0
 TEND_SECONDS = 1.0
 FOLDER_SECONDS = 1.0
@@ -92,7 +93,7 @@ class WatchedRun:
         self._failed_seals: set[str] = set()
         self._sealing = False
         self._last_error = ""
-        self._next: dict[str, float] = {}
+        self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
 
     # -- from other threads
@@ -472,8 +473,12 @@ class WatchedRun:
             return
         data = {"pid": rank.registration.pid, "exit_code": verdict.exit_code, "signal": verdict.signal}
         data = {key: value for key, value in data.items() if value is not None}
-        expected = self._said_end if number else self._said_end or bool(self._run.get("tentative"))
-        if verdict.status == "finished" or (expected and (number == 0 or verdict.signal is None)):
+        # What it said of itself stands, but "finished" said at exit does not stand against a bad exit status.
+        excused = self._said_end and (number == 0 or verdict.signal is None)
+        tentative = (
+            number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
+        )
+        if verdict.status == "finished" or excused or tentative:
             self._event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
         else:
             message = f"{rank.name} is lost: {verdict.cause}"
@@ -481,8 +486,12 @@ class WatchedRun:
         self._write_status(time.monotonic(), force=True)
 
     def _end_is_known(self, now: float) -> bool:
-        """Give `trainvitals run` a moment to write the exit code it alone knows for certain."""
-        if self._said_end or not any(rank.registration.kind == "command" for rank in self._ranks.values()):
+        """Give `trainvitals run` a moment to write the exit status it alone knows for certain."""
+        told = self._run.get("attempt") == self.attempt and (
+            "exit_code" in self._run or "signal" in self._run
+        )
+        wrapped = any(rank.registration.kind == "command" for rank in self._ranks.values())
+        if self._said_end or told or not wrapped:
             return True
         last = max((rank.gone_at or now for rank in self._ranks.values()), default=now)
         return now - last > WRAPPER_SECONDS

@@ -1,0 +1,594 @@
+"""The agent as it runs: real agents, real trainings, real deaths."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainvitals import runtime
+from trainvitals.agent import control
+from trainvitals.journal import layout
+from trainvitals.journal.reader import RunReader
+
+LOG_SOME = "for step in range(5): run.log({'loss': 1 / (step + 1)}, step=step)\n"
+READY = "print('ready', flush=True)\n"
+WAIT = READY + "sys.stdin.readline()\n"
+FOREVER = "while True: time.sleep(0.05); run.log({'loss': 1.0})\n"
+
+
+# -- one agent
+
+
+def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(
+    machine: Any, wait: Any
+) -> None:
+    agents = [machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"]) for _ in range(10)]
+    wait(lambda: sum(agent.poll() is not None for agent in agents) == 9, "nine agents to leave")
+    left = [agent for agent in agents if agent.poll() is not None]
+    assert [agent.returncode for agent in left] == [0] * 9
+    assert [agent.stdout.read() + agent.stderr.read() for agent in left] == [""] * 9
+    (alive,) = (agent for agent in agents if agent.poll() is None)
+    assert (runtime.read_agent() or {})["pid"] == alive.pid
+    assert sum(line["message"] == "the agent has started" for line in machine.log_lines()) == 1
+
+
+def test_an_agent_without_runs_ends_when_its_time_is_up(machine: Any) -> None:
+    agent = machine.start_agent(TRAINVITALS_AGENT_IDLE_TIMEOUT="0.2")
+    assert agent.wait(60) == 0
+    assert runtime.read_agent() is None
+    assert machine.log_lines()[-1]["message"] == "the agent ends"
+
+
+def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machine: Any) -> None:
+    training = machine.train(LOG_SOME + WAIT, agent_idle_timeout=0.3)
+    agent = machine.start_agent(TRAINVITALS_AGENT_IDLE_TIMEOUT="0")
+    training.wait_until_ready()
+    training.wait_for_event("rank_started")
+    assert agent.poll() is None
+    training.process.kill()
+    training.wait_for_end()
+    assert agent.wait(60) == 0
+    assert runtime.registrations() == []
+
+
+def test_a_kept_agent_samples_without_any_run(machine: Any, wait: Any) -> None:
+    machine.start_agent("--keep", TRAINVITALS_SIMULATE_GPUS="2", TRAINVITALS_INTERVAL="0.1")
+    latest = wait(
+        lambda: (
+            (found := runtime.read_latest() or {}).get("samples", {}).keys() >= {"system:host"}
+            and sum(item["table"] == "gpu" for item in found["samples"].values()) == 2
+            and found
+        ),
+        "samples of two GPUs and the host",
+    )
+    gpu = next(item for item in latest["samples"].values() if item["table"] == "gpu")
+    assert gpu["labels"]["simulated"] == 1 and "utilization_percent" in gpu["values"] and gpu["age"] >= 0
+    assert latest["sources"]["system:host"]["up"] is True
+    assert latest["states"]["system"] == "ok"
+
+
+def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
+    training = machine.train(FOREVER)
+    agent = machine.start_agent()
+    training.wait_for_event("rank_started")
+    assert control.status()["pid"] == agent.pid  # type: ignore[index]
+    assert control.stop(30) is True
+    assert agent.wait(60) == 0
+    assert training.events("agent_detached") and training.process.poll() is None
+    assert control.status() is None and control.stop() is False
+    assert [item.run_id for _, item in runtime.registrations()] == [training.folder.name]
+
+
+def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any, wait: Any) -> None:
+    fake_nvml.script("count = 2\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 600000000")
+    env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
+    agent = machine.start_agent("--keep", TRAINVITALS_INTERVAL="0.1", **env)
+    wait(lambda: "gpu" in _tables(), "samples of the GPU that answers")
+    hung = wait(
+        lambda: [unit for unit in _sources().values() if "has not answered" in unit.get("reason", "")],
+        "a source that is known to hang",
+    )
+    assert hung[0]["up"] is False
+    assert control.stop(30) is True
+    assert agent.wait(60) == 0
+
+
+def _sources() -> dict[str, Any]:
+    return dict((runtime.read_latest() or {}).get("sources", {}))
+
+
+def _tables() -> set[str]:
+    return {item["table"] for item in (runtime.read_latest() or {}).get("samples", {}).values()}
+
+
+# -- how runs end
+
+
+ENDINGS: list[tuple[str, str, str, str | None]] = [
+    ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "killed by SIGKILL (kill -9", "SIGKILL"),
+    ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", "killed", "killed by SIGTERM", "SIGTERM"),
+    ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)", "killed", "killed by SIGHUP", "SIGHUP"),
+    ("os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)", "crashed", "killed by SIGSEGV", "SIGSEGV"),
+    ("os.abort()", "crashed", "killed by SIGABRT", "SIGABRT"),
+    ("sys.exit(3)", "failed", "exit code 3", None),
+    ("os._exit(7)", "failed", "exit code 7", None),
+    ("os._exit(0)", "finished", "", None),
+    ("pass", "finished", "", None),
+    ("run.finish()", "finished", "", None),
+    ("raise ValueError('bad batch')", "failed", "ValueError: bad batch", None),
+    ("raise KeyboardInterrupt", "killed", "interrupted (SIGINT, Ctrl-C)", None),
+]
+
+
+def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
+    machine.start_agent()
+    trainings = [machine.train(LOG_SOME + WAIT + ending[0]) for ending in ENDINGS]
+    for training in trainings:
+        training.wait_until_ready()
+        training.wait_for_event("rank_started")  # seen alive by the agent
+    for training in trainings:
+        training.go()
+    for training, (ending, status, cause, signal_name) in zip(trainings, ENDINGS, strict=True):
+        run = training.wait_for_end()
+        assert (run["status"], ending) == (status, ending)
+        assert run.get("cause") is None if not cause else cause in run["cause"], ending
+        assert run.get("signal") == signal_name, ending
+        assert "tentative" not in run and run["attempts"][-1]["status"] == status
+        assert training.status["state"] == status
+        assert training.status["ranks"]["0"]["alive"] is False and training.status["ranks"]["0"]["step"] == 4
+        lost = training.events("rank_lost")
+        assert bool(lost) == (
+            status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause)
+        )
+    assert runtime.registrations() == []
+
+
+def test_an_end_is_known_although_the_parent_has_buried_the_process_at_once(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER)
+    training.wait_for_event("rank_started")
+    training.process.kill()
+    training.process.wait()  # no zombie is left to ask: the pidfd has to tell (Linux 6.15)
+    run = training.wait_for_end()
+    if tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 15):
+        assert (run["status"], run["signal"]) == ("killed", "SIGKILL")
+    else:
+        assert run["status"] in ("killed", "crashed")
+
+
+def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME + "run.finish()\n" + READY + "time.sleep(600)")
+    training.wait_until_ready()
+    assert training.wait_for_end()["status"] == "finished"
+    wait(lambda: not runtime.registrations(), "the registration to go")
+    assert training.process.poll() is None
+
+
+def test_a_process_killed_at_its_memory_limit_is_out_of_memory(
+    machine: Any, memory_group: Callable[..., Path]
+) -> None:
+    group = memory_group(96 << 20)
+    machine.start_agent()
+    join = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+    training = machine.train(
+        LOG_SOME + WAIT + "hoard = []\nwhile True: hoard.append(bytearray(8 << 20))", before=join
+    )
+    training.wait_until_ready()
+    training.wait_for_event("rank_started")
+    training.go()
+    run = training.wait_for_end()
+    assert run["status"] == "killed" and run["cause"].startswith("out of memory: killed by the kernel (OOM)")
+    assert training.events("rank_lost")[0]["message"].startswith("rank 0 is lost: out of memory")
+
+
+@pytest.fixture
+def memory_group(machine: Any, wait: Any) -> Any:
+    """Makes a control group with a memory limit, version 1 or 2, where this user may."""
+    made: list[Path] = []
+
+    def make(limit: int) -> Path:
+        old = Path("/sys/fs/cgroup/memory")
+        new = Path("/sys/fs/cgroup")
+        parent = old if (old / "memory.limit_in_bytes").exists() else new
+        group = parent / f"trainvitals-test-{os.getpid()}"
+        if not os.access(parent, os.W_OK) or not (parent is old or (parent / "cgroup.controllers").exists()):
+            pytest.skip("no right to make a control group here")
+        group.mkdir()
+        made.append(group)
+        name = "memory.limit_in_bytes" if parent is old else "memory.max"
+        (group / name).write_text(str(limit))
+        return group
+
+    yield make
+    for group in made:
+        machine.end()
+        wait(lambda group=group: not (group / "cgroup.procs").read_text().strip(), "an empty control group")
+        group.rmdir()
+
+
+def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: Any) -> None:
+    machine.start_agent()
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [
+        machine.train(FOREVER, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+    first = ranks[0]
+    assert first.folder == ranks[1].folder
+    first.wait_for_event("rank_started", count=2)
+    ranks[1].process.send_signal(signal.SIGSEGV)
+    lost = first.wait_for_event("rank_lost")
+    assert lost["rank"] == 1 and lost["severity"] == "critical" and lost["data"]["signal"] == "SIGSEGV"
+    assert first.run["status"] == "running"
+    ranks[0].process.terminate()
+    run = first.wait_for_end()
+    assert run["status"] == "crashed" and run["cause"].startswith("rank 1: killed by SIGSEGV")
+    assert {key: item["state"] for key, item in first.status["ranks"].items()} == {
+        "0": "killed",
+        "1": "crashed",
+    }
+
+
+# -- stalls
+
+
+def test_a_stopped_training_is_stalled_then_hung_and_recovers(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER, stall_after=1, stall_factor=1)
+    training.wait_for_event("rank_started")
+    _wait_for_steps(training)
+    training.process.send_signal(signal.SIGSTOP)
+    stalled = training.wait_for_event("stalled")
+    assert stalled["rank"] == 0 and stalled["severity"] == "warning"
+    assert stalled["data"]["process_state"] == "stopped" and "is stopped" in stalled["message"]
+    assert "stacks" not in stalled["data"]
+    hung = training.wait_for_event("hung")
+    assert hung["severity"] == "critical"
+    assert training.status["state"] in ("stalled", "hung")
+    training.process.send_signal(signal.SIGCONT)
+    recovered = training.wait_for_event("recovered")
+    assert recovered["data"]["was"] == "hung"
+    training.process.kill()
+    assert training.wait_for_end()["status"] == "killed"
+
+
+def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(
+        """
+        def wait_for_a_batch_that_never_comes(event):
+            event.wait()
+        stuck = threading.Event()
+        threading.Thread(target=lambda: (time.sleep(6), stuck.set()), daemon=True).start()
+        for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)
+        wait_for_a_batch_that_never_comes(stuck)
+        while True: run.log({'loss': 1.0}); time.sleep(0.02)
+        """,
+        stall_after=1,
+        stall_factor=1,
+    )
+    stalled = training.wait_for_event("stalled")
+    stacks = (training.folder / stalled["data"]["stacks"]).read_text()
+    assert (
+        "wait_for_a_batch_that_never_comes" in stacks and stacks.count("Thread") + stacks.count("thread") >= 2
+    )
+    assert any("wait_for_a_batch_that_never_comes" in frame for frame in stalled["data"]["main_thread"])
+    assert stalled["data"]["process_state"] == "sleeping"
+    assert training.wait_for_event("recovered")
+    assert training.process.poll() is None
+
+
+def test_a_dead_training_that_had_stalled_says_so(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER, stall_after=1, stall_factor=1)
+    training.wait_for_event("rank_started")
+    _wait_for_steps(training)
+    training.process.send_signal(signal.SIGSTOP)
+    training.wait_for_event("stalled")
+    training.process.kill()
+    assert "it had stalled before" in training.wait_for_end()["cause"]
+
+
+def _wait_for_steps(training: Any, steps: int = 5) -> None:
+    deadline = time.monotonic() + 60
+    while (training.status.get("ranks", {}).get("0", {}).get("step") or 0) < steps:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# -- an agent that dies
+
+
+def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) -> None:
+    training = machine.train(
+        """
+        step = 0
+        while not os.path.exists(os.environ["TRAINVITALS_DIR"] + "/enough"):
+            run.log({"loss": float("nan") if step % 7 == 0 else 1 / (step + 1), "up": step}, step=step)
+            step += 1
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        rotate_size_mb=0.03,
+        seal_min_size_mb=0,
+    )
+    chance = random.Random(20)
+    for _ in range(20):
+        agent = machine.start_agent()
+        time.sleep(chance.uniform(0, 0.8))
+        agent.kill()
+        agent.wait()
+    machine.start_agent()
+    (machine.root / "enough").touch()
+    run = training.wait_for_end()
+    assert run["status"] == "killed"
+    assert len(training.events("rank_started")) == 1 and len(training.events("run_ended")) == 1
+    assert 1 < len(training.events("agent_attached")) <= 21
+    steps = [row["step"] for row in training.rows("training")]
+    assert steps == list(range(len(steps))) and len(steps) > 100
+    truth = RunReader(training.folder).summary()
+    found = training.status["summary"]
+    for name in ("loss", "up"):
+        item = truth[name]
+        assert found[name]["count"] == item.count == len(steps)
+        assert (found[name]["low"], found[name]["low_step"]) == (item.low, item.low_step)
+        assert (found[name]["high"], found[name]["high_step"]) == (item.high, item.high_step)
+        assert found[name]["nonfinite"] == item.nonfinite and found[name]["last_step"] == item.last_step
+    assert training.status["damage"] == {"torn": 0, "foreign": 0}
+
+
+def test_a_death_that_no_agent_saw_is_told_as_such(machine: Any) -> None:
+    training = machine.train(LOG_SOME + READY + "time.sleep(600)")
+    training.wait_until_ready()
+    training.process.kill()
+    training.process.wait()
+    machine.start_agent()
+    run = training.wait_for_end()
+    assert run["status"] == "crashed" and run["cause"] == "the process ended while no agent was watching"
+    assert training.status["summary"]["loss"]["count"] == 5
+
+
+def test_a_tentative_end_that_no_agent_saw_stands(machine: Any) -> None:
+    training = machine.train(LOG_SOME)
+    assert training.process.wait() == 0 and training.run["tentative"] is True
+    machine.start_agent()
+    run = training.wait_for_end()
+    assert run["status"] == "finished" and "tentative" not in run and "cause" not in run
+
+
+# -- what it writes
+
+
+def test_samples_come_without_drift_and_none_twice(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER, simulate_gpus=2, gpu_interval=0.05, sources=["simulated", "system"])
+    wait(lambda: len(training.rows("gpu")) > 120, "120 lines")
+    training.process.kill()
+    training.wait_for_end()
+    for index in (0, 1):
+        times = [_seconds(row["timestamp"]) for row in training.rows("gpu") if row["gpu_index"] == index]
+        assert times == sorted(set(times))
+        # Each reading has a slot of its own on a fixed grid, so none drifts into the next one's: over the whole
+        # stretch there can be no more lines than slots, and the slots left out were skipped, not shifted.
+        slots = (times[-1] - times[1]) / 0.05
+        assert len(times) - 2 <= slots + 1
+    assert {row["host"] for row in training.rows("gpu")} == {runtime.host_name()}
+    assert not training.rows("process")
+
+
+def _seconds(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_two_runs_get_what_each_asked_for(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    fast = machine.train(FOREVER, simulate_gpus=3, interval=0.1)
+    slow = machine.train(FOREVER, simulate_gpus=2, interval=0.5, gpus=[1])
+    plain = machine.train(FOREVER, sources=["system"])
+    wait(lambda: len(slow.rows("gpu")) >= 4 and plain.rows("system"), "lines in both runs")
+    assert {row["gpu_index"] for row in fast.rows("gpu")} == {0, 1, 2}
+    assert {row["gpu_index"] for row in slow.rows("gpu")} == {1}
+    assert not plain.rows("gpu") and not plain.rows("process")
+    mine = [row for row in fast.rows("gpu") if row["gpu_index"] == 1]
+    assert len(mine) > len(slow.rows("gpu"))
+    wait(lambda: fast.rows("process"), "lines about the process")
+    assert {row["pid"] for row in fast.rows("process")} == {fast.process.pid}
+
+
+def test_a_gpu_line_has_the_fixed_names_and_the_status_its_use(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
+    wait(lambda: len(training.rows("gpu")) > 5, "lines")
+    training.process.kill()
+    training.wait_for_end()
+    row = training.rows("gpu")[-1]
+    assert set(row) >= {
+        *(
+            "timestamp",
+            "gpu_index",
+            "gpu_uuid",
+            "host",
+            "utilization_percent",
+            "memory_used_mb",
+            "memory_total_mb",
+        ),
+        *("memory_percent", "temperature_celsius", "power_draw_watts", "fan_speed_percent", "energy_joules"),
+    }
+    (use,) = training.status["gpu_summary"].values()
+    readings = [row["utilization_percent"] for row in training.rows("gpu")]
+    assert use["utilization_percent_mean"] == pytest.approx(sum(readings) / len(readings))
+    assert use["utilization_percent_max"] == max(readings)
+    energy = [row["energy_joules"] for row in training.rows("gpu")]
+    assert use["energy_used_joules"] == pytest.approx(energy[-1] - energy[0])
+    assert training.status["hardware"]["simulated"] == {"simulated_gpus": 1}
+
+
+def test_the_gpus_a_training_may_use_are_named_by_uuid(machine: Any, fake_nvml: Any, wait: Any) -> None:
+    fake_nvml.script("count = 4")
+    env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
+    machine.start_agent(**env)
+    training = machine.train(FOREVER, env={"CUDA_VISIBLE_DEVICES": "2,0"}, interval=0.2)
+    wait(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 4, "lines of four GPUs")
+    uuids = {row["gpu_index"]: row["gpu_uuid"] for row in training.rows("gpu")}
+    visible = wait(lambda: training.status.get("visible_gpus"), "the GPUs in status.json")
+    assert visible == [uuids[2], uuids[0]]
+
+
+def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_nvml: Any, wait: Any) -> None:
+    fake_nvml.script("count = 3")
+    env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
+    machine.start_agent(**env)
+    training = machine.train(FOREVER, gpu_interval=0.1)
+    wait(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 3, "lines of three GPUs")
+    fake_nvml.script("count = 3\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 4000000")
+    trouble = training.wait_for_event("source_trouble")
+    assert trouble["data"]["source"] == "nvidia" and "has not answered" in trouble["message"]
+    count = len(training.rows("gpu"))
+    wait(lambda: len(training.rows("gpu")) > count + 20, "lines of the others")
+    assert {row["gpu_index"] for row in training.rows("gpu")[count + 2 :]} <= {0, 1, 2}
+    late = wait(lambda: [row for row in training.rows("gpu") if "late_seconds" in row], "a late line")
+    assert {row["gpu_index"] for row in late} == {1} and late[0]["late_seconds"] > 2
+    fake_nvml.script("count = 3")
+    training.wait_for_event("source_recovered")
+
+
+def test_the_health_of_each_source_is_in_the_run(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER, simulate_gpus=1, interval=0.2)
+    rows = wait(
+        lambda: [row for row in training.rows("source") if row["source"] == "simulated"],
+        "a line about a source",
+    )
+    assert rows[0]["source_up"] == 1 and rows[0]["source_errors_total"] == 0
+    assert rows[0]["source_duration_seconds"] >= 0 and rows[0]["source_age_seconds"] >= 0
+
+
+def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(
+    machine: Any, wait: Any
+) -> None:
+    machine.start_agent()
+    training = machine.train(
+        """
+        for step in range(3000): run.log({"loss": 1 / (step + 1)}, step=step); time.sleep(0.001)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        """,
+        simulate_gpus=1,
+        interval=0.2,
+        rotate_size_mb=0.05,
+        seal_min_size_mb=0,
+    )
+    training.wait_until_ready()
+    segments = training.folder / layout.SEGMENTS
+    wait(lambda: list(segments.glob("training_*[0-9].parquet")), "a segment of the living run")
+    assert training.process.poll() is None
+    sealed = training.wait_for_event("sealed")
+    assert sealed["data"]["lines"] > 0 and not (training.folder / sealed["data"]["file"]).exists()
+    training.process.kill()
+    training.wait_for_end()
+    wait(lambda: not list(training.folder.glob("*_metrics_*.jsonl")), "all files to be sealed")
+    assert [row["step"] for row in training.rows("training")] == list(range(3000))
+    assert training.status["summary"]["loss"]["count"] == 3000
+    assert training.rows("gpu") and training.events("run_ended")
+
+
+def test_sealed_files_are_kept_where_the_setting_says_so(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(
+        "for step in range(100): run.log({'loss': 1.0}, step=step)\nrun.finish()",
+        seal_min_size_mb=0,
+        keep_jsonl=True,
+    )
+    training.wait_for_end()
+    wait(lambda: list((training.folder / layout.SEGMENTS).glob("training_*.parquet")), "a segment")
+    assert len(list(training.folder.glob("training_*.jsonl"))) == 1
+    assert len(training.rows("training")) == 100
+
+
+def test_a_small_ended_run_stays_as_it_is(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME)
+    training.wait_for_end()
+    wait(lambda: not runtime.registrations(), "the registration to go")
+    assert list(training.folder.glob("training_*.jsonl")) and not (training.folder / layout.SEGMENTS).exists()
+
+
+def test_every_event_and_log_line_has_the_correlation_id(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME, env={"TRAINVITALS_CORRELATION_ID": "0af7651916cd43dd8448eb211c80319c"})
+    training.wait_for_end()
+    assert {row["correlation_id"] for row in training.events()} == {"0af7651916cd43dd8448eb211c80319c"}
+    lines = machine.log_lines()
+    assert all(line["correlation_id"] and line["timestamp"] and line["level"] for line in lines)
+    of_run = [line for line in lines if line.get("run_id") == training.folder.name]
+    assert of_run and {line["correlation_id"] for line in of_run} == {"0af7651916cd43dd8448eb211c80319c"}
+
+
+def test_a_folder_that_vanishes_ends_the_watch_with_one_word(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME + READY + "time.sleep(600)")
+    training.wait_for_event("rank_started")
+    shutil.rmtree(training.folder)
+    wait(lambda: not runtime.registrations(), "the registration to go")
+    told = [line for line in machine.log_lines() if "folder is gone" in line["message"]]
+    assert len(told) == 1 and told[0]["run_id"] == training.folder.name
+    assert training.process.poll() is None and not training.folder.exists()
+
+
+def test_torn_and_foreign_lines_are_counted_and_told(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME + READY + "time.sleep(600)")
+    training.wait_until_ready()
+    (journal,) = training.folder.glob("training_*.jsonl")
+    with open(journal, "ab") as file:
+        file.write(b'{"timestamp":"2026-01-01T00:00:00Z","loss"\n[1, 2]\n')
+    training.process.kill()
+    training.wait_for_end()
+    assert training.status["damage"] == {"torn": 1, "foreign": 1}
+    assert training.events("damage")[0]["data"] == {"torn": 1, "foreign": 1}
+
+
+def test_a_resumed_run_is_watched_as_another_attempt(machine: Any) -> None:
+    machine.start_agent()
+    first = machine.train(FOREVER)
+    first.wait_for_event("rank_started")
+    _wait_for_steps(first)
+    first.process.kill()
+    first.wait_for_end()
+    count = first.status["summary"]["loss"]["count"]
+    second = machine.train(LOG_SOME + "sys.exit(4)", resume=first.folder.name)
+    assert second.folder == first.folder
+    second.wait_for_event("run_ended", count=2)
+    assert [attempt["status"] for attempt in second.run["attempts"]] == ["killed", "failed"]
+    assert second.status["attempt"] == 2 and second.status["summary"]["loss"]["count"] == count + 5
+
+
+def test_a_command_is_watched_and_joined_by_the_training_in_it(machine: Any) -> None:
+    machine.start_agent()
+    script = (
+        "import trainvitals\nrun = trainvitals.init()\nfor _ in range(5): run.log({'loss': 1.0})\nexit(5)"
+    )
+    wrapper = machine.spawn(
+        [sys.executable, "-m", "trainvitals", "run", "--project", "p", "--", sys.executable, "-c", script],
+        TRAINVITALS_AGENT="1",
+    )
+    wrapper.communicate(timeout=120)
+    assert wrapper.returncode == 5
+    (folder,) = (machine.root / "p").iterdir()
+    training = machine.open(wrapper, folder)
+    run = training.wait_for_end()
+    assert run["status"] == "failed" and run["exit_code"] == 5
+    assert {row["data"]["kind"] for row in training.events("rank_started")} == {"command", "training"}
+    assert training.status["summary"]["loss"]["count"] == 5
