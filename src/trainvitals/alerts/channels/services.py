@@ -1,0 +1,52 @@
+"""Everything else: Slack, Discord, Teams, Telegram, e-mail, ntfy, Pushover, Gotify, PagerDuty ..., through Apprise.
+
+https://github.com/caronc/apprise/wiki lists the addresses.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from trainvitals.alerts.channels import NotSent, Outgoing
+from trainvitals.redaction import redact_text
+
+
+class _Log(logging.Handler):
+    """Keeps what Apprise says: it returns no more than True or False."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def send(url: str, outgoing: Outgoing) -> None:
+    try:
+        import apprise
+    except ImportError:
+        raise NotSent(
+            f"{url.partition(':')[0]}:// addresses need Apprise; install it: pip install 'trainvitals[notify]'"
+        ) from None
+    log = _Log()
+    logger = logging.getLogger("apprise")
+    logger.addHandler(log)
+    service = apprise.Apprise.instantiate(url, suppress_exceptions=True)
+    if service is None:
+        raise NotSent(
+            f"Apprise does not understand this {url.partition(':')[0]}:// address "
+            "(https://github.com/caronc/apprise/wiki)",
+            final=True,
+        )
+    kinds = {"info": apprise.NotifyType.INFO, "warning": apprise.NotifyType.WARNING}
+    body = outgoing.body
+    kind: Any = kinds.get(str(body["severity"]), apprise.NotifyType.FAILURE)
+    if body["state"] == "resolved":
+        kind = apprise.NotifyType.SUCCESS
+    attach = outgoing.picture if outgoing.picture and getattr(service, "attachment_support", False) else None
+    taken = service.notify(body=outgoing.text, title=outgoing.title, notify_type=kind, attach=attach)
+    if not taken:
+        reason = "; ".join(log.lines[-3:]) or "the service did not take it"
+        raise NotSent(redact_text(reason)[:500])

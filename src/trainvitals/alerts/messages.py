@@ -1,0 +1,115 @@
+"""What a person reads, and the JSON a program reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SHOWN = 10
+VERSION = 1
+
+_WORDS = {
+    "firing": "",
+    "resolved": "resolved: ",
+    "repeat": "still: ",
+    "escalation": "nobody answers: ",
+    "test": "test: ",
+}
+
+
+def build(
+    kind: str,
+    rule: str,
+    alerts: Sequence[Mapping[str, Any]],
+    about: Mapping[str, Any],
+    message_id: str,
+    now: str,
+) -> dict[str, Any]:
+    """The message as it is kept, sent to webhooks and turned into text. `alerts` are lines of alerts_*.jsonl, the
+    newest of each; `about` says whose: run, project, name, host, link.
+
+    The keys are documented in docs/alerts.md and do not change without a new `version`.
+    """
+    first = alerts[0]
+    severity = max(
+        (str(a.get("severity", "warning")) for a in alerts), key=("info", "warning", "critical").index
+    )
+    head = str(first.get("message") or rule)
+    if len(alerts) > 1:
+        head = f"{head}, and {len(alerts) - 1} more"
+    body: dict[str, Any] = {
+        "version": VERSION,
+        "id": message_id,
+        "kind": kind,
+        "state": "resolved" if kind == "resolved" else "firing",
+        "rule": rule,
+        "severity": severity,
+        "title": f"{_WORDS[kind]}{head} [{about.get('name') or about.get('run')}]",
+        "message": str(first.get("message") or rule),
+        "advice": first.get("advice"),
+        "time": now,
+        "since": min(str(a.get("since") or a.get("timestamp")) for a in alerts),
+        "run": about.get("run"),
+        "project": about.get("project"),
+        "name": about.get("name"),
+        "host": about.get("host"),
+        "step": first.get("step"),
+        "value": first.get("value"),
+        "threshold": first.get("threshold"),
+        "when": first.get("when"),
+        "metric": first.get("metric"),
+        "link": about.get("link"),
+        "alerts": [
+            {
+                key: a[key]
+                for key in ("labels", "state", "message", "value", "threshold", "step", "since", "host")
+                if key in a
+            }
+            for a in alerts[:100]
+        ],
+        "count": len(alerts),
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def title(body: Mapping[str, Any], late: float = 0.0) -> str:
+    """One line."""
+    mark = f"(late by {_duration(late)}) " if late else ""
+    return f"{mark}{str(body['severity']).upper()} {body['title']}"
+
+
+def text(body: Mapping[str, Any], late: float = 0.0) -> str:
+    """A few lines for a phone or a mail."""
+    lines = [str(alert.get("message")) for alert in body.get("alerts", [])[:SHOWN] if alert.get("message")]
+    lines = list(dict.fromkeys(lines)) or [str(body["message"])]
+    if int(body.get("count", 1)) > SHOWN:
+        lines.append(f"... and {int(body['count']) - SHOWN} more")
+    if body["kind"] == "firing" and all(alert.get("state") == "resolved" for alert in body.get("alerts", [])):
+        lines.append("It is over again already.")
+    if body.get("advice") and body["state"] == "firing":
+        lines.append(f"What to do: {body['advice']}")
+    facts = [
+        f"run {body.get('run')}" if body.get("run") else "",
+        f"host {body.get('host')}" if body.get("host") else "",
+        f"step {body['step']}" if "step" in body else "",
+        f"value {_number(body['value'])}" if "value" in body else "",
+        f"threshold {_number(body['threshold'])}" if "threshold" in body else "",
+        f"rule {body['rule']}",
+        f"since {str(body['since'])[:19].replace('T', ' ')} UTC",
+    ]
+    lines.append(", ".join(fact for fact in facts if fact))
+    if late:
+        lines.append(f"This message is late by {_duration(late)}: the channel could not be reached before.")
+    if body.get("link"):
+        lines.append(str(body["link"]))
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
