@@ -140,6 +140,8 @@ class Settings:
     rank_zero_only = Setting(False, SWITCH, "Only rank 0 writes")
     summary = Setting(True, SWITCH, "Print a short summary when a run ends")
 
+    autostart = Setting(True, SWITCH, "Under `trainvitals run`, watch trainings that do not ask for it")
+
     # What `watch` looks at, counted in optimizer steps
     watch_gradients_every = Setting(
         1, integer(0, 10**9), "Steps between two gradient norms; 0: never", name="watch.gradients_every"

@@ -82,6 +82,8 @@ class Run:
         self._told: set[str] = set()
         self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
+        self.automatic = False
+        """Begun by `trainvitals run`, not by the program."""
         self.watching: Watch | None = None
         """What `watch` started."""
         self._writer: LineWriter | None = None
@@ -392,6 +394,20 @@ class Run:
             self._status = status
             self._tell("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
 
+    def _hand_over(self) -> None:
+        """The program calls init() itself after all: leave the folder to it, as it was found."""
+        if self.watching is not None:
+            self.watching.close()
+        self._status = run_folder.RUNNING
+        writers, self._writer = (self._writer, self._events), None
+        for writer in writers:
+            if writer is not None:
+                writer.close()
+        atexit.unregister(self._at_exit)
+        if self.rank == 0:
+            run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
+            run_folder.write_run(self.folder, {**run, "kind": "command"}, 0o666 if self._settings.shared else 0o600)
+
     def _drain(self) -> None:
         if self._writer is None:
             return
@@ -468,8 +484,11 @@ def init(
     """
     global _current
     if _current is not None:
-        say(f"run {_current.id} was still going; it is finished now, because init() was called again")
-        _current.finish()
+        if _current.automatic:
+            _current._hand_over()
+        else:
+            say(f"run {_current.id} was still going; it is finished now, because init() was called again")
+            _current.finish()
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
     effective = settings.resolve(given)
     environ = os.environ
@@ -497,6 +516,13 @@ def init(
     if not (effective.rank_zero_only and place_in_launch.rank != 0):
         _announce(run, place_in_launch, effective)
     _current = run
+    return run
+
+
+def begin_automatically() -> Run:
+    """The run of a program that did not ask for one (`trainvitals run`); an `init()` of its own takes it over."""
+    run = init()
+    run.automatic = True
     return run
 
 

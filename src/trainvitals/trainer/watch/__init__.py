@@ -27,6 +27,9 @@ def watch(run: Run, model: Any = None, optimizer: Any = None, loader: Any = None
 
     models, optimizers = _several(model), _several(optimizer)
     current = run.watching
+    if current is not None and (current.automatic or not current.alive):
+        current.close()
+        current = None
     if current is None:
         current = Watch(run, read_options(run.settings, options))
         current.discover(optimizers=not optimizers, models=not models)

@@ -59,6 +59,8 @@ def _guarded(method: Callable[Concatenate[Watch, P], None]) -> Callable[Concaten
 
     @functools.wraps(method)
     def guarded(self: Watch, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not self.alive:
+            return
         began = _now()
         try:
             method(self, *args, **kwargs)
@@ -76,6 +78,7 @@ class _Pending(NamedTuple):
     """A finished step, not yet written: some of its numbers may still be on the device."""
 
     number: int
+    timed: bool
     marks: StepMarks
     timer: device.DeviceTimer | None
     values: dict[str, float]
@@ -102,7 +105,10 @@ class Watch:
         self._forward_handles: list[tuple[weakref.ref[Any], int]] = []
         self._thread: int | None = None
         self._told: set[str] = set()
-        self._alive = True
+        self.alive = True
+        """False after `remove()`, after the run ended, or after something of ours failed."""
+        self.automatic = False
+        """Started by `trainvitals run`, so an explicit `watch()` takes its place."""
         self._device: Any = None
         self._timer: device.DeviceTimer | None = None
         self._pending: deque[_Pending] = deque()
@@ -110,6 +116,8 @@ class Watch:
         self._seen = run.step
         self._cost = 0
         self._written = 0
+        self._begun = False
+        """The loop has been seen from its first batch or forward on; a step that we came into is not timed."""
         # of the step under way
         self._entered: list[bool] = []
         self._data_depth = 0
@@ -155,8 +163,8 @@ class Watch:
             elif id(inner) not in watched:
                 self._optimizers.append(weakref.ref(inner))
                 self._known.add(id(inner))
-                self._handles.append(inner.register_step_pre_hook(self._optimizer_begins))
-                self._handles.append(inner.register_step_post_hook(self._optimizer_ends))
+                self._handles.append(inner.register_step_pre_hook(self.optimizer_begins))
+                self._handles.append(inner.register_step_post_hook(self.optimizer_ends))
         if loader is not None:
             self._add_loader(loader)
 
@@ -164,8 +172,8 @@ class Watch:
         """Watch every optimizer of this process, and the models they train, found at the first step."""
         if optimizers:
             module = import_module("torch.optim.optimizer")
-            self._handles.append(module.register_optimizer_step_pre_hook(self._optimizer_begins))
-            self._handles.append(module.register_optimizer_step_post_hook(self._optimizer_ends))
+            self._handles.append(module.register_optimizer_step_pre_hook(self.optimizer_begins))
+            self._handles.append(module.register_optimizer_step_post_hook(self.optimizer_ends))
         self._find_models = models
 
     def _add_model(self, model: Any) -> None:
@@ -176,11 +184,11 @@ class Watch:
 
         def begins(module: Any, args: Any, kwargs: Any) -> None:
             if not compiler.is_compiling():  # inside a compiled graph there is nothing to time
-                self._forward_begins(module, args, kwargs)
+                self.forward_begins(module, args, kwargs)
 
         def ends(module: Any, args: Any, output: Any) -> None:
             if not compiler.is_compiling():
-                self._forward_ends(module)
+                self.forward_ends(module)
 
         self._models.append(weakref.ref(model))
         first = model.register_forward_pre_hook(begins, with_kwargs=True, prepend=True)
@@ -220,9 +228,10 @@ class Watch:
         """`for batch in watch.batches(generator):` times any source of batches."""
         return Batches(self, loader)
 
+    @_guarded
     def end_step(self) -> None:
         """End the step here: for loops whose steps have no torch optimizer."""
-        self._end_step()
+        self._close_step()
 
     # -- moments of the loop
 
@@ -240,6 +249,7 @@ class Watch:
             return
         if self._stepped:
             self._close_step()
+        self._begin()
         self._data_depth = 1
         self._data_seen = True
         self.clock.forget_nesting()
@@ -265,7 +275,7 @@ class Watch:
             self.clock.moved = batches.lies_on_host(batch)
 
     @_guarded
-    def _forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:
+    def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread(claim=True):
             return
         clock = self.clock
@@ -279,6 +289,7 @@ class Watch:
         if not self._data_seen:
             if self._stepped and self._stepped >= self._known:
                 self._close_step()
+            self._begin()
             self._add_size(args or kwargs)
         self._forward_seen = True
         if len(self._entered) == 1:
@@ -290,7 +301,7 @@ class Watch:
         clock.enter(FORWARD)
 
     @_guarded
-    def _forward_ends(self, module: Any) -> None:
+    def forward_ends(self, module: Any) -> None:
         if self._is_foreign_thread() or not self._entered:
             return
         entered = self._entered.pop()
@@ -335,7 +346,7 @@ class Watch:
             self._unscaled = (scaled, loss)
 
     @_guarded
-    def _optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread(claim=True):
             return
         if id(optimizer) in self._stepped and not self._forward_seen and not self._data_seen:
@@ -347,7 +358,7 @@ class Watch:
         self.clock.enter(OPTIMIZER)
 
     @_guarded
-    def _optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread():
             return
         self.clock.leave()
@@ -360,11 +371,12 @@ class Watch:
         if not self._data_seen and not self._forward_seen and self._stepped >= self._known:
             self._close_step()
 
-    @_guarded
-    def _end_step(self) -> None:
-        self._close_step()
-
     # -- the end of a step
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = not self._backward_seen and not self._stepped
+            self.clock.begin_step()
 
     def _close_step(self, *, trim: bool = False) -> None:
         marks = self.clock.end_step(trim=trim)
@@ -378,7 +390,10 @@ class Watch:
         if self._counter is not None:
             self._close_counter()
         timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
-        self._pending.append(_Pending(number, marks, timer, values, parts, self._shapes, self._cost))
+        self._pending.append(
+            _Pending(number, self._begun, marks, timer, values, parts, self._shapes, self._cost)
+        )
+        self._begun = True
         self._cost = 0
         if self._backward_seen and not self._forward_seen:
             self._check_hooks()
@@ -428,13 +443,14 @@ class Watch:
         else:
             times = step.marks.times()
         values = step.values
-        values.update(zip(_TIME_NAMES, times, strict=True))
+        if step.timed:
+            values.update(zip(_TIME_NAMES, times, strict=True))
         values["watch_time"] = step.cost // 100 / 1e7
         if ready:
             for part in step.parts:
                 values |= part.numbers()
         seconds = times.batch_time
-        if seconds > 0:
+        if step.timed and seconds > 0:
             sizes = [batches.measure(*shape) for shape in step.shapes]
             samples, tokens = sum(size.samples for size in sizes), sum(size.tokens for size in sizes)
             if samples:
@@ -451,9 +467,7 @@ class Watch:
 
     def remove(self) -> None:
         """Take every hook off the model, the optimizer and torch. What was measured is kept."""
-        if not self._alive:
-            return
-        self._alive = False
+        self.alive = False
         taps.stop(self)
         for handle in self._handles:
             handle.remove()
@@ -462,12 +476,10 @@ class Watch:
 
     def close(self, exception: BaseException | None = None) -> None:
         """The run ends: write the last step, and what arrives from the device within a few seconds."""
-        if not self._alive and not self._pending:
-            return
         try:
             if exception is not None:
                 self.save_memory_summary(exception)
-            if self._stepped and self._alive:
+            if self._stepped and self.alive:
                 self._close_step(trim=True)
             deadline = time.monotonic() + END_SECONDS
             while self._pending and time.monotonic() < deadline:
@@ -524,6 +536,11 @@ class Watch:
         first = batches.find_first(batch)
         if first is not None:
             self._shapes.append((first.shape, first.dtype))
+
+    def add_losses(self, losses: Iterable[Any]) -> None:
+        """Of backwards of this step that happened before it was watched."""
+        for loss in losses:
+            self._keep_loss(loss)
 
     def _keep_loss(self, tensors: Any) -> None:
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
@@ -582,11 +599,9 @@ class Watch:
         self._run.event(finding.event, finding.message, severity=finding.severity, layer=finding.layer)
 
     def _give_up(self, where: str, error: Exception) -> None:
+        # The hooks stay where they are until the end: torch goes through its list of them at this very moment.
+        self.alive = False
         self._tell("failed", f"the training is not watched any more, {where} failed: {error!r:.300}")
-        try:
-            self.remove()
-        except Exception as second:  # noqa: BLE001 - still inside the user's loop
-            self._tell("remove", f"hooks could not be removed: {second!r:.300}")
 
 
 class Batches:

@@ -18,13 +18,14 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
+from trainvitals.trainer import autostart
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.terminal import say
 
 DESCRIPTION = (
-    "Run a program and watch it: hardware, its processes, and its training numbers if it calls trainvitals.init(), "
-    "which then joins this run. Terminal, signals and exit code are the program's own."
+    "Run a program and watch it: hardware, its processes, and its training, found by itself if it uses PyTorch, or "
+    "what it logs if it calls trainvitals.init(), which then joins this run. Terminal, signals and exit code are the program's own."
 )
 EXAMPLES = """
 trainvitals run -- python train.py --lr 1e-3
@@ -107,6 +108,8 @@ class Watched:
         self.folder = project / run_folder.new_run_id(name)
         self._correlation_id = facts.correlation_id(os.environ)
         self.environ = make_environment(arguments, self.folder, self._correlation_id)
+        if settings.autostart:
+            self.environ["PYTHONPATH"] = autostart.python_path(self.environ.get("PYTHONPATH"))
         started = format_time()
         self._details: dict[str, Any] = {
             "format": 1,
