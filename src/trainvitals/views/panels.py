@@ -7,11 +7,12 @@ little room: 1 is always wanted, 2 is good to have, 3 is for whoever looks for i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from trainvitals import catalog
+from trainvitals.alerts import builtin
 
 Group = Literal["training", "performance", "gpu", "system", "process"]
 Chart = Literal["line", "stacked", "states"]
@@ -36,25 +37,58 @@ class Threshold(NamedTuple):
     """True where small is bad: disk space left, learning rate."""
 
 
-# (table, metric) -> thresholds, the mildest first. Only where a number says something without its context.
-THRESHOLDS: dict[tuple[str, str], tuple[Threshold, ...]] = {
-    ("training", "gradient_norm"): (Threshold("warning", 10.0), Threshold("critical", 100.0)),
-    ("training", "learning_rate"): (Threshold("warning", 1e-8, below=True),),
-    ("gpu", "memory_percent"): (Threshold("warning", 90.0), Threshold("critical", 98.0)),
-    ("gpu", "temperature_celsius"): (Threshold("warning", 80.0), Threshold("critical", 90.0)),
-    ("gpu", "memory_temperature_celsius"): (Threshold("warning", 95.0), Threshold("critical", 105.0)),
-    ("gpu", "ecc_uncorrected_total"): (Threshold("critical", 1.0),),
-    ("gpu", "xid_errors_total"): (Threshold("critical", 1.0),),
-    ("gpu", "row_remap_pending"): (Threshold("warning", 1.0),),
-    ("gpu", "row_remap_failed"): (Threshold("critical", 1.0),),
-    ("system", "cpu_usage_percent"): (Threshold("warning", 85.0), Threshold("critical", 97.0)),
-    ("system", "memory_usage_percent"): (Threshold("warning", 80.0), Threshold("critical", 95.0)),
-    ("system", "swap_usage_percent"): (Threshold("warning", 50.0), Threshold("critical", 90.0)),
-    ("system", "disk_usage_percent"): (Threshold("warning", 90.0), Threshold("critical", 97.0)),
-    ("system", "disk_free_gb"): (Threshold("warning", 20.0, True), Threshold("critical", 5.0, True)),
-    ("system", "pressure_memory_percent"): (Threshold("warning", 10.0), Threshold("critical", 40.0)),
-    ("system", "pressure_io_percent"): (Threshold("warning", 40.0), Threshold("critical", 80.0)),
+class _Row(NamedTuple):
+    """Where the thresholds of a metric come from."""
+
+    warning: str | float | None
+    """A name in the alert rules' thresholds, which the user can change, or a number."""
+    critical: float | None = None
+    below: bool = False
+
+
+# Only metrics whose number says something without its context.
+_ROWS: dict[tuple[str, str], _Row] = {
+    ("training", "gradient_norm"): _Row("grad_norm_exploded", 100.0),
+    ("training", "learning_rate"): _Row("learning_rate_too_low", below=True),
+    ("gpu", "memory_percent"): _Row("gpu_memory_percent", 98.0),
+    ("gpu", "temperature_celsius"): _Row("gpu_temperature_celsius", 90.0),
+    ("gpu", "memory_temperature_celsius"): _Row(95.0, 105.0),
+    ("gpu", "ecc_uncorrected_total"): _Row(None, 1.0),
+    ("gpu", "xid_errors_total"): _Row(None, 1.0),
+    ("gpu", "row_remap_pending"): _Row(1.0),
+    ("gpu", "row_remap_failed"): _Row(None, 1.0),
+    ("system", "cpu_usage_percent"): _Row("cpu_usage_percent", 97.0),
+    ("system", "memory_usage_percent"): _Row("memory_usage_percent", 97.0),
+    ("system", "swap_usage_percent"): _Row("swap_usage_percent", 90.0),
+    ("system", "disk_usage_percent"): _Row("disk_usage_percent", 98.0),
+    ("system", "disk_free_gb"): _Row("disk_free_gb", 0.5, below=True),
+    ("system", "pressure_memory_percent"): _Row(10.0, 40.0),
+    ("system", "pressure_io_percent"): _Row(40.0, 80.0),
 }
+
+
+def make_thresholds(changed: Mapping[str, float]) -> dict[tuple[str, str], tuple[Threshold, ...]]:
+    """(table, metric) -> thresholds, the mildest first. `changed` is the setting `alerts.thresholds`."""
+    numbers = {**builtin.THRESHOLDS, **changed}
+    found = {}
+    for key, row in _ROWS.items():
+        warning = numbers[row.warning] if isinstance(row.warning, str) else row.warning
+        made = [Threshold("warning", warning, row.below)] if warning is not None else []
+        milder = warning is None or (
+            warning > (row.critical or 0.0) if row.below else warning < (row.critical or 0.0)
+        )
+        if row.critical is not None and milder:
+            made.append(Threshold("critical", row.critical, row.below))
+        found[key] = tuple(made)
+    return found
+
+
+THRESHOLDS = make_thresholds({})
+
+
+def use_thresholds(changed: Mapping[str, float]) -> None:
+    """Colour by the user's own alert thresholds from now on; for the start of a program."""
+    THRESHOLDS.update(make_thresholds(changed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
         folder = run_folder.find(arguments.run, Path(settings.dir)).absolute()
     _check_extra()
+    from trainvitals.views import panels
     from trainvitals.views.tui import palette as palettes
     from trainvitals.views.tui.feed import Feed, Options
 
+    panels.use_thresholds(settings.alerts_thresholds)
     chosen = None
     if arguments.theme is not None:
         chosen = palettes.BY_NAME.get(arguments.theme)

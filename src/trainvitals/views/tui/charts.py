@@ -24,6 +24,8 @@ RAW_LINES = 2
 SINGLE_LINES = 4
 """With more curves than this a small chart shows their range and mean; a large one shows all of them."""
 LARGE_HEIGHT = 18
+LEAST_SECONDS = 60.0
+"""A time axis is at least this long, so that a young history does not dance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
     if height < 2 or width < 8:
         return [[Segment(" " * width, palette.text)] for _ in range(height)]
     curves = [curve for curve in chart.lines if len(curve.x)]
-    extent = find_extent(curves, look.window)
+    extent = find_extent(curves, look.window, LEAST_SECONDS if chart.axis == "time" else 0.0)
     if extent is None:
         title = _title(chart, [], None, width, height, look)
         middle = [[Segment(fit("  no values yet", width), palette.faint)]]
@@ -73,13 +75,16 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
     return _pad(lines, width, height, palette)
 
 
-def find_extent(curves: list[Curve], window: tuple[float, float] | None) -> tuple[float, float] | None:
-    """Left and right edge: the window, else all there is; None without a point."""
+def find_extent(
+    curves: list[Curve], window: tuple[float, float] | None, least: float = 0.0
+) -> tuple[float, float] | None:
+    """Left and right edge: the window, else all there is, at least `least` long; None without a point."""
     if not curves:
         return None
     if window is not None:
         return window
-    return min(float(curve.x[0]) for curve in curves), max(float(curve.x[-1]) for curve in curves)
+    right = max(float(curve.x[-1]) for curve in curves)
+    return min(right - least, *(float(curve.x[0]) for curve in curves)), right
 
 
 def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], log: bool) -> Axes:
@@ -290,12 +295,9 @@ def _values(
         if not known:
             return [Segment("NaN", palette.critical)]
         mean = sum(known) / len(known)
-        return [
-            Segment(measure(mean, unit), palette.series[0]),
-            Segment(
-                f"  {measure(min(known), unit)} to {measure(max(known), unit)} of {len(curves)}", palette.dim
-            ),
-        ]
+        low, high = measure(min(known), unit), measure(max(known), unit)
+        told = [Segment(measure(mean, unit), palette.series[0])]
+        return told if low == high else [*told, Segment(f"  {low} to {high} of {len(curves)}", palette.dim)]
     brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
     parts: list[Segment] = []
     for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
@@ -367,9 +369,17 @@ def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None
     palette = look.palette
     line: Line = [Segment(" " * gutter)]
     if cross is not None and look.cross is not None:
-        text = _place(chart, cross, axes, look)
+        text = f"step {cross:,.0f}" if chart.axis == "step" else _place(chart, cross, axes, look)
         at = min(max(int(look.cross * width) - len(text) // 2, 0), max(width - len(text), 0))
-        return [*line, Segment(" " * at), Segment(text, palette.strong)]
+        before = fit(left, at) if at > len(left) else " " * at
+        room = width - at - len(text)
+        after = fit(right, room, right=True) if room > len(right) else ""
+        return [
+            *line,
+            Segment(before, palette.dim),
+            Segment(text, palette.strong),
+            Segment(after, palette.dim),
+        ]
     space = width - len(left) - len(right)
     if space < 1:
         return [*line, Segment(fit(left, width), palette.dim)]
@@ -378,7 +388,7 @@ def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None
 
 def _place(chart: Chart, x: float, axes: Axes, look: Look) -> str:
     if chart.axis == "step":
-        return f"step {x:,.0f}" if look.cross is not None else f"{x:,.0f}"
+        return f"{x:,.0f}"
     days = axes.right - axes.left > 86_400
     return time.strftime("%d %b %H:%M" if days else "%H:%M:%S", time.localtime(x))
 

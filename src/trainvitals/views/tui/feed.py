@@ -34,12 +34,13 @@ AGENT_FRESH_SECONDS = 5.0
 STALE_SECONDS = 3.0
 RUNS_SECONDS = 5.0
 PROCESS_SECONDS = 1.5
-MAX_LINES = 16
+MAX_LINES = 64
 """Curves in one chart; more cannot be told apart."""
 HISTORY = 120
 
 _TIMES = TimeParser()
 
+GPU_SOURCES = ("nvidia", "amd", "intel", "apple")
 LIVE_TABLES = ("gpu", "system", "process")
 _CHARTED = {(panel.table, name) for panel in PANELS for name in panel.metrics}
 
@@ -303,7 +304,8 @@ class Feed:
     def _take(
         self, samples: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str], now: float
     ) -> tuple[tuple[Gpu, ...], Mapping[str, Value]]:
-        gpus, system = [], {}
+        gpus: list[Gpu] = []
+        system: dict[str, Value] = {}
         for unit, sample in samples.items():
             table, labels, values = sample["table"], sample["labels"], sample["values"]
             moment = _seconds(sample["time"])
@@ -318,7 +320,14 @@ class Feed:
             if table == "gpu":
                 gpus.append(self._gpu(key, unit, labels, values, moment, reasons, now))
             elif table == "system":
-                system = dict(values)
+                system.update(values)  # the host is read in several parts
+        answered = {unit.partition("#")[0] for unit in samples}
+        for unit, reason in reasons.items():
+            vendor, _, place = unit.partition(":")
+            # A GPU that has never answered has no numbers, but it is there and that must be seen.
+            if place and vendor in GPU_SOURCES and place != "events" and unit not in answered:
+                index = place if place.isdigit() else "?"
+                gpus.append(Gpu(unit, index, "" if index != "?" else place, place, {}, 0.0, problem=reason))
         gpus.sort(key=lambda gpu: identity("gpu", _place(gpu))[2])
         return tuple(gpus), system
 

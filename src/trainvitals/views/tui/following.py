@@ -116,7 +116,7 @@ class Following:
         if table == "gpu":
             self._gpus[key] = (row, row, moment)
         elif table == "system":
-            self._system = row
+            self._system.update(row)
         self._append(table, key, file.rank, row, moment, None)
 
     def _take_training(self, file: FileName, row: dict[str, Any], moment: float) -> None:

@@ -54,6 +54,8 @@ def measure(value: float | None, unit: str) -> str:
         return seconds(value)
     if unit == "W":
         return f"{value:.0f} W" if value < 2000 else f"{value / 1000:.1f} kW"
+    if unit == "MHz":
+        return f"{value:.0f} MHz"
     if unit == "J":
         return f"{value / 3.6e6:.2f} kWh" if value >= 3.6e6 else f"{value / 3600:.1f} Wh"
     return f"{short(value)} {unit}" if unit else short(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import IO
 
 from rich.console import Console
@@ -12,11 +13,14 @@ from rich.segment import Segment
 from trainvitals.views.tui import palette as palettes
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.paint import Line
 from trainvitals.views.tui.save import json_text
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
 WAIT_SECONDS = 5.0
+TALLEST = 400
+CHART_LINES = 18
 
 
 def read_whole(feed: Feed, wait: float = WAIT_SECONDS) -> Snapshot:
@@ -52,16 +56,26 @@ def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
     view = View(palette=palette, interval=feed.interval, ascii="utf" not in console.encoding.lower())
     feed.want(screen.request(Snapshot(time=0.0), view, width, 60))
     snapshot = read_whole(feed)
-    frame = screen.draw(snapshot, view, width, 400)
-    lines = frame.lines[1:-1]  # tabs and keys mean nothing on paper
-    while lines and not "".join(segment.text for segment in lines[-1]).strip():
-        lines.pop()
+    lines = draw_frame(snapshot, view, width)
     for line in lines:
         if console.is_terminal:
             console.print(_Line(line), end="\n", soft_wrap=True)
         else:
             console.file.write("".join(segment.text for segment in line).rstrip() + "\n")
     return 0
+
+
+def draw_frame(snapshot: Snapshot, view: View, width: int) -> list[Line]:
+    """As many lines as there is to say; charts for a run, since the history of a moment is no chart."""
+    lines = _page(replace(snapshot, charts=()), view, width, TALLEST)
+    return _page(snapshot, view, width, len(lines) + CHART_LINES) if snapshot.run is not None else lines
+
+
+def _page(snapshot: Snapshot, view: View, width: int, height: int) -> list[Line]:
+    lines = screen.draw(snapshot, view, width, height + 2).lines[1:-1]  # tabs and keys mean nothing on paper
+    while lines and not "".join(segment.text for segment in lines[-1]).strip():
+        lines.pop()
+    return lines
 
 
 class _Line:

@@ -55,6 +55,23 @@ def crop(line: Line, width: int, style: Style) -> Line:
     return kept
 
 
+def drop(line: Line, width: int) -> Line:
+    """What is left of the line after its first `width` cells."""
+    kept: Line = []
+    for segment in line:
+        size = len(segment.text) if segment.text.isascii() else cell_len(segment.text)
+        if width >= size:
+            width -= size
+            continue
+        text = segment.text
+        if width > 0:
+            head = set_cell_size(text, width)
+            text = text[len(head.rstrip()) if cell_len(head) != len(head) else width :]
+            width = 0
+        kept.append(Segment(text, segment.style))
+    return kept
+
+
 def overlay(line: Line, style: Style) -> Line:
     """The line with `style` laid over every part: a selected row."""
     return [Segment(s.text, (s.style + style) if s.style else style) for s in line]

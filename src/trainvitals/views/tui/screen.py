@@ -11,7 +11,7 @@ from rich.segment import Segment
 from trainvitals.views.tui.feed import Request
 from trainvitals.views.tui.health import firing, judge
 from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
-from trainvitals.views.tui.paint import Line, as_ascii, crop, fit, width_of
+from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, width_of
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
@@ -147,15 +147,12 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
         line += [Segment(f" / {view.filter} ", palette.accent)]
     line.append(Segment(f" {HINTS[view.page]}", palette.dim))
     health = judge(snapshot.run, snapshot.alerts, snapshot.gpus)
-    right = f"every {view.interval:g} s "
+    right: Line = [Segment(f"  every {view.interval:g} s ", palette.dim)]
     if view.page != "overview" and health.severity:
-        right = f"{health.word}  {right}"
-    space = width - width_of(line) - len(right)
-    if space > 0:
-        style = (
-            palette.severity(health.severity) if view.page != "overview" and health.severity else palette.dim
-        )
-        line += [Segment(" " * space), Segment(right, style)]
+        right.insert(0, Segment(f"  {health.word}", palette.severity(health.severity)))
+    space = width - width_of(line) - width_of(right)
+    if space >= 0:
+        line += [Segment(" " * space), *right]
     return line
 
 
@@ -176,4 +173,6 @@ def _lay_over(lines: list[Line], box: tuple[list[Line], int, int], width: int, v
     for place, line in enumerate(content):
         row = top + place
         if row < len(lines):
-            lines[row] = crop([Segment(" " * left, palette.text), *line], width, palette.text)
+            under = lines[row]
+            whole = [*crop(under, left, palette.text), *line, *drop(under, left + width_of(line))]
+            lines[row] = crop(whole if left > 0 else line, width, palette.text)

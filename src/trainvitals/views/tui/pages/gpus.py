@@ -57,6 +57,8 @@ def marks(gpu: Gpu) -> tuple[str, str | None]:
     reasons = str(gpu.values.get("throttle_reasons", ""))
     if reasons not in _HARMLESS:
         words.append((reasons, "critical" if "hardware" in reasons else "warning"))
+    if not words and gpu.is_slice:
+        return gpu.name.partition("MIG ")[2], None
     grave = next((s for _, s in words if s == "critical"), words[0][1] if words else None)
     return ", ".join(text for text, _ in words), grave
 
@@ -132,12 +134,12 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         Column("FAN", 4, 8, cell("fan_speed_percent", "%"), right=True),
         Column("HISTORY", 10, 9, history, most=72),
         Column("PROCS", 5, 10, cell("process_count", ""), right=True),
-        Column("MEM CLK", 7, 12, cell("memory_clock_mhz", "MHz"), right=True),
+        Column("MEM CLK", 8, 12, cell("memory_clock_mhz", "MHz"), right=True),
         Column("PCIe MB/s", 11, 13, traffic, right=True),
     ]
     if any(marks(gpu)[0] for gpu in gpus):
         found.append(Column("NOTE", 9, 6, note, most=34))
-    if len({gpu.name for gpu in gpus}) > 1:
+    if len({gpu.name for gpu in gpus if not gpu.is_slice}) > 1:
         found.insert(
             1,
             Column("NAME", 12, 11, lambda gpu, width: [Segment(fit(gpu.name, width), palette.dim)], most=26),
@@ -163,10 +165,10 @@ def draw_gpus(
     lines: list[Line] = []
     if heading:
         simulated = any(gpu.simulated for gpu in gpus)
-        line = rule(describe(gpus), width, palette, totals(gpus))
-        if simulated:
-            line.insert(2, Segment("  SIMULATED", palette.warning))
-            line = crop(line, width, palette.faint)
+        title = describe(gpus)
+        line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, totals(gpus))
+        if simulated and len(line) > 2:
+            line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
         lines.append(line)
     room = height - len(lines)
     if room >= len(gpus) + 1 or width < 2 * COMPACT_WIDTH:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 
-from trainvitals.views.tui.health import newest_states
+from trainvitals.views.tui.health import firing, newest_states
 from trainvitals.views.tui.numbers import MISSING, duration, measure
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
@@ -180,7 +180,8 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
 def shown_alerts(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
     """What fires or waits now first, then everything that ever changed, newest first."""
-    active = [row for row in newest_states(snapshot.alerts) if row.get("state") != "resolved"]
+    waiting = [r for r in newest_states(snapshot.alerts) if r.get("state") not in ("firing", "resolved")]
+    active = firing(snapshot.alerts) + waiting
     rows = active + [row for row in reversed(snapshot.alerts) if not any(row is other for other in active)]
     return _filtered(rows, view.filters.get("alerts", ""))
 
@@ -208,8 +209,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         text_column("RULE", 14, 4, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
         text_column("MESSAGE", 16, 1, lambda row: str(row.get("message", "")), colour, most=400),
     ]
-    now = sum(1 for row in newest_states(snapshot.alerts) if row.get("state") == "firing")
-    title = f"{now} firing, {len(snapshot.alerts)} changes in all"
+    title = f"{len(firing(snapshot.alerts))} firing, {len(snapshot.alerts)} changes in all"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
 
 
@@ -298,7 +298,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
     def name(row: RunLine | None) -> str:
         if row is None:
-            return "this machine, and what runs on it now"
+            return "this machine, live"
         return row.name + (" (simulated)" if row.simulated else "")
 
     columns: list[Column[RunLine | None]] = [

@@ -100,5 +100,7 @@ def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[
 
 def _output(snapshot: Snapshot, view: View, width: int, height: int) -> list[Line]:
     lines: list[Line] = [[], rule("Output", width, view.palette)]
-    lines += [[Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 2) :]]
+    lines += [
+        [Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 2) :]
+    ]
     return lines

@@ -52,7 +52,7 @@ def _name(run: Run, health: Health, now: float, width: int, palette: Palette) ->
     spent = duration(end - run.started) if run.started is not None else ""
     word = f" {health.word.upper()} "
     state = run.status if run.status != health.word else ""
-    right = "  ".join(part for part in (state, spent) if part)
+    right = "  ".join(part for part in (state, spent) if part) if width >= 48 else ""
     tags = [run.project]
     if run.attempt > 1:
         tags.append(f"attempt {run.attempt}")
@@ -61,8 +61,9 @@ def _name(run: Run, health: Health, now: float, width: int, palette: Palette) ->
     head.append(Segment(fit(run.name, min(len(run.name), max(room, 4))), palette.strong))
     if run.simulated:
         head.append(Segment("  SIMULATED", palette.warning))
-    head.append(Segment("  " + " · ".join(tags), palette.dim))
-    tail: Line = [Segment(f"{right}  ", palette.dim), Segment(word, style + _CHIP)]
+    if width >= 48:
+        head.append(Segment("  " + " · ".join(tags), palette.dim))
+    tail: Line = [Segment(f"{right}  " if right else " ", palette.dim), Segment(word, style + _CHIP)]
     space = width - width_of(head) - width_of(tail) - 1
     if space < 0:
         head = crop(head, max(width - width_of(tail) - 1, 4), palette.text)
