@@ -85,6 +85,7 @@ class LayerSample:
 
     def __init__(self, layers: dict[str, list[Any]]) -> None:
         self._layers = layers
+        self._sizes: dict[str, int] = {}
         self._weights: list[Any] = []
         self._with_gradient: list[bool] = []
         self._before: list[Any] = []
@@ -130,7 +131,9 @@ class LayerSample:
         device = next((w.device for w in self._weights if not w.is_cpu), torch.device("cpu"))
         flat = [value for column in self._columns for value in column]
         self._arrival = Arrival(torch.stack([v.to(device, torch.float64, non_blocking=True) for v in flat]))
-        self._columns = []
+        # Only numbers are kept from here on: a line that waits must not keep a model alive.
+        self._sizes = {name: len(parameters) for name, parameters in self._layers.items()}
+        self._columns, self._weights, self._layers = [], [], {}
 
     def ready(self) -> bool:
         return self._arrival is not None and self._arrival.ready()
@@ -139,13 +142,13 @@ class LayerSample:
         """By layer; only when ready."""
         assert self._arrival is not None
         values = self._arrival.values()
-        count = len(self._weights)
+        count = sum(self._sizes.values())
         columns = [values[start : start + count] for start in range(0, len(values), count)]
         gradient, largest, weight, nan, infinite, change, old = columns
         found, start = {}, 0
-        for name, parameters in self._layers.items():
-            span = range(start, start + len(parameters))
-            start += len(parameters)
+        for name, size in self._sizes.items():
+            span = range(start, start + size)
+            start += size
             seen = [index for index in span if self._with_gradient[index]]
             moved, stood = _together(change, span), _together(old, span)
             found[name] = LayerNumbers(

@@ -125,6 +125,8 @@ class Watch:
         self._forward_seen = False
         self._backward_seen = False
         self._stepped: set[int] = set()
+        self._idle = False
+        """Nothing has happened since the last optimizer step."""
         self._shapes: list[tuple[Any, Any]] = []
         self._losses: list[Any] = []
         # of the whole training
@@ -287,11 +289,12 @@ class Watch:
             clock.enter(OTHER)
             return
         if not self._data_seen:
-            if self._stepped and self._stepped >= self._known:
+            if self._stepped and self._stepped >= self._known and clock.slot != OPTIMIZER:
                 self._close_step()
             self._begin()
             self._add_size(args or kwargs)
         self._forward_seen = True
+        self._idle = False
         if len(self._entered) == 1:
             self._measures.before_forward(self)
             if self.options.count_flops and self._flops is None and self.steps == FLOPS_STEP:
@@ -321,6 +324,7 @@ class Watch:
         if self._is_foreign_thread(claim=True):
             return
         self._backward_seen = True
+        self._idle = False
         if self.options.report:
             self._keep_loss(tensors)
         self.clock.enter(BACKWARD)
@@ -349,7 +353,7 @@ class Watch:
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread(claim=True):
             return
-        if id(optimizer) in self._stepped and not self._forward_seen and not self._data_seen:
+        if id(optimizer) in self._stepped and self._idle:  # a closure runs the forward inside the step
             self._close_step()
         self._known.add(id(optimizer))
         if self._find_models:
@@ -363,6 +367,7 @@ class Watch:
             return
         self.clock.leave()
         self._stepped.add(id(optimizer))
+        self._idle = True
         if self._device is None and not self._models:
             self._find_device(optimizer)
         self._measures.after_optimizer(self._device)
@@ -374,7 +379,7 @@ class Watch:
     # -- the end of a step
 
     def _begin(self) -> None:
-        if not self._begun:
+        if not self._begun and self.clock.slot != OPTIMIZER:
             self._begun = not self._backward_seen and not self._stepped
             self.clock.begin_step()
 

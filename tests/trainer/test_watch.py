@@ -1,0 +1,512 @@
+"""Phases and steps of real PyTorch loops of every shape, with known sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from watching import PHASES, VirtualClock, events, lines, messages, running, steps
+
+from trainvitals.trainer.run import Run
+from trainvitals.trainer.watch.loop import Watch
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with running(tmp_path) as run:
+        yield run
+
+
+class Sleepy(nn.Module):
+    """A forward and a backward of known length."""
+
+    def __init__(self, clock: VirtualClock, forward: float = 0.2, backward: float = 0.3) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+        self.clock, self.forward_seconds, self.backward_seconds = clock, forward, backward
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.clock.sleep(self.forward_seconds)
+        out: torch.Tensor = self.linear(x)
+        if out.requires_grad:
+            out.register_hook(lambda _: self.clock.sleep(self.backward_seconds))
+        return out
+
+
+class SleepySGD(torch.optim.SGD):
+    def __init__(self, clock: VirtualClock, parameters: Any, seconds: float = 0.05) -> None:
+        super().__init__(parameters, lr=0.01)
+        self.clock, self.seconds = clock, seconds
+
+    def step(self, closure: Any = None) -> Any:
+        self.clock.sleep(self.seconds)
+        return super().step(closure)
+
+
+class SleepyData(Dataset[torch.Tensor]):
+    def __init__(self, clock: VirtualClock, length: int = 8, seconds: float = 0.01) -> None:
+        self.clock, self.length, self.seconds = clock, length, seconds
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.clock.sleep(self.seconds)
+        return torch.full((4,), float(index))
+
+
+def phases(line: dict[str, Any]) -> dict[str, float]:
+    return {name: line[name] for name in PHASES if line[name]}
+
+
+def watch(run: Run, clock: VirtualClock, *args: Any, **options: Any) -> Watch:
+    watch = run.watch(*args, **options)
+    clock.govern(watch)
+    return watch
+
+
+def test_every_phase_of_a_plain_loop_gets_the_time_that_was_spent_in_it(
+    run: Run, clock: VirtualClock
+) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    loader = DataLoader(SleepyData(clock), batch_size=2)
+    watch(run, clock, model, optimizer, loader)
+    for batch in loader:
+        loss = model(batch).square().mean()
+        clock.sleep(0.04)  # the loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        clock.sleep(0.1)  # logging
+    run.finish()
+    assert len(steps(run)) == 4
+    for line in steps(run):
+        assert phases(line) == pytest.approx(
+            {
+                "data_time": 0.02,
+                "forward_time": 0.24,
+                "backward_time": 0.3,
+                "optimizer_time": 0.05,
+                "other_time": 0.1,
+            }
+        )
+        assert line["batch_time"] == pytest.approx(0.71)
+        assert line["throughput_samples_per_sec"] == pytest.approx(2 / 0.71)
+
+
+def test_with_real_sleeps_the_phases_add_up_to_the_step(run: Run) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=2)
+    watched = run.watch(model, optimizer, loader)
+    for (batch,) in loader:
+        with watched.phase("transfer"):
+            time.sleep(0.01)
+        loss = model(batch).sum()
+        time.sleep(0.01)
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+    run.finish()
+    assert len(steps(run)) == 4
+    for line in steps(run):
+        assert sum(line[name] for name in PHASES) == pytest.approx(line["batch_time"], rel=0.02)
+        assert line["transfer_time"] >= 0.01
+        assert line["forward_time"] >= 0.01
+        assert line["other_time"] >= 0.02
+        assert line["backward_time"] > 0
+        assert line["optimizer_time"] > 0
+        assert line["data_time"] > 0
+
+
+def test_gradient_accumulation_is_one_step_of_several_forwards_and_backwards(
+    run: Run, clock: VirtualClock
+) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    loader = DataLoader(SleepyData(clock), batch_size=1)
+    watch(run, clock, model, optimizer, loader)
+    for index, batch in enumerate(loader, 1):
+        (model(batch).mean() / 4).backward()
+        if index % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    run.finish()
+    assert len(steps(run)) == 2
+    for line in steps(run):
+        assert phases(line) == pytest.approx(
+            {"data_time": 0.04, "forward_time": 0.8, "backward_time": 1.2, "optimizer_time": 0.05}
+        )
+        assert line["throughput_samples_per_sec"] == pytest.approx(4 / 2.09)
+
+
+def test_evaluation_in_the_middle_is_other_time_and_no_step(run: Run, clock: VirtualClock) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    loader = DataLoader(SleepyData(clock, 4), batch_size=2)
+    held_out = DataLoader(SleepyData(clock, 4, seconds=1), batch_size=2)
+    watch(run, clock, model, optimizer)
+    for batch in loader:
+        model(batch).mean().backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for other in held_out:
+                model(other)
+        model.train()
+    run.finish()
+    assert [phases(line)["other_time"] for line in steps(run)] == pytest.approx([4.4, 4.4])
+    assert [phases(line)["data_time"] for line in steps(run)] == pytest.approx([0.02, 0.02])
+
+
+def test_another_loader_than_the_given_one_is_other_time_even_with_gradients_on(
+    run: Run, clock: VirtualClock
+) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    loader = DataLoader(SleepyData(clock, 4), batch_size=2)
+    second = DataLoader(SleepyData(clock, 2, seconds=1), batch_size=1)
+    watch(run, clock, model, optimizer, loader)
+    for batch in loader:
+        for _ in second:
+            pass
+        model(batch).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert [line["other_time"] for line in steps(run)] == pytest.approx([2, 2])
+
+
+def test_two_optimizers_and_several_forwards_are_one_step(run: Run, clock: VirtualClock) -> None:
+    critic, maker = Sleepy(clock), Sleepy(clock)
+    first, second = SleepySGD(clock, critic.parameters()), SleepySGD(clock, maker.parameters())
+    watch(run, clock, [critic, maker], [first, second])
+    for _ in range(3):
+        critic(torch.ones(2, 4)).mean().backward()
+        first.step()
+        maker(torch.ones(2, 4)).mean().backward()
+        second.step()
+    run.finish()
+    assert len(steps(run)) == 3
+    for line in steps(run):
+        assert phases(line) == pytest.approx(
+            {"forward_time": 0.4, "backward_time": 0.6, "optimizer_time": 0.1}
+        )
+
+
+def test_a_generator_is_timed_through_batches(run: Run, clock: VirtualClock) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+
+    def generate() -> Iterator[torch.Tensor]:
+        for _ in range(3):
+            clock.sleep(0.5)
+            yield torch.ones(6, 4)
+
+    watched = watch(run, clock, model, optimizer)
+    for batch in watched.batches(generate()):
+        model(batch).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert [line["data_time"] for line in steps(run)] == pytest.approx([0.5, 0.5, 0.5])
+    assert steps(run)[0]["throughput_samples_per_sec"] == pytest.approx(6 / steps(run)[0]["batch_time"])
+
+
+def test_a_generator_given_as_loader_is_said_to_be_untimed(run: Run, clock: VirtualClock) -> None:
+    run.watch(nn.Linear(1, 1), loader=(n for n in range(3)))
+    assert "a generator cannot be timed in place: for data_time, use watch.batches(loader)" in messages(run)
+
+
+def test_without_a_loader_a_step_ends_where_the_next_forward_begins(run: Run, clock: VirtualClock) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    watch(run, clock, model, optimizer)
+    clock.sleep(100)  # setting up belongs to no step
+    for _ in range(3):
+        model(torch.ones(5, 4)).mean().backward()
+        optimizer.step()
+        clock.sleep(0.1)
+    clock.sleep(100)  # nor does what comes after the training
+    run.finish()
+    assert [line["batch_time"] for line in steps(run)] == pytest.approx([0.65, 0.65, 0.55])
+    assert all(
+        line["throughput_samples_per_sec"] == pytest.approx(5 / line["batch_time"]) for line in steps(run)
+    )
+
+
+def test_a_closure_is_forward_and_backward_and_the_rest_is_the_optimizer(
+    run: Run, clock: VirtualClock
+) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    watch(run, clock, model, optimizer)
+
+    def closure() -> torch.Tensor:
+        loss = model(torch.ones(2, 4)).mean()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    run.finish()
+    line = steps(run)[-1]
+    assert phases(line) == pytest.approx({"forward_time": 0.2, "backward_time": 0.3, "optimizer_time": 0.05})
+
+
+def test_a_batch_that_must_move_to_the_models_device_costs_transfer_time(
+    run: Run, clock: VirtualClock
+) -> None:
+    model = nn.Linear(4, 1, device="meta")  # a device that every machine has
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(SleepyData(clock), batch_size=4)
+    watch(run, clock, model, optimizer, loader)
+    for batch in loader:
+        moved = batch.to("meta")
+        clock.sleep(0.25)
+        model(moved).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert [line["transfer_time"] for line in steps(run)] == pytest.approx([0.25, 0.25])
+
+
+def test_activation_checkpointing_runs_the_forward_again_inside_the_backward(
+    run: Run, clock: VirtualClock
+) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    inner = Sleepy(clock, backward=0.0)
+    optimizer = SleepySGD(clock, inner.parameters())
+    watch(run, clock, inner, optimizer)
+    for _ in range(2):
+        checkpoint(inner, torch.ones(2, 4), use_reentrant=False).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert phases(steps(run)[0]) == pytest.approx(
+        {"forward_time": 0.2, "backward_time": 0.2, "optimizer_time": 0.05}
+    )
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_compiled_model_has_forward_time_whichever_of_the_two_is_watched(
+    run: Run, clock: VirtualClock, fullgraph: bool
+) -> None:
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    run.watch(model if fullgraph else None, activations=["1"], activations_every=1, layers_every=1)
+    compiled = torch.compile(model, backend="eager", fullgraph=fullgraph)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(4):
+        compiled(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    run.finish()
+    timed = [line for line in steps(run) if "batch_time" in line]
+    assert len(timed) >= 2
+    for line in timed[1:]:
+        assert line["forward_time"] > 0
+        assert line["backward_time"] > 0
+    assert not [event for event in events(run) if "not watched any more" in event["message"]]
+
+
+def test_a_whole_compiled_step_still_compiles_in_one_piece(run: Run) -> None:
+    torch.compiler.reset()
+    model = nn.Linear(4, 1)
+    run.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def forward_and_clip(x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = model(x).sum()
+        return out
+
+    forward_and_clip(torch.ones(2, 4)).backward()
+    assert model.weight.grad is not None
+
+
+def test_mixed_precision_with_a_scaler_reports_the_gradient_norm_unscaled(run: Run) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    run.watch(model, optimizer, budget_percent=0, report=True)
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.ones(2, 4)).float().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    run.finish()
+    for line in steps(run):
+        assert line["gradient_norm"] == pytest.approx(5**0.5, rel=0.01)  # four weights of 1, and a bias of 1
+        assert line["loss"] == pytest.approx(loss.item())
+
+
+def test_a_step_that_the_scaler_skips_is_part_of_the_next_one(run: Run, clock: VirtualClock) -> None:
+    model = Sleepy(clock)
+    optimizer = SleepySGD(clock, model.parameters())
+    scaler = torch.amp.GradScaler("cpu")
+    watch(run, clock, model, optimizer)
+    for scale in (float("inf"), 1.0):
+        scaler.scale(model(torch.ones(2, 4)).mean() * scale).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    run.finish()
+    assert [line["forward_time"] for line in steps(run)] == pytest.approx([0.4])
+
+
+# -- step numbers beside the user's own lines
+
+
+def loop(run: Run, count: int, log: Any = None) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer)
+    for index in range(count):
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+        if log is not None:
+            log(index)
+
+
+def test_lines_have_the_step_that_the_user_logs(run: Run) -> None:
+    loop(run, 4, lambda index: run.log({"loss": 1.0}, step=100 + 10 * index))
+    run.finish()
+    assert [line["step"] for line in steps(run)] == [100, 110, 120, 130]
+    assert all("loss" not in line for line in steps(run))
+    assert [line["step"] for line in lines(run) if "loss" in line] == [100, 110, 120, 130]
+
+
+def test_steps_are_counted_where_the_user_logs_only_some(run: Run) -> None:
+    loop(run, 6, lambda index: run.log({"loss": 1.0}, step=index) if index % 3 == 2 else None)
+    run.finish()
+    assert [line["step"] for line in steps(run)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_counted_steps_and_a_log_without_a_step_agree(run: Run) -> None:
+    loop(run, 6, lambda index: run.log({"loss": float(index)}) if index % 3 == 2 else None)
+    run.finish()
+    assert [(line["step"], line["loss"]) for line in lines(run) if "loss" in line] == [(2, 2.0), (5, 5.0)]
+
+
+def test_a_user_who_logs_by_epoch_does_not_set_the_steps_back(run: Run) -> None:
+    loop(run, 6, lambda index: run.log({"validation": 1.0}, step=index // 3) if index % 3 == 2 else None)
+    run.finish()
+    assert [line["step"] for line in steps(run)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_short_steps_are_written_many_at_once_and_none_is_lost(run: Run) -> None:
+    loop(run, 500)
+    run.finish()
+    assert [line["step"] for line in steps(run)] == list(range(500))
+
+
+# -- before and after
+
+
+def test_remove_puts_everything_back(run: Run) -> None:
+    before = (
+        torch.autograd.backward,
+        DataLoader.__iter__,
+        torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+    )
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = run.watch(model, optimizer, activations=["*"], activations_every=1)
+    assert torch.autograd.backward is not before[0]
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+    watched.remove()
+    after = (
+        torch.autograd.backward,
+        DataLoader.__iter__,
+        torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+    )
+    assert after == before
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+    assert not optimizer._optimizer_step_pre_hooks
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+    run.finish()
+    assert len(steps(run)) == 0 or steps(run)[-1]["step"] == 0
+
+
+def test_a_model_that_is_deleted_is_gone(run: Run) -> None:
+    import gc
+    import weakref
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, budget_percent=0, layers_every=1)
+    for _ in range(3):
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+    ghost = weakref.ref(model.weight)
+    del model, optimizer
+    gc.collect()
+    assert ghost() is None
+
+
+def test_two_ranks_with_ddp_each_have_their_own_phases(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+    import textwrap
+
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+        import sys, torch, trainvitals
+        import torch.distributed as dist
+        from torch import nn
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = trainvitals.init(dir=sys.argv[1], agent=False)
+        run.watch(model, optimizer, budget_percent=0, layers_every=1)
+        for _ in range(5):
+            model(torch.ones(2, 4) * (1 + dist.get_rank())).mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+        run.finish()
+        dist.destroy_process_group()
+        """)
+    )
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(script),
+        str(tmp_path / "runs"),
+    ]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    from trainvitals.journal.reader import open_run
+
+    found = open_run("latest", tmp_path / "runs")
+    norms = []
+    for rank in (0, 1):
+        series = {
+            item.name: item.y.tolist() for item in found.series(["gradient_norm", "batch_time"], ranks=[rank])
+        }
+        assert len(series["batch_time"]) == 5
+        norms.append(series["gradient_norm"])
+    assert norms[0] == norms[1]  # what DDP averaged
+    assert found.series(["gradient_norm/0"], ranks=[1])[0].y.size > 0  # by the name it has without DDP
