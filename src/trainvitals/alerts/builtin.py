@@ -9,8 +9,13 @@ Rules of severity `info` are recorded and shown; by default nobody is sent a mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from trainvitals.alerts.language import RuleError
+from trainvitals.alerts.rules import ACTIONS, Rule, assemble
+from trainvitals.errors import nearest
+from trainvitals.settings import Settings
 
 THRESHOLDS: dict[str, float] = {
     "gpu_temperature_celsius": 80,
@@ -467,6 +472,31 @@ LIFE: tuple[Row, ...] = (
 )
 
 RULES: tuple[Row, ...] = (*GPU, *HOST, *TRAINING, *LIFE)
+
+
+def rules_of(settings: Settings) -> list[Rule]:
+    """All rules in force. RuleError (a SettingError) for one that cannot be used."""
+    rules = assemble(
+        RULES,
+        settings.alerts_rules,
+        THRESHOLDS,
+        settings.alerts_thresholds,
+        settings.alerts_disable,
+    )
+    check_actions(settings.alerts_actions, rules)
+    return rules
+
+
+def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -> None:
+    """Actions by rule name: the rule must exist, and so must the action."""
+    names = [rule.name for rule in rules]
+    for name, wanted in actions.items():
+        if name not in names:
+            raise RuleError(f"alerts.actions: there is no rule '{name}'{nearest(name, names)}")
+        for action in wanted:
+            if action not in ACTIONS or action == "exec":
+                known = ", ".join(word for word in ACTIONS if word != "exec")
+                raise RuleError(f"alerts.actions: '{action}' is not one of {known}; exec is said in a rule")
 
 
 def enrich(rule: object, fields: dict[str, Any]) -> None:

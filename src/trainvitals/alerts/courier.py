@@ -28,9 +28,9 @@ def carry(job: dict[str, Any]) -> dict[str, Any]:
     body, late = job["body"], float(job.get("late") or 0.0)
     picture = None
     if job.get("folder") and _takes_pictures(job["url"]):
-        from trainvitals.alerts import picture as pictures
+        from trainvitals.alerts.picture import draw_file
 
-        picture = pictures.draw_file(job["folder"], body)
+        picture = draw_file(job["folder"], body)
     outgoing = Outgoing(
         body=body,
         title=messages.title(body, late),

@@ -21,6 +21,8 @@ from trainvitals.journal.encoding import format_time
 PENDING_LINE_SECONDS = 60.0
 """A condition that flickers is written as pending at most this often per alert."""
 
+_KEPT: tuple[str, ...] = ("rule", "severity", "labels", "message", "since")
+
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -125,6 +127,16 @@ class Ledger:
         self._write(row)
         self.apply(row)
 
+    def close(self, reason: str) -> None:
+        """Resolve what still fires, of whoever: the run is over."""
+        for group in list(self.groups.values()):
+            for row in list(group.firing.values()):
+                kept = {
+                    key: row[key] for key in ("rule", "severity", "labels", "message", "since") if key in row
+                }
+                kept |= {"timestamp": format_time(), "state": RESOLVED, "reason": reason}
+                self._record(kept)
+
     # -- the fold
 
     def apply(self, row: Row) -> None:
@@ -161,7 +173,7 @@ class Ledger:
     def _apply_resolved(self, row: Row) -> None:
         group, key = self._group(str(row.get("rule"))), key_of(row)
         group.firing.pop(key, None)
-        if key in group.fresh:
+        if key in group.fresh and not row.get("reason"):
             group.fresh[key] = {**group.fresh[key], "state": RESOLVED}
         group.last = {**group.last, **row}
         if not group.firing:

@@ -11,7 +11,7 @@ One writer per file: the agent of each host, every rank that has conditions of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, format_time
+from trainvitals.journal.layout import FileName
 
 STATES = ("pending", "firing", "resolved", "silenced", "acknowledged")
 
@@ -72,12 +73,11 @@ def seconds(row: Mapping[str, Any], field: str = "timestamp") -> float:
     return micros / 1e6 if micros is not None else 0.0
 
 
-def read_rows(folder: Path, host: str | None = None) -> list[Row]:
-    """Every line of the run's alerts in order of time; of one host's agent only, if given."""
+def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: True) -> list[Row]:
+    """Every line of the run's alerts in order of time, from the files that are wanted."""
     rows: list[Row] = []
     for name, suffix, path in layout.list_files(folder):
-        wanted = host is None or (name.host == host and name.rank is None and name.pid is None)
-        if name.table == "alerts" and suffix == ".jsonl" and wanted:
+        if name.table == "alerts" and suffix == ".jsonl" and wanted(name):
             rows.extend(Cursor(path).read())
     rows.sort(key=lambda row: str(row["timestamp"]))
     return rows

@@ -30,6 +30,7 @@ from trainvitals.journal.writer import MIB, LineWriter, say
 from trainvitals.trainer import facts, launch, ranks, scalars, stacks
 
 if TYPE_CHECKING:
+    from trainvitals.alerts.conditions import Conditions
     from trainvitals.journal.reader import MetricSummary
     from trainvitals.trainer.watch.loop import Watch
 
@@ -78,6 +79,7 @@ class Run:
         )  # a whole second in ms, and how a line of that second begins
         self._fd = -1
         self._careful = False  # tensors or arrays were logged: every call goes the slow way, which looks after them
+        self._conditions: Conditions | None = None
         self._status: str | None = None
         self._told: set[str] = set()
         self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
@@ -224,8 +226,7 @@ class Run:
             if value is None:
                 continue
             if kind.__module__ != "builtins":
-                self._careful, self._fd = True, -1
-                self.log = self._log_carefully  # type: ignore[method-assign]
+                self._be_careful()
             if isinstance(value, scalars.Refused):
                 self._refuse(value.key, value.what)
             elif isinstance(value, (int, float)):
@@ -245,7 +246,26 @@ class Run:
                 writer.append(encode_line({"timestamp": stamp, "step": number, **values}))
             for key, item in waiting:
                 self._waiting.append((stamp, number, key, item))
-            self._write_ready(block=len(self._waiting) > PENDING_LIMIT)
+            arrived = self._write_ready(block=len(self._waiting) > PENDING_LIMIT)
+        if self._conditions is not None:
+            for earlier, late in arrived:
+                self._conditions.check(late, earlier)
+            self._conditions.check(values, number)
+
+    def _be_careful(self) -> None:
+        """From now on every call goes the slow way."""
+        self._careful, self._fd = True, -1
+        self.log = self._log_carefully  # type: ignore[method-assign]
+
+    @property
+    def alerts(self) -> Conditions:
+        """Conditions of your own, judged in this process: `run.alerts.add_rule(...)` (docs/alerts.md)."""
+        if self._conditions is None:
+            from trainvitals.alerts.conditions import Conditions
+
+            name = FileName("alerts", self._attempt, "", rank=self.rank)
+            self._conditions = Conditions(self._line_writer(name), self.rank, self._be_careful)
+        return self._conditions
 
     def _next_step(self, step: Any) -> int:
         if step is None:
@@ -259,21 +279,26 @@ class Run:
         self._refuse("step", what)
         return self._step + 1
 
-    def _write_ready(self, *, block: bool = False) -> None:
-        """Write the device values that have arrived, in order; those of one step together."""
+    def _write_ready(self, *, block: bool = False) -> list[tuple[int, dict[str, float]]]:
+        """Write the device values that have arrived, in order; those of one step together. Returns them by step."""
         assert self._writer is not None
+        arrived: list[tuple[int, dict[str, float]]] = []
         while self._waiting:
             stamp, step, _, item = self._waiting[0]
             if not block and not item.ready():
-                return
+                break
+            found: dict[str, float] = {}
             row: dict[str, Any] = {"timestamp": stamp, "step": step}
             while self._waiting and self._waiting[0][:2] == (stamp, step):
                 _, _, key, item = self._waiting[0]
                 if not block and not item.ready():
                     break
                 self._waiting.popleft()
-                row[key] = spell(item.value())
+                found[key] = item.value()
+                row[key] = spell(found[key])
             self._writer.append(encode_line(row))
+            arrived.append((step, found))
+        return arrived
 
     def _every_second(self, second: int) -> None:
         text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
@@ -491,6 +516,7 @@ def init(
             _current.finish()
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
     effective = settings.resolve(given)
+    _check_rules(effective)
     environ = os.environ
     place_in_launch = ranks.find_rank(environ)
     if rank is not None:
@@ -524,6 +550,15 @@ def begin_automatically() -> Run:
     run = init()
     run.automatic = True
     return run
+
+
+def _check_rules(effective: settings.Settings) -> None:
+    """A rule that cannot be used is an error now, not a silence later."""
+    given = (effective.alerts_rules, effective.alerts_thresholds, effective.alerts_disable, effective.alerts_actions)
+    if effective.alerts_enabled and any(given):
+        from trainvitals.alerts.builtin import rules_of
+
+        rules_of(effective)
 
 
 def current_run() -> Run | None:

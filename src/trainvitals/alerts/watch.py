@@ -1,0 +1,391 @@
+"""The alerts of one watched run: what the agent holds. Points and rank states go in; everything else follows.
+
+    alerts = RunAlerts(folder, settings, about, pid=..., targets=...)
+    alerts.see_sample(sample); alerts.see_row(rank, row); alerts.see_rank(...)
+    alerts.tick()          # several times a second
+    alerts.end("finished") # or alerts.leave(): the agent goes, the run stays
+
+All methods are called from the run's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.alerts import builtin, records
+from trainvitals.alerts.actions import Means, Target, act
+from trainvitals.alerts.channels.bell import find_terminals
+from trainvitals.alerts.claims import Claims
+from trainvitals.alerts.delivery import Outbox
+from trainvitals.alerts.engine import FIRING, Change, Engine, Point
+from trainvitals.alerts.ledger import Ledger, Policy
+from trainvitals.alerts.references import process_environment
+from trainvitals.alerts.rules import Rule
+from trainvitals.journal import layout
+from trainvitals.journal.cursor import Damage, Follower, parse_line
+from trainvitals.journal.encoding import TimeParser, encode_line
+from trainvitals.journal.folder import slugify
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB, LineWriter
+from trainvitals.settings import Settings
+
+TICK_SECONDS = 1.0
+LEDGER_SECONDS = 0.2
+CLAIM_SECONDS = 60.0
+WARM_BYTES = 2 << 20
+FAREWELL_SECONDS = 1.0
+UNKNOWN_SECONDS = 60.0
+"""How long a rule's metric may be missing before that is told."""
+
+Tell = Callable[[str, str, str], None]
+"""Writes an event: name, message, severity."""
+
+
+class RunAlerts:
+    """Engine, ledger and outbox of one run on this host."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        about: Mapping[str, Any],
+        *,
+        name: FileName,
+        pid: int | None = None,
+        targets: Callable[[], list[Target]] = list,
+        tell: Tell = lambda event, message, severity: None,
+    ) -> None:
+        """`about` says whose alerts these are (run, project, name, host); `name` how the agent's files are called."""
+        adopt(folder)
+        self.folder = folder
+        self._settings = settings
+        self._targets = targets
+        self._tell = tell
+        self._own = name._replace(table="alerts")
+        self._about = {**about, **({"link": settings.alerts_link} if settings.alerts_link else {})}
+        rules = builtin.rules_of(settings)
+        self._rules = {rule.name: rule for rule in rules}
+        self._claims = Claims(folder, str(about.get("host"))) if name.host is not None else None
+        self.engine = Engine(rules, context=self._about, enrich=builtin.enrich)
+        self._writer = LineWriter(
+            folder,
+            self._own,
+            rotate_bytes=int(settings.rotate_size_mb * MIB),
+            rotate_seconds=10 * 365 * 86400.0,  # state is read back from these files: few and small
+            mode=0o666 if settings.shared else 0o600,
+        )
+        self.ledger = Ledger(
+            Policy(
+                channels=tuple(address.name for address in settings.alerts_notify),
+                min_severity=settings.alerts_min_severity,
+                group_wait=settings.alerts_group_wait,
+                cooldown=settings.alerts_cooldown,
+                repeat=settings.alerts_repeat,
+                escalate_after=settings.alerts_escalate_after,
+                escalate_notify=settings.alerts_escalate_notify,
+            ),
+            self._rules,
+            self._about,
+            self._write,
+            self._may_speak if self._claims is not None else None,
+        )
+        self._deliveries: deque[records.Row] = deque()
+        self._outbox = Outbox(
+            settings.alerts_notify,
+            self._take_delivery,
+            environment=process_environment(pid),
+            folder=str(folder),
+            terminals=lambda: find_terminals([target.pid for target in targets()]),
+            give_up_after=settings.alerts_give_up_after,
+        )
+        self._times = TimeParser()
+        self._events: dict[str, tuple[int, float]] = {}
+        self._next_tick = 0.0
+        self._next_ledger = 0.0
+        self._next_claims = 0.0
+        self._unknown_at: float | None = time.monotonic() + UNKNOWN_SECONDS
+        self._restore()
+        self._follower = Follower(folder, ("events", "alerts"), from_end=self._is_known)
+
+    # -- going on after a restart
+
+    def _restore(self) -> None:
+        def is_own(item: FileName) -> bool:
+            return item.rank is None and item.pid is None and item.host == self._own.host
+
+        rows = records.read_rows(self.folder, is_own)
+        self._is_known = bool(rows)
+        for row in rows:
+            self.ledger.apply(row)
+        firing = {
+            key: records.seconds(alert, "since")
+            for group in self.ledger.groups.values()
+            for key, alert in group.firing.items()
+            if alert.get("rule") in self._rules
+        }
+        self.engine.restore(firing)
+        for row, channels in list(self.ledger.undelivered.values()):
+            self._outbox.add(row, channels)
+
+    def warm(self, positions: Mapping[str, int]) -> None:
+        """Fill the windows from what was judged before: the end of the training files up to these positions."""
+        for name, suffix, path in layout.list_files(self.folder):
+            end = positions.get(path.name)
+            if name.table != "training" or suffix != ".jsonl" or not end:
+                continue
+            damage = Damage()
+            try:
+                with open(path, "rb") as file:
+                    start = max(0, end - WARM_BYTES)
+                    file.seek(start)
+                    lines = file.read(end - start).split(b"\n")
+            except OSError:
+                continue
+            for line in lines[1 if start else 0 :]:
+                row = parse_line(line, damage)
+                if row is not None:
+                    self.see_row(name.rank or 0, row, judge=False)
+
+    # -- what is measured
+
+    def see_sample(
+        self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float
+    ) -> None:
+        self._take(self.engine.feed(Point(table, _identity(table, labels), values, when)))
+
+    def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
+        """A line a rank has logged."""
+        micros = self._times.parse(row["timestamp"])
+        step = row.get("step")
+        point = Point(
+            "training",
+            {"rank": rank},
+            row,
+            micros / 1e6 if micros is not None else time.time(),
+            step if type(step) is int else None,
+        )
+        self._take(self.engine.feed(point, judge=judge))
+
+    def see_rank(self, rank: int, state: str, cause: str | None, silence: float, world_size: int) -> None:
+        """What the agent knows of a rank: running, stalled, hung, finished, failed, killed, crashed."""
+        values = {
+            "state": state,
+            "cause": cause or "",
+            "seconds_since_step": silence,
+            "world_size": float(world_size),
+        }
+        self._take(self.engine.feed(Point("run", {"rank": rank}, values, time.time())))
+
+    def see_event(self, row: Mapping[str, Any]) -> None:
+        """Something happened: a checkpoint, for instance."""
+        name = str(row.get("event"))
+        when = records.seconds(row) or time.time()
+        count, last = self._events.get(name, (0, 0.0))
+        self._events[name] = (count + 1, when)
+        values: dict[str, Any] = {
+            "total": float(count + 1),
+            "message": str(row.get("message") or ""),
+            "severity": str(row.get("severity") or "info"),
+        }
+        if count:
+            values["interval"] = when - last
+        self._take(self.engine.feed(Point("event", {"event": name}, values, when)))
+
+    # -- time
+
+    def tick(self) -> None:
+        """Cheap when nothing is due."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_SECONDS
+            self._follow()
+            self._take(self.engine.tick(time.time(), now))
+            for text in self.engine.take_problems():
+                self._tell("alert_rule", text, "warning")
+            if self._unknown_at is not None and now >= self._unknown_at:
+                self._unknown_at = None
+                self.engine.report_unknown()
+        if now >= self._next_ledger:
+            self._next_ledger = now + LEDGER_SECONDS
+            self._send_due()
+        if self._claims is not None and now >= self._next_claims:
+            self._next_claims = now + CLAIM_SECONDS
+            self._claims.refresh()
+
+    def _follow(self) -> None:
+        for name, row in self._follower.poll():
+            if name.table == "events":
+                if name.rank is not None:  # the agent's own events come by another way
+                    self.see_event(row)
+            elif name.rank is not None or name.pid is not None:
+                self.ledger.take_row(row)
+
+    def _send_due(self) -> None:
+        while self._deliveries:
+            self.ledger.apply(self._deliveries.popleft())
+        for row in self.ledger.tick(time.time()):
+            self._outbox.add(row)
+            if row.get("kind") == "resolved" and self._claims is not None:
+                self._claims.release(str(row.get("rule")))
+
+    def _take(self, changes: list[Change]) -> None:
+        for change in changes:
+            row = self.ledger.take(change)
+            if change.state == FIRING and row is not None:
+                self._act(change.rule, row)
+
+    def _act(self, rule: Rule, row: records.Row) -> None:
+        wanted = dict.fromkeys((*rule.actions, *self._settings.alerts_actions.get(rule.name, ())))
+        means = Means(
+            self._settings.alerts_stop_grace,
+            self._settings.alerts_stop_kill,
+            self._settings.alerts_checkpoint_signal,
+        )
+        for action in wanted:
+            act(action, row, rule.command, self._targets(), means, self._write)
+
+    # -- what others may know
+
+    def active(self) -> list[dict[str, Any]]:
+        """What fires now, for status.json: rule, severity, how many, since when."""
+        return [
+            {
+                "rule": group.rule,
+                "severity": str(group.last.get("severity", "warning")),
+                "count": len(group.firing),
+                "since": min(str(row.get("since") or row["timestamp"]) for row in group.firing.values()),
+                "message": str(group.last.get("message", "")),
+                **({"acknowledged": True} if group.acknowledged else {}),
+                **({"silenced": True} if group.silenced_until > time.time() else {}),
+            }
+            for group in self.ledger.groups.values()
+            if group.firing
+        ]
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have not been delivered."""
+        return self._outbox.waiting
+
+    # -- the end
+
+    def end(self, status: str) -> None:
+        """The run is over. What is to be sent is sent, also if the agent watches nothing else any more."""
+        self._follow()
+        self._take(self.engine.end(f"the run is {status}"))
+        self.ledger.close(f"the run is {status}")
+        self._send_now()
+        self._writer.flush(0.2)
+        _linger(self)
+
+    def leave(self) -> None:
+        """The agent ends, the run goes on: another agent goes on from the lines that are written."""
+        self._send_due()
+        self._outbox.close(FAREWELL_SECONDS)
+        self._writer.close(0.2)
+
+    def close(self) -> None:
+        """Stop sending; what waits stays in the run folder."""
+        self._outbox.close()
+        self._writer.close(0.2)
+
+    def _send_now(self) -> None:
+        """The last chance to tell: nothing waits for more of the same any longer."""
+        for row in self.ledger.tick(time.time() + self._settings.alerts_group_wait + 0.001):
+            self._outbox.add(row)
+
+    # -- writing
+
+    def _write(self, row: records.Row) -> None:
+        self._writer.append(encode_line(row))
+
+    def _take_delivery(self, row: records.Row) -> None:
+        """Called from the channels' threads."""
+        self._write(row)
+        self._deliveries.append(row)
+
+    def _may_speak(self, rule: str) -> bool:
+        known = self._rules.get(rule)
+        lead = known.lead if known is not None else ("training", None)
+        if lead is not None and lead[0] in ("gpu", "system", "process", "openmetrics"):
+            return True  # of this machine only: nobody else sees it
+        return self._claims is None or self._claims.take(rule)
+
+
+def _identity(table: str, labels: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Which thing it is, without what may change about it."""
+    if table == "gpu":
+        return {key: labels[key] for key in ("gpu_index", "gpu_uuid") if key in labels}
+    if table == "process":
+        return {"rank": labels.get("rank", 0)}
+    return {} if table == "system" else labels
+
+
+# -- runs that have ended and still have something to say
+
+_lingering: dict[str, RunAlerts] = {}
+_lock = threading.Lock()
+
+
+def _outbox_note(folder: Path) -> Path:
+    place = runtime.runtime_dir() / "outbox"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place / f"{slugify(folder.name)}.json"
+
+
+def _linger(alerts: RunAlerts) -> None:
+    """Keep sending after the run, and leave a note for another agent in case this one is ended before it is done."""
+    if not alerts.waiting:
+        alerts.close()
+        return
+    note = {"folder": str(alerts.folder), "settings": alerts._settings.as_json(), "about": alerts._about}
+    runtime.write_atomically(_outbox_note(alerts.folder), encode_line({**note, "host": alerts._own.host}))
+    with _lock:
+        _lingering[str(alerts.folder)] = alerts
+
+
+def adopt(folder: Path) -> None:
+    """Whoever watches this folder from now on sends what is left: nobody else may."""
+    with _lock:
+        before = _lingering.pop(str(folder), None)
+    if before is not None:
+        before.close()
+    _outbox_note(folder).unlink(missing_ok=True)
+
+
+def still_sending() -> bool:
+    """Whether an ended run still has messages to deliver. Lets go of those that are done."""
+    with _lock:
+        done = [key for key, alerts in _lingering.items() if not alerts.waiting]
+        for key in done:
+            alerts = _lingering.pop(key)
+            alerts.close()
+            _outbox_note(alerts.folder).unlink(missing_ok=True)
+        return bool(_lingering)
+
+
+def resume_sending(make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
+    """At the agent's start: take up what an earlier agent could not deliver. Returns how many runs that concerns."""
+    place = runtime.runtime_dir() / "outbox"
+    count = 0
+    for path in sorted(place.glob("*.json")) if place.is_dir() else ():
+        note = runtime.read_json(path) or {}
+        folder = Path(str(note.get("folder", "")))
+        path.unlink(missing_ok=True)
+        if not (folder / layout.RUN_FILE).is_file():
+            continue
+        alerts = RunAlerts(
+            folder,
+            make_settings(note.get("settings") or {}),
+            note.get("about") or {},
+            name=FileName("alerts", 1, "", host=note.get("host")),
+        )
+        count += 1
+        _linger(alerts)
+    return count
