@@ -131,11 +131,9 @@ class Ledger:
         """Resolve what still fires, of whoever: the run is over."""
         for group in list(self.groups.values()):
             for row in list(group.firing.values()):
-                kept = {
-                    key: row[key] for key in ("rule", "severity", "labels", "message", "since") if key in row
-                }
-                kept |= {"timestamp": format_time(), "state": RESOLVED, "reason": reason}
-                self._record(kept)
+                over: Row = {"timestamp": format_time(), "state": RESOLVED, "reason": reason}
+                over.update((key, row[key]) for key in _KEPT if key in row)
+                self._record(over)
 
     # -- the fold
 
