@@ -20,6 +20,11 @@ from typing import Any
 
 import pytest
 
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import LineWriter
+
 PROGRAM = (sys.executable, "-m", "trainvitals")
 PATIENCE = 60.0
 
@@ -83,6 +88,25 @@ class Machine:
             process_group=0,
             **more,
         )
+
+    def interrupt_when(
+        self, ready: Callable[[str], object], *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """The program, ended by Ctrl-C as soon as `ready` likes what it has printed so far."""
+        process = self.start(*arguments, environ=environ)
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        output = b""
+        deadline = time.monotonic() + PATIENCE
+        while not ready(output.decode(errors="replace")):
+            if select.select([descriptor], [], [], 0.1)[0]:
+                output += os.read(descriptor, 65536)
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                pytest.fail(f"waited in vain; it printed:\n{output.decode()}\n{process.communicate()[1]}")
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, output.decode() + rest, errors)
 
     def open_terminal(
         self, command: Sequence[str], *, rows: int = 24, columns: int = 80, **environ: str
@@ -194,3 +218,44 @@ def terminal(machine: Machine) -> Iterator[Callable[..., Terminal]]:
     yield open_one
     for item in opened:
         item.close()
+
+
+@pytest.fixture
+def make_run(machine: Machine) -> Callable[..., Path]:
+    """Writes a run folder as a training and an agent would, and returns it."""
+
+    def make(
+        name: str = "baseline",
+        *,
+        project: str = "mnist",
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        gpus: Sequence[Mapping[str, Any]] = (),
+        events: Sequence[Mapping[str, Any]] = (),
+        **details: Any,
+    ) -> Path:
+        folder = machine.root / project / run_folder.new_run_id(name)
+        run_folder.create(folder)
+        began = time.time() - 100
+        run = {
+            "format": 1,
+            "id": folder.name,
+            "project": project,
+            "name": name,
+            "kind": "training",
+            "status": "finished",
+            "attempt": 1,
+            "started": format_time(began),
+            "ended": format_time(began + 100),
+            **details,
+        }
+        run_folder.write_run(folder, {key: value for key, value in run.items() if value is not None})
+        if rows is None:
+            rows = [{"step": step, "loss": 10.0 / (step + 1), "lr": 0.1} for step in range(100)]
+        for table, lines in (("training", rows), ("gpu", gpus), ("events", events)):
+            writer = LineWriter(folder, FileName(table, 1, ""))
+            for place, row in enumerate(lines):
+                writer.append(encode_line({"timestamp": format_time(began + place), **row}))
+            writer.close()
+        return folder
+
+    return make

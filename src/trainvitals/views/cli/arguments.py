@@ -61,6 +61,7 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown flag '{word}'{nearest(word, self.flags())}")
             self.error(f"unexpected argument '{terminal.clean(word)}'")
         known.setting_names = self.setting_names
+        known.words = list(arguments)  # as typed, for a command that starts itself again
         return known
 
     def flags(self) -> list[str]:
@@ -74,7 +75,7 @@ class Parser(argparse.ArgumentParser):
             self.setting_names.append(row.attribute)
             if isinstance(row.default, bool):
                 word = "--no-" + row.flag[2:] if row.default else row.flag
-                help = f"not: {_lower_first(row.help)}" if row.default else _lower_first(row.help)
+                help = f"do not {_lower_first(row.help)}" if row.default else _lower_first(row.help)
                 self.add_argument(
                     word,
                     dest=row.attribute,
@@ -88,7 +89,7 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(
                 row.flag,
                 dest=row.attribute,
-                metavar=_METAVARS.get(row.kind.word, row.kind.word.upper().replace(" ", "_")),
+                metavar=_METAVARS.get(row.kind.word, "VALUE"),
                 help=f"{_lower_first(row.help)} (default: {default})".replace("%", "%%").replace("`", ""),
             )
 
@@ -108,6 +109,7 @@ _METAVARS = {
     "name": "NAME",
     "whole number": "N",
     "list of GPUs": "LIST",
+    "list of URLs": "URLS",
 }
 
 

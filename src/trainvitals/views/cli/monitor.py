@@ -23,7 +23,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.spread import GpuSpread, draw_spreads
+from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
 
 DESCRIPTION = (
@@ -42,6 +42,7 @@ WATCH_SECONDS = 5.0
 NO_GPU_SECONDS = 3.0
 STALE_SECONDS = 3.0
 FINAL_SECONDS = 3.0
+HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -217,6 +218,7 @@ class Console:
         self._latest: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._fresh: dict[str, float] = {}
         self._system: Mapping[str, Any] | None = None
+        self._host = {name: Spread() for name in HOST}
         self._told_no_gpu = False
         self._samples = 0
 
@@ -229,7 +231,10 @@ class Console:
             self._latest[key] = (now, row)
             self._fresh.setdefault(key, now)
         elif table == "system":
-            self._system = {**(self._system or {}), **row}
+            if "cpu_usage_percent" in row or "memory_usage_percent" in row:  # not a line about the disk alone
+                self._system = row
+                for name, spread in self._host.items():
+                    spread.add(row.get(name))
         elif row.get("severity") in ("warning", "critical"):
             say(f"{row['severity']}: {clean(row.get('message', row.get('event', '')))}")
 
@@ -300,9 +305,12 @@ class Console:
         print(f"System Monitor - {' | '.join(parts)}", flush=True)
 
     def _print_table(self) -> None:
-        if not self._gpus:
-            return
         span = quantities.format_span(time.monotonic() - self._began)
+        if not self._gpus:
+            if self._samples:
+                print(f"\nSystem Monitor - min / mean / max after {span}")
+                print("\n".join(f"  {title:<10}{self._host[name]}" for name, title in HOST.items()), end="\n\n")
+            return
         gpus = [self._gpus[key] for key in sorted(self._gpus, key=self._order)]
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
         print(f"\nGPU Monitor - min / mean / max after {span}")

@@ -72,8 +72,11 @@ def format_mb(megabytes: float | None) -> str:
 
 
 def format_energy(joules: float | None) -> str:
-    """`1.24 kWh`, or `-`."""
-    return NONE if joules is None else f"{format_value(joules / 3.6e6, 3)} kWh"
+    """`1.24 kWh`, below a hundredth of that `3.1 Wh`; `-` if unknown."""
+    if joules is None:
+        return NONE
+    watt_hours = joules / 3600
+    return f"{format_value(watt_hours, 3)} Wh" if watt_hours < 10 else f"{format_value(watt_hours / 1000, 3)} kWh"
 
 
 def format_clock(seconds: float | None) -> str:

@@ -46,6 +46,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
     parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary")
+    parser.add_argument(
+        "--top", action="store_true", help="show the dashboard around it; its output is a pane"
+    )
     parser.add_config()
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments"
@@ -57,6 +60,12 @@ def execute(arguments: argparse.Namespace) -> int:
     if not command:
         raise UsageError("no program to run", hint="such as: trainvitals run -- python train.py")
     settings = resolve_settings(arguments)
+    if arguments.top:
+        from trainvitals.views.tui.around import run_with_top
+
+        words = list(arguments.words)
+        words.remove("--top")
+        return run_with_top(words, interval=settings.interval)
     watched: Watched | None = None
     try:
         check_program(command[0])
@@ -138,23 +147,22 @@ class Watched:
         process = {"pid": pid, "start": runtime.process_start(pid), "host": runtime.host_name()}
         try:
             run_folder.write_run(self.folder, {**self._details, "process": process}, self._mode)
-            if self._settings.agent:
-                self._registered = runtime.register(
-                    runtime.Registration(
-                        run_id=self.folder.name,
-                        folder=str(self.folder),
-                        rank=0,
-                        pid=pid,
-                        pid_start=runtime.process_start(pid),
-                        host=runtime.host_name(),
-                        kind="command",
-                        correlation_id=self._correlation_id,
-                        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-                        settings=self._settings.as_json(),
-                    )
+            self._registered = runtime.register(
+                runtime.Registration(
+                    run_id=self.folder.name,
+                    folder=str(self.folder),
+                    rank=0,
+                    pid=pid,
+                    pid_start=runtime.process_start(pid),
+                    host=runtime.host_name(),
+                    kind="command",
+                    correlation_id=self._correlation_id,
+                    cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+                    settings=self._settings.as_json(),
                 )
-                if not runtime.ensure_agent():
-                    say("the agent could not be started: hardware is not watched (trainvitals doctor)")
+            )
+            if self._settings.agent and not runtime.ensure_agent():
+                say("the agent could not be started: hardware is not watched (trainvitals doctor)")
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
             say(f"this run is not watched: {error}")
 
@@ -177,12 +185,13 @@ class Watched:
     def finish(self, ended: Ended) -> None:
         """Write how it ended, wait a moment for the agent's last words, and tell."""
         try:
-            asked = (
-                self._registered is not None and ended.signal_name == "SIGKILL" and runtime.agent_is_alive()
-            )
+            agent = self._registered is not None and runtime.agent_is_alive()
+            asked = agent and ended.signal_name == "SIGKILL"
             write_end(self.folder, ended, self._mode, ask_agent=asked)
-            if self._registered is not None:
+            if agent:
                 wait_for_agent(self.folder, FINAL_SECONDS)
+            elif self._registered is not None:
+                self._registered.unlink(missing_ok=True)  # nobody is there to do it, and nothing is left to watch
             if asked:
                 write_end(self.folder, ended, self._mode)
             if self._settings.summary:

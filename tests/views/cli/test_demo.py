@@ -1,0 +1,96 @@
+"""`trainvitals demo`: really trains, ends by itself, and says what is simulated."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from trainvitals.views.cli.demo import draw_bar, draw_chart
+from trainvitals.views.cli.demo_training import Config, train_steps
+
+PROGRAM = (sys.executable, "-m", "trainvitals")
+
+
+def test_the_network_really_learns() -> None:
+    steps = list(train_steps(Config()))
+    first, last = steps[:20], steps[-20:]
+    assert sum(step.accuracy for step in first) / 20 < 0.5
+    assert sum(step.accuracy for step in last) / 20 > 0.9
+    assert sum(step.loss for step in last) < sum(step.loss for step in first) / 2
+
+
+def test_the_learning_rate_warms_up_and_falls() -> None:
+    rates = [step.learning_rate for step in train_steps(Config(steps=100))]
+    top = rates.index(max(rates))
+    assert 0 < top < 20
+    assert rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+
+
+def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
+    done = watched_machine.run(
+        "demo", "--seconds", "3", "--steps", "60", "--interval", "0.2", "--simulate-gpus", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 60 of 60" in done.stdout
+    folder, run = watched_machine.only_run()
+    assert (run["status"], run["project"], run["simulated"], run["last_step"]) == (
+        "finished",
+        "demo",
+        True,
+        59,
+    )
+    assert "with 2 simulated GPUs" in done.stderr
+    assert "GPUs simulated" in done.stderr
+    assert f"trainvitals runs show {folder.name}" in done.stderr
+    rows = [
+        json.loads(line) for path in folder.glob("training_*.jsonl") for line in path.read_text().splitlines()
+    ]
+    assert len(rows) == 60
+    assert {"loss", "accuracy", "learning_rate", "gradient_norm", "throughput_samples_per_sec"} <= set(
+        rows[0]
+    )
+
+
+def test_on_a_terminal_it_is_drawn_in_one_place(machine: Any, terminal: Callable[..., Any]) -> None:
+    session = terminal([*PROGRAM, "demo", "--seconds", "1", "--steps", "40"], rows=50, columns=100)
+    assert session.wait() == 0
+    screen = session.screen()
+    assert sum("step 40 of 40" in line for line in screen) == 1
+    assert not any("step 20 of 40" in line for line in screen)
+    assert any("loss" in line and "accuracy" in line for line in screen)
+    assert any("│" in line for line in screen)
+
+
+def test_the_hardware_alone_can_be_shown(watched_machine: Any) -> None:
+    done = watched_machine.interrupt_when(
+        lambda output: "GPU Monitor (simulated) - GPU0:" in output,
+        *("demo", "--mode", "monitor", "--seconds", "60", "--interval", "0.2"),
+    )
+    assert done.returncode == 0
+
+
+def test_an_unknown_mode_suggests_the_nearest(machine: Any) -> None:
+    done = machine.run("demo", "--mode", "trian")
+    assert done.returncode == 2
+    assert "did you mean 'train'?" in done.stderr
+
+
+def test_a_bar_is_as_full_as_its_share() -> None:
+    assert draw_bar(0.5, 4) == "██░░"
+    assert draw_bar(7.0, 3) == "███"
+
+
+def test_a_chart_has_its_extremes_at_the_left() -> None:
+    lines = draw_chart("loss", [3.0, 2.0, 1.0], 20, 4)
+    assert lines[0] == "loss"
+    assert lines[1].startswith("3 │")
+    assert lines[-1].startswith("1 │")
+    assert len(lines) == 5
+
+
+def test_a_chart_survives_values_that_are_no_numbers() -> None:
+    assert len(draw_chart("loss", [float("nan"), float("inf"), 1.0], 20, 4)) == 5
+    assert len(draw_chart("loss", [float("nan")], 20, 4)) == 5

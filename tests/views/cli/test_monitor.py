@@ -1,0 +1,162 @@
+"""`trainvitals monitor`, with the real agent and simulated or fake GPUs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+from trainvitals.settings import resolve
+from trainvitals.views.cli.monitor import Console
+
+LINE = re.compile(r"GPU Monitor \(simulated\) - GPU0: \d+\.\d%/\d+\.\d% \| GPU1: \d+\.\d%/\d+\.\d%")
+FAST = ("--interval", "0.2")
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    files = sorted(folder.glob(f"{table}_*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def lines_in(output: str) -> list[str]:
+    return [line for line in output.splitlines() if LINE.fullmatch(line)]
+
+
+def test_a_line_per_sample_a_table_and_every_number_in_files(watched_machine: Any) -> None:
+    log = watched_machine.folder / "logs" / "gpu"
+    done = watched_machine.interrupt_when(
+        lambda output: len(lines_in(output)) >= 4,
+        "monitor",
+        "--simulate-gpus",
+        "2",
+        *FAST,
+        "--log-dir",
+        str(log),
+    )
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.partition("min / mean / max")[2]
+    assert re.search(
+        r"GPU0 +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\S+ Wh", table
+    )
+    assert "GPU1" in table
+    assert "imulated" in table
+    run = json.loads((log / "run.json").read_text())
+    assert (run["kind"], run["status"], run["simulated"], run["attempt"]) == ("monitor", "finished", True, 1)
+    rows = rows_of(log, "gpu_metrics")
+    assert len(rows) >= 8
+    assert {row["gpu_index"] for row in rows} == {0, 1}
+    assert str(log) in done.stderr
+
+
+def test_started_again_in_the_same_folder_it_is_a_new_attempt(watched_machine: Any) -> None:
+    log = watched_machine.folder / "again"
+    command = ("monitor", "--simulate-gpus", "2", *FAST, "--log-dir", str(log))
+    watched_machine.interrupt_when(lines_in, *command)
+    before = rows_of(log, "gpu_metrics")
+    watched_machine.interrupt_when(lines_in, *command)
+    run = json.loads((log / "run.json").read_text())
+    assert [(item["number"], item["status"]) for item in run["attempts"]] == [
+        (1, "finished"),
+        (2, "finished"),
+    ]
+    assert rows_of(log, "gpu_metrics")[: len(before)] == before
+    assert list(log.glob("gpu_metrics_*.attempt2.jsonl"))
+
+
+def test_only_the_gpu_that_was_asked_for(watched_machine: Any) -> None:
+    done = watched_machine.interrupt_when(
+        lambda output: output.count("GPU1: ") >= 3, "monitor", "--simulate-gpus", "3", "--gpu", "1", *FAST
+    )
+    assert "GPU0" not in done.stdout
+    assert "GPU2" not in done.stdout
+
+
+def test_no_console_leaves_the_tables(watched_machine: Any) -> None:
+    done = watched_machine.interrupt_when(
+        lambda output: output.count("min / mean / max") >= 2,
+        *("monitor", "--simulate-gpus", "1", *FAST, "--summary-interval", "0.5", "--no-console"),
+    )
+    assert " - GPU0:" not in done.stdout
+    assert done.stdout.count("min / mean / max") >= 3  # one more at the end
+
+
+def test_it_ends_by_itself_after_its_duration(watched_machine: Any) -> None:
+    done = watched_machine.run("monitor", "--simulate-gpus", "1", *FAST, "--duration", "0.5s")
+    assert done.returncode == 0, done.stderr
+    assert watched_machine.only_run()[1]["status"] == "finished"
+
+
+def test_a_service_manager_ends_it_with_the_table_and_success(watched_machine: Any) -> None:
+    process = watched_machine.start("monitor", "--simulate-gpus", "2", *FAST)
+    assert LINE.fullmatch(process.stdout.readline().strip())
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "min / mean / max" in output
+    assert watched_machine.only_run()[1]["status"] == "finished"
+
+
+def test_without_a_gpu_it_says_why_and_shows_the_host(watched_machine: Any) -> None:
+    empty = watched_machine.folder / "sys"
+    empty.mkdir()
+    line = re.compile(r"^System Monitor - CPU: \d+\.\d% \| memory: \d+\.\d% \(.*\) \| load: \d", re.MULTILINE)
+    done = watched_machine.interrupt_when(
+        lambda output: len(line.findall(output)) >= 2,
+        *("monitor", *FAST),
+        environ={"TRAINVITALS_SYSFS_ROOT": str(empty)},
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("no GPU is measured") == 1
+    assert "trainvitals doctor" in done.stderr
+    assert re.search(r"CPU % +\d+ / \d+ / \d+", done.stdout)
+
+
+def test_a_folder_that_another_monitor_writes_is_refused(watched_machine: Any) -> None:
+    log = watched_machine.folder / "taken"
+    process = watched_machine.start("monitor", "--simulate-gpus", "1", *FAST, "--log-dir", str(log))
+    assert process.stdout.readline()
+    done = watched_machine.run("monitor", "--simulate-gpus", "1", "--log-dir", str(log))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert done.returncode == 1
+    assert "belongs to a run that is not over" in done.stderr
+
+
+def test_both_ways_to_name_gpus_at_once_are_a_usage_error(machine: Any) -> None:
+    assert machine.run("monitor", "--gpu", "0", "--gpus", "0,1").returncode == 2
+
+
+def test_numbers_of_a_driver_reach_the_console(watched_machine: Any, fake_nvml: Any) -> None:
+    fake_nvml.script("count = 2\ngpu.*.util_gpu = 85\n")
+    line = re.compile(r"^GPU Monitor - GPU0: 85\.0%/\d+\.\d% \| GPU1: 85\.0%/\d+\.\d%$", re.MULTILINE)
+    done = watched_machine.interrupt_when(line.search, "monitor", *FAST, environ=fake_nvml.env())
+    assert done.returncode == 0
+    assert "simulated" not in done.stdout.lower()
+
+
+# -- the lines, without an agent
+
+
+def lines_for(capsys: Any, *rows: dict[str, Any]) -> list[str]:
+    console = Console(resolve(environ={}, folder=Path("/")), quiet=False, table_seconds=0)
+    for row in rows:
+        console.take("gpu", row)
+    console.finish()
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("GPU Monitor - GPU")]
+
+
+def test_the_line_is_utilisation_and_memory_of_each_gpu(capsys: Any) -> None:
+    first = {"gpu_index": 0, "utilization_percent": 85.2, "memory_percent": 76.3}
+    second = {"gpu_index": 1, "utilization_percent": 82.1, "memory_percent": 74.8}
+    assert lines_for(capsys, second, first) == ["GPU Monitor - GPU0: 85.2%/76.3% | GPU1: 82.1%/74.8%"]
+
+
+def test_a_missing_value_is_a_dash(capsys: Any) -> None:
+    assert lines_for(capsys, {"gpu_index": 0, "memory_percent": 50.0}) == ["GPU Monitor - GPU0: -/50.0%"]
+
+
+def test_a_lost_gpu_is_said_to_be_lost(capsys: Any) -> None:
+    rows = ({"gpu_index": 0, "utilization_percent": 1.0}, {"gpu_index": 1, "state": "lost"})
+    assert lines_for(capsys, *rows) == ["GPU Monitor - GPU0: 1.0%/- | GPU1: lost"]

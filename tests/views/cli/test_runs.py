@@ -1,0 +1,229 @@
+"""`trainvitals runs`: list, show, rm, clean, seal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainvitals import runtime
+
+PROGRAM = (sys.executable, "-m", "trainvitals")
+HOUR = 3600
+
+
+def a_process_of_now() -> dict[str, Any]:
+    return {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
+
+
+def age(folder: Path, seconds: float) -> None:
+    """Let the run have ended that long ago."""
+    for path in folder.rglob("*"):
+        status = path.stat()
+        os.utime(path, (status.st_atime - seconds, status.st_mtime - seconds))
+
+
+def test_no_runs_is_said_with_what_to_type(machine: Any) -> None:
+    done = machine.run("runs")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "there are no runs yet" in done.stderr
+    assert "trainvitals run -- python train.py" in done.stderr
+    assert json.loads(machine.run("runs", "--json").stdout) == []
+
+
+def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path]) -> None:
+    first = make_run("first", last_step=99)
+    second = make_run("second", status="failed", cause="ValueError: no", project="cifar")
+    lines = machine.run("runs").stdout.splitlines()
+    assert lines[0].split() == ["run", "status", "last", "step", "time", "started", "project"]
+    ordered = sorted([first.name, second.name])
+    assert [line.split()[0] for line in lines[1:]] == ordered
+    text = "\n".join(lines)
+    assert "1 min 40 s" in text
+    assert "ValueError: no" in text
+
+
+def test_runs_as_json_have_what_a_script_needs(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("first", last_step=99, tags=["a"], simulated=True)
+    (row,) = json.loads(machine.run("runs", "--json").stdout)
+    assert row["id"] == folder.name
+    assert row["folder"] == str(folder)
+    assert (row["status"], row["last_step"], row["project"], row["tags"]) == ("finished", 99, "mnist", ["a"])
+    assert row["simulated"] is True
+    assert row["seconds"] == pytest.approx(100, abs=0.01)
+
+
+def test_runs_can_be_chosen(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("one")
+    failed = make_run("two", status="failed")
+    other = make_run("three", project="cifar")
+
+    def listed(*flags: str) -> list[str]:
+        return [row["id"] for row in json.loads(machine.run("runs", "--json", *flags).stdout)]
+
+    assert listed("--status", "failed") == [failed.name]
+    assert listed("--project", "cifar") == [other.name]
+    assert listed("--project", "nothing") == []
+    assert len(listed("--limit", "2")) == 2
+
+
+def test_a_run_whose_process_is_gone_is_crashed(machine: Any, make_run: Callable[..., Path]) -> None:
+    process = {"pid": 2**22 + 1, "start": 1.0, "host": runtime.host_name()}
+    make_run("dead", status="running", ended=None, process=process)
+    (row,) = json.loads(machine.run("runs", "--json").stdout)
+    assert row["status"] == "crashed"
+    assert row["seconds"] is None
+
+
+def test_the_step_of_a_live_run_is_what_the_agent_saw(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("live", status="running", ended=None, process=a_process_of_now())
+    (folder / "status.json").write_text(
+        json.dumps({"attempt": 1, "state": "running", "ranks": {"0": {"step": 41}}})
+    )
+    (row,) = json.loads(machine.run("runs", "--json").stdout)
+    assert (row["status"], row["last_step"]) == ("running", 41)
+
+
+def test_a_name_cannot_write_on_the_terminal(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("evil", id="evil\x1b]0;title\x07\nline")
+    assert "\x1b" not in machine.run("runs").stdout
+    assert "\x1b" not in machine.run("runs", "show", "latest").stdout
+
+
+def test_a_narrow_terminal_keeps_the_run_ids_whole(
+    make_run: Callable[..., Path], terminal: Callable[..., Any]
+) -> None:
+    folder = make_run(
+        "x" * 30, status="failed", cause="a long story " * 10, project="a project with a long name"
+    )
+    session = terminal([*PROGRAM, "runs"], columns=80)
+    assert session.wait() == 0
+    lines = [line for line in session.screen() if line]
+    assert len(lines) == 2
+    assert lines[1].startswith(folder.name)
+
+
+def test_show_tells_what_the_run_came_to(machine: Any, make_run: Callable[..., Path]) -> None:
+    gpus = [
+        {"gpu_index": 0, "gpu_uuid": "GPU-a", "gpu_name": "H100", "utilization_percent": 80.0 + place % 3,
+         "memory_used_mb": 1024.0 * 10, "memory_total_mb": 1024.0 * 80, "energy_joules": 1000.0 + 36_000 * place}
+        for place in range(101)
+    ]  # fmt: skip
+    events = [{"event": "source_trouble", "severity": "warning", "message": "GPU 0 was late"}]
+    make_run("shown", gpus=gpus, events=events, config={"lr": 0.1}, command="python train.py", notes="try")
+    text = machine.run("runs", "show", "shown").stdout
+    assert "finished  last step 99  1 min 40 s" in text
+    assert "best 0.1" in text
+    assert "at step 99" in text
+    assert "81 % (max 82 %)" in text
+    assert "10.0 GB of 80.0 GB" in text
+    assert "1 kWh" in text
+    assert "1 warning; newest: GPU 0 was late" in text
+    assert "python train.py" in text
+    assert "lr = 0.1" in text
+
+
+def test_show_as_json_spells_what_json_cannot(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("odd", rows=[{"step": 0, "loss": float("nan")}, {"step": 1, "loss": float("inf")}])
+    text = machine.run("runs", "show", "latest", "--json").stdout
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found["summary"]["metrics"]["loss"]["last"] == "Infinity"
+    assert found["summary"]["metrics"]["loss"]["nonfinite"] == 2
+    assert found["summary"]["metrics"]["loss"]["low"] is None
+
+
+def test_show_counts_lines_that_cannot_be_read(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("torn")
+    (path,) = folder.glob("training_metrics_*.jsonl")
+    path.write_bytes(path.read_bytes() + b'{"timestamp": "2026-\nnot json\n')
+    assert "2 torn and 0 foreign lines" in machine.run("runs", "show", "torn").stdout
+
+
+def test_rm_removes_what_is_over(machine: Any, make_run: Callable[..., Path]) -> None:
+    gone, kept = make_run("gone"), make_run("kept")
+    done = machine.run("runs", "rm", "gone", "--yes")
+    assert done.returncode == 0
+    assert done.stdout == f"removed {gone}\n"
+    assert not gone.exists()
+    assert kept.exists()
+
+
+def test_rm_refuses_a_live_run_and_then_removes_nothing(machine: Any, make_run: Callable[..., Path]) -> None:
+    ended = make_run("ended")
+    live = make_run("live", status="running", ended=None, process=a_process_of_now())
+    done = machine.run("runs", "rm", "ended", "live", "--yes")
+    assert done.returncode == 1
+    assert f"run {live.name} is not over" in done.stderr
+    assert ended.exists()
+    assert live.exists()
+
+
+def test_rm_asks_nobody_without_a_terminal(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("asked")
+    done = machine.run("runs", "rm", "asked", input="y\n")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", False), ("n", True), ("", True)])
+def test_rm_asks_on_a_terminal(
+    make_run: Callable[..., Path], terminal: Callable[..., Any], answer: str, left: bool
+) -> None:
+    folder = make_run("asked")
+    session = terminal([*PROGRAM, "runs", "rm", "asked"])
+    session.wait_for("remove 1 run? [y/N]")
+    session.press(f"{answer}\n")
+    assert session.wait() == (1 if left else 0)
+    assert folder.exists() is left
+
+
+def test_clean_says_what_it_would_remove_and_then_removes_it(
+    machine: Any, make_run: Callable[..., Path]
+) -> None:
+    old, new = make_run("old"), make_run("new")
+    live = make_run("live", status="running", ended=None, process=a_process_of_now())
+    for folder in (old, live):
+        age(folder, 48 * HOUR)
+    done = machine.run("runs", "clean", "--max-age", "1d", "--dry-run")
+    assert done.stdout == f"would remove {old}\n"
+    assert old.exists()
+    assert machine.run("runs", "clean", "--max-age", "1d").stdout == f"removed {old}\n"
+    assert not old.exists()
+    assert new.exists()
+    assert live.exists()
+
+
+def test_clean_without_a_limit_is_a_usage_error(machine: Any) -> None:
+    done = machine.run("runs", "clean")
+    assert done.returncode == 2
+    assert "--max-age 30d" in done.stderr
+
+
+def test_clean_takes_its_limit_from_the_settings(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("old")
+    age(folder, 48 * HOUR)
+    machine.run("runs", "clean", environ={"TRAINVITALS_MAX_AGE": "1d"})
+    assert not folder.exists()
+
+
+def test_seal_keeps_every_value(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("sealed")
+    before = machine.run("export", "sealed", "--format", "jsonl").stdout
+    done = machine.run("runs", "seal", "sealed")
+    assert "1 files, 100 lines sealed" in done.stdout
+    assert not list(folder.glob("training_metrics_*.jsonl"))
+    after = machine.run("export", "sealed", "--format", "jsonl").stdout
+    assert [json.loads(line) for line in after.splitlines()] == [
+        json.loads(line) for line in before.splitlines()
+    ]
+
+
+def test_seal_refuses_a_live_run(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("live", status="running", ended=None, process=a_process_of_now())
+    assert machine.run("runs", "seal", "live").returncode == 1
