@@ -23,6 +23,10 @@ from trainvitals.journal.layout import FileName
 
 PIECE = 512 << 10
 """Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
+CLOCK_TICK_NS = 100_000_000
+RELIST_SECONDS = 5.0
+CLOSED_SECONDS = 5.0
+"""A file that was read to its end and has had a successor for this long is not looked at again."""
 MOST_NAMES = 2000
 """Metrics with a summary; of the rest only the values are counted."""
 
@@ -46,6 +50,8 @@ class _File:
     cursor: Cursor
     at_end: bool = False
     """Nothing more was found at the last look."""
+    superseded: float = math.inf
+    """Monotonic time at which its writer was seen to have begun another file."""
 
 
 class Following:
@@ -54,7 +60,8 @@ class Following:
     def __init__(self, folder: Path, known: Mapping[str, Any]) -> None:
         self._folder = folder
         self._files: dict[str, _File] = {}
-        self._listed = 0
+        self._changed = 0
+        self._next_list = 0.0
         self._ranks: frozenset[int] = frozenset()
         self._summarised = 0
         positions = known.get("positions")
@@ -66,7 +73,7 @@ class Following:
         """Whose files to follow, and of which rank to keep the summary."""
         self._ranks = frozenset(ranks)
         self._summarised = summarised
-        self._listed = 0
+        self._next_list = 0.0
         self.find_files()
 
     @property
@@ -89,8 +96,11 @@ class Following:
         self.find_files()
         found: dict[int, Growth] = {}
         behind: set[object] = set()
+        now = time.monotonic()
         for file in self._files.values():
             writer = file.name.writer
+            if file.at_end and now - file.superseded > CLOSED_SECONDS:
+                continue
             if writer in behind:
                 continue  # the older file first: the last value must be the newest
             rank = file.name.rank or 0
@@ -126,10 +136,13 @@ class Following:
             changed = self._folder.stat().st_mtime_ns
         except FileNotFoundError:
             return
-        # A folder changed just now may change again within the same tick of the file system's clock.
-        if changed == self._listed:
+        now = time.monotonic()
+        if changed == self._changed and now < self._next_list:
             return
-        self._listed = changed if time.time_ns() - changed > 2_000_000_000 else 0
+        self._changed = changed
+        # A folder changed just now may change again within the same tick of the file system's clock.
+        settled = time.time_ns() - changed > CLOCK_TICK_NS
+        self._next_list = now + RELIST_SECONDS if settled else 0.0
         names = {entry.name for entry in os.scandir(self._folder) if entry.name.startswith(_PREFIX)}
         for gone in self._files.keys() - names:
             self._earlier += self._files.pop(gone).cursor.damage
@@ -142,6 +155,10 @@ class Following:
         if new:
             ordered = sorted(self._files.items(), key=lambda item: (item[1].name.attempt, item[1].name.stamp))
             self._files = dict(ordered)
+            newest = {file.name.writer: file for file in self._files.values()}
+            for file in self._files.values():
+                if newest[file.name.writer] is not file:
+                    file.superseded = min(file.superseded, now)
 
     def _summarise(self, growth: Growth, damage: Damage) -> Callable[[bytes], None]:
         add = self.summary.add

@@ -25,7 +25,8 @@ POLL_SECONDS = 1.0
 """Seconds between two looks for the process where the kernel does not tell its end."""
 EXIT_STATUS_SECONDS = 1.5
 """How long a process that is gone is asked for its exit status: its parent may not have collected it yet."""
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at the counters of the kernel's out-of-memory killer."""
 
 
 class Progress:

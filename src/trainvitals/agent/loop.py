@@ -26,10 +26,14 @@ from trainvitals.sources import RankProcess, Sample, World
 
 TICK = 0.25
 LATEST_SECONDS = 0.5
+LONGEST_LATEST_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05
 FAREWELL_SECONDS = 1.5
+RETRY_SECONDS = 10.0
+"""After which a run whose watch failed is tried again."""
+TOUCH_SECONDS = 3600.0
 MOST_SAMPLES = 64
 """Samples of one unit in latest.json; a metrics page may have thousands of series."""
 
@@ -56,6 +60,9 @@ class Agent:
         self._listening: tuple[WatchedRun, ...] = ()
         self._listed = 0
         self._ranks: list[RankProcess] = []
+        self._failed: dict[str, float] = {}
+        self._first = True
+        self._latest_seconds = LATEST_SECONDS
         self._idle_since: float | None = None
         self._idle_timeout = self._settings.agent_idle_timeout
         self._stop_signal: int | None = None
@@ -77,7 +84,7 @@ class Agent:
             # A run that registered while we decided to go saw the lock held and started no other agent.
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()
-            if not runtime.registrations() or not self._lock.acquire():
+            if not self._find_registrations() or not self._lock.acquire():
                 break
             self._idle_since = None
         self._say_farewell()
@@ -109,9 +116,8 @@ class Agent:
     def _own_settings(self) -> Settings:
         try:
             return settings_room.resolve()
-        except (
-            SettingError
-        ) as error:  # the run that has this mistake was told; an agent must start all the same
+        except SettingError as error:
+            # Whoever made the mistake was told where it was made; an agent must start all the same.
             self._log.warning("settings cannot be used", error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
 
@@ -125,8 +131,10 @@ class Agent:
             self._meet_demand()
             if self._is_time("check", CHECK_SECONDS, now):
                 self._sampler.check()
-            if self._is_time("latest", LATEST_SECONDS, now):
+            if self._is_time("latest", self._latest_seconds, now):
                 self._write_latest()
+            if self._is_time("touch", TOUCH_SECONDS, now):
+                self._touch()
             if self._is_idle():
                 return
             time.sleep(TICK)
@@ -150,11 +158,11 @@ class Agent:
             changed = (self._folder / "runs").stat().st_mtime_ns
         except FileNotFoundError:
             changed = -1
-        if changed == self._listed:
+        if changed == self._listed and not self._failed:
             return
         # A folder changed just now may change again within the same tick of the file system's clock.
         self._listed = changed if time.time_ns() - changed > 2_000_000_000 else 0
-        found = {path: item for path, item in runtime.registrations() if item.host == self._host}
+        found = self._find_registrations()
         for path, known in list(self._assigned.items()):
             if path not in found:
                 del self._assigned[path]
@@ -163,6 +171,16 @@ class Agent:
         for path, registration in found.items():
             if self._assigned.get(path) != registration:
                 self._assign(path, registration)
+
+    def _find_registrations(self) -> dict[Path, Registration]:
+        """Those of this host whose watch has not failed just now."""
+        now = time.monotonic()
+        self._failed = {folder: until for folder, until in self._failed.items() if until > now}
+        return {
+            path: item
+            for path, item in runtime.registrations()
+            if item.host == self._host and item.folder not in self._failed
+        }
 
     def _assign(self, path: Path, registration: Registration) -> None:
         run = self._runs.get(registration.folder)
@@ -198,23 +216,25 @@ class Agent:
                 for path, known in list(self._assigned.items()):
                     if known.folder == folder:
                         del self._assigned[path]
+                        if run.failed:
+                            self._failed[known.folder] = time.monotonic() + RETRY_SECONDS
                 self._listed = 0
 
     def _meet_demand(self) -> None:
         active = tuple(run for run in self._runs.values() if not run.finishing and not run.over)
-        self._listening = active
-        wishes = [run.settings for run in active]
-        if self._keep:
-            wishes.append(self._settings)
-        demand = combine(wishes)
-        world = World(
-            sysfs_root=demand.sysfs_root,
-            openmetrics_urls=demand.openmetrics_urls,
-            simulated_gpus=demand.simulated_gpus,
-            disk_path=self._disk_path,
-            ranks=self._list_ranks,
-        )
-        self._sampler.want(demand, world)
+        if active != self._listening or self._first:
+            self._first = False
+            self._listening = active
+            demand = combine([run.settings for run in active] + ([self._settings] if self._keep else []))
+            world = World(
+                sysfs_root=demand.sysfs_root,
+                openmetrics_urls=demand.openmetrics_urls,
+                simulated_gpus=demand.simulated_gpus,
+                disk_path=self._disk_path,
+                ranks=self._list_ranks,
+            )
+            self._sampler.want(demand, world)
+            self._latest_seconds = min(max(demand.default_interval, LATEST_SECONDS), LONGEST_LATEST_SECONDS)
         ranks = self._list_ranks()
         if ranks != self._ranks:
             self._ranks = ranks
@@ -231,6 +251,14 @@ class Agent:
     def _disk_path(self) -> str:
         runs = self._listening
         return str(runs[-1].folder) if runs else str(self._folder)
+
+    def _touch(self) -> None:
+        """Keep what is long-lived from looking abandoned to a cleaner of temporary files."""
+        for path in (self._folder / "agent.lock", *self._assigned):
+            try:
+                os.utime(path)
+            except OSError:
+                continue
 
     # -- what others may read
 

@@ -6,6 +6,7 @@ interval on the monotonic clock, and one that took too long skips the slots it m
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -18,6 +19,8 @@ from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog
 from trainvitals.sources import Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
+PHASE_SECONDS = 0.002
+"""Units begin this much after each other: threads that all want the interpreter at once wake each other in vain."""
 DISCOVER_SECONDS = 10.0
 UNAVAILABLE_SECONDS = 60.0
 REDISCOVER_PAUSE = 1.0
@@ -62,6 +65,9 @@ class Health:
 Deliver = Callable[[Reading], None]
 
 
+_places = itertools.count()
+
+
 class UnitThread:
     """One unit on its schedule. `end` is its thread's own work, so a hung unit is never waited for."""
 
@@ -73,8 +79,10 @@ class UnitThread:
         deliver: Deliver,
         on_gone: Callable[[str], None],
         *,
+        place: int = 0,
         in_trouble: bool = False,
     ) -> None:
+        self._place = place
         self.source = source
         self.key = unit.key
         self._unit = unit
@@ -151,11 +159,12 @@ class UnitThread:
             return
         while not self._ending:
             interval, skipped = self._interval(), 0
-            slot = math.floor(time.monotonic() / interval) + 1
+            phase = self._place * PHASE_SECONDS % (interval / 2)
+            slot = math.floor((time.monotonic() - phase) / interval) + 1
             if interval == self._slot[0]:
                 slot = max(slot, self._slot[1] + 1)
                 skipped = slot - self._slot[1] - 1
-            if not self._wake.wait(slot * interval - time.monotonic()):
+            if not self._wake.wait(slot * interval + phase - time.monotonic()):
                 self._slot = (interval, slot)
                 self._skipped += skipped
                 return
@@ -291,7 +300,8 @@ class SourceThread:
         except SourceUnavailable as unavailable:
             self._keep({})
             self._say(str(unavailable) or "unavailable")
-            return UNAVAILABLE_SECONDS
+            # What was there once, such as a driver that is being reloaded, may be back soon.
+            return DISCOVER_SECONDS if self.description or self._lost else UNAVAILABLE_SECONDS
         except Exception as error:  # noqa: BLE001 - the boundary around a source: what already runs goes on
             self._failures += 1
             self._say(_describe(error))
@@ -308,7 +318,13 @@ class SourceThread:
                 again = known is not None or key in self._lost
                 self._lost.discard(key)
                 self.units[key] = UnitThread(
-                    self.name, unit, self._demand, self._deliver, self._lose, in_trouble=again
+                    self.name,
+                    unit,
+                    self._demand,
+                    self._deliver,
+                    self._lose,
+                    place=next(_places),
+                    in_trouble=again,
                 )
         for key in [key for key in self.units if key not in found]:
             self.units[key].end()

@@ -36,7 +36,7 @@ from trainvitals.runtime import Registration
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess
 
-LONGEST_TICK = 0.25
+LONGEST_TICK = 0.5
 SHORTEST_TICK = 0.1
 SETTLING_TICK = 0.05
 """Seconds between two looks while a process that is gone is asked for its exit status."""
@@ -74,6 +74,8 @@ class WatchedRun:
         self.finishing = False
         """It has ended; its files are being sealed."""
         self.over = False
+        self.failed = False
+        """It is over because watching it went wrong, not because it ended."""
         self.state = "running"
         self._machine = machine
         self._log = log.bind(run_id=self.run_id, attempt=self.attempt, correlation_id=self.correlation_id)
@@ -106,7 +108,7 @@ class WatchedRun:
         self._orders.append(("join", registration, path))
 
     def leave_rank(self, registration: Registration, path: Path) -> None:
-        """The registration of a rank was taken back: it does not want to be watched any more."""
+        """The registration of a rank has gone."""
         self._orders.append(("leave", registration, path))
 
     def offer(self, reading: Reading) -> None:
@@ -164,6 +166,7 @@ class WatchedRun:
             if not self.over:
                 self._detach()
         except Exception as error:  # noqa: BLE001 - nor any other run's
+            self.failed = True
             self._survive(error)
         finally:
             self.over = True
@@ -180,7 +183,7 @@ class WatchedRun:
         time.sleep(0.5)
 
     def _sleep(self) -> frozenset[int]:
-        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._lines.shortest_interval))
+        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._lines.shortest_interval / 2))
         settling = any(not rank.is_alive and not rank.is_over for rank in self._ranks.values())
         pidfds = [rank.pidfd for rank in self._ranks.values() if rank.is_alive and rank.pidfd is not None]
         return wait_for_end(pidfds, SETTLING_TICK if settling else tick)
@@ -273,8 +276,10 @@ class WatchedRun:
             order, registration, path = self._orders.popleft()
             known = self._ranks.get((registration.rank, registration.kind))
             if order == "leave":
-                if known is not None and known.registration.pid == registration.pid:
-                    known.said_goodbye = True
+                if known is not None and known.is_alive and not known.is_over and not path.exists():
+                    runtime.register(
+                        known.registration
+                    )  # a cleaner of temporary files took it: the run goes on
             elif known is None or known.registration.pid != registration.pid:
                 if registration.attempt > self.attempt:
                     self._begin_attempt(registration.attempt)
