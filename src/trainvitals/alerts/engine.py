@@ -133,7 +133,6 @@ class Engine:
         self._told: set[str] = set()
         self._judging: str = ""
         self._leads = [(rule, rule.lead, rule.looks_at_time) for rule in self.rules]
-        self._wanted: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
         self._waiting_for: dict[tuple[str, str], list[str]] = {}
         for rule in self.rules:
             for metric in {m for node in rule.nodes for m in metrics(node)}:
@@ -144,6 +143,9 @@ class Engine:
             for node in rule.nodes
             for metric in metrics(node)
         }
+        self._names: dict[str, list[str]] = {}
+        for (table, _), names in self._names_of.items():
+            self._names.setdefault(table, []).extend(names)
         self._whole = Subject("whole", {}, self)
         for rule, lead, _ in self._leads:
             if lead is None:
@@ -295,6 +297,8 @@ class Engine:
                 )
                 return None
             subject = Subject(point.table, labels, self)
+            for name in self._names.get(point.table, ()):
+                subject.find(name)
             self._subjects[key] = subject
             self._by_table.setdefault(point.table, []).append(subject)
             cases = self._cases[id(subject)] = []

@@ -172,7 +172,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             _fail_token(text, at)
         kind = "number" if match["number"] is not None else match.lastgroup
         value = match[kind]
-        yield _Token(kind, value[1:-1] if kind == "text" else value, match.start(kind), match["unit"] or "")
+        start = match.start(kind) - (1 if kind in ("parameter", "quoted") else 0)
+        yield _Token(kind, value[1:-1] if kind == "text" else value, start, match["unit"] or "")
         position = match.end()
     yield _Token("end", "", len(text))
 

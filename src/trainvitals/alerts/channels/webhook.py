@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from trainvitals import __version__
 from trainvitals.alerts.channels import NotSent, Outgoing
 from trainvitals.journal.encoding import spell_all
 
@@ -27,7 +26,7 @@ def send(url: str, outgoing: Outgoing) -> None:
 def post(url: str, body: Mapping[str, Any] | list[Any], timeout: float) -> None:
     """POST as JSON; anything but 2xx is NotSent."""
     data = json.dumps(spell_all(body), allow_nan=False, default=str).encode()
-    headers = {"Content-Type": "application/json", "User-Agent": f"trainvitals/{__version__}"}
+    headers = {"Content-Type": "application/json", "User-Agent": "trainvitals"}
     try:
         request = urllib.request.Request(url, data=data, headers=headers, method="POST")
         with urllib.request.urlopen(request, timeout=timeout) as answer:
