@@ -1,7 +1,7 @@
 """A training loop, watched: where its steps begin and end, which phase each moment belongs to, and one line per step.
 
 A step is what one iteration of the loop does: it ends where the next batch is asked for after the optimizer has
-stepped, or, where no loader is seen, where the next forward begins. Gradient accumulation, several optimizers and
+stepped, or where the next forward begins without one. Gradient accumulation, several optimizers and
 several forwards are all inside one step.
 
 The loop only leaves marks; they are added up and written when the step is over and 100 ms have passed since the last
@@ -46,6 +46,8 @@ END_SECONDS = 5.0
 FLOPS_STEP = 2
 """The step whose forward is counted: the first ones may still compile or allocate."""
 
+MOST_STEPS = 32
+"""Steps of one optimizer for which another one is waited for before both have made a step together."""
 WRITE_EVERY = 100_000_000
 """Nanoseconds between two times that finished steps are written. A step longer than that is written as it ends."""
 
@@ -125,12 +127,11 @@ class Watch:
         self._forward_seen = False
         self._backward_seen = False
         self._stepped: set[int] = set()
-        self._idle = False
-        """Nothing has happened since the last optimizer step."""
+        self._optimizer_steps = 0
         self._shapes: list[tuple[Any, Any]] = []
         self._losses: list[Any] = []
         # of the whole training
-        self._known: set[int] = set()
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._epoch = 0
         self._unscaled: tuple[Any, Any] | None = None
         self._flops = options.flops_per_step
@@ -164,7 +165,7 @@ class Watch:
                 )
             elif id(inner) not in watched:
                 self._optimizers.append(weakref.ref(inner))
-                self._known.add(id(inner))
+                self._known.add(inner)
                 self._handles.append(inner.register_step_pre_hook(self.optimizer_begins))
                 self._handles.append(inner.register_step_post_hook(self.optimizer_ends))
         if loader is not None:
@@ -288,13 +289,12 @@ class Watch:
         if not (module.training and self._torch.is_grad_enabled()):
             clock.enter(OTHER)
             return
+        if self._stepped and self._all_stepped() and clock.slot != OPTIMIZER:
+            self._close_step()
         if not self._data_seen:
-            if self._stepped and self._stepped >= self._known and clock.slot != OPTIMIZER:
-                self._close_step()
             self._begin()
             self._add_size(args or kwargs)
         self._forward_seen = True
-        self._idle = False
         if len(self._entered) == 1:
             self._measures.before_forward(self)
             if self.options.count_flops and self._flops is None and self.steps == FLOPS_STEP:
@@ -324,7 +324,6 @@ class Watch:
         if self._is_foreign_thread(claim=True):
             return
         self._backward_seen = True
-        self._idle = False
         if self.options.report:
             self._keep_loss(tensors)
         self.clock.enter(BACKWARD)
@@ -353,9 +352,11 @@ class Watch:
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread(claim=True):
             return
-        if id(optimizer) in self._stepped and self._idle:  # a closure runs the forward inside the step
+        if (
+            id(optimizer) in self._stepped and self._all_stepped()
+        ):  # a closure, or a forward that was not seen
             self._close_step()
-        self._known.add(id(optimizer))
+        self._known.add(optimizer)
         if self._find_models:
             self._discover_models(optimizer)
         self._measures.before_optimizer(optimizer, self)
@@ -367,13 +368,15 @@ class Watch:
             return
         self.clock.leave()
         self._stepped.add(id(optimizer))
-        self._idle = True
+        self._optimizer_steps += 1
+        if self._optimizer_steps > MOST_STEPS:  # the others are no longer in use
+            self._known = weakref.WeakSet([optimizer])
         if self._device is None and not self._models:
             self._find_device(optimizer)
         self._measures.after_optimizer(self._device)
         if self.options.report and len(self._stepped) == 1:
             self._learning_rate = optimizer.param_groups[0].get("lr")
-        if not self._data_seen and not self._forward_seen and self._stepped >= self._known:
+        if not self._data_seen and not self._forward_seen and self._all_stepped():
             self._close_step()
 
     # -- the end of a step
@@ -404,6 +407,7 @@ class Watch:
             self._check_hooks()
         self._data_seen = self._forward_seen = self._backward_seen = False
         self._stepped.clear()
+        self._optimizer_steps = 0
         self._shapes = []
         if self._losses:
             self._losses = []
@@ -524,6 +528,9 @@ class Watch:
                 self._thread = me
             return False
         return True
+
+    def _all_stepped(self) -> bool:
+        return len(self._stepped) >= len(self._known)
 
     def _is_for_training(self, iterator: Any) -> bool:
         if isinstance(iterator, Batches):

@@ -141,7 +141,8 @@ class Measures:
         self._norms: list[Any] = []
         self._clipped: list[Any] = []
         self._sharded = False
-        self._layers: LayerSample | None = None
+        self._layers: list[LayerSample] = []
+        self._open_layers: LayerSample | None = None
         self._histograms: histograms.HistogramSample | None = None
         self._activations: ActivationSample | None = None
         self._memory: dict[str, float] = {}
@@ -160,14 +161,15 @@ class Measures:
         elif self._norms or self._is_due("gradients"):
             # A second optimizer of a step that is looked at belongs to the same norm.
             self._look("gradients", lambda: self._read_norm(optimizer))
-        if self._layers is None and self._is_due("layers"):
-            self._look("layers", lambda: self._begin_layers(watched.models))
+        if self._layers or self._is_due("layers"):
+            self._look("layers", lambda: self._begin_layers(optimizer, watched.models))
         if self._histograms is None and self._is_due("histograms"):
             self._look("histograms", lambda: self._read_histograms(watched.models))
 
     def after_optimizer(self, device: Any) -> None:
-        if self._layers is not None:
-            self._look("layers", self._layers.end)
+        if self._open_layers is not None:
+            self._look("layers", self._open_layers.end)
+            self._open_layers = None
         if self._activations is not None:
             self._look("activations", self._activations.collect)
         if not self._memory and self._is_due("memory"):
@@ -192,10 +194,10 @@ class Measures:
             # A rank that holds only its shard of the gradients knows only its share of the norm.
             name = "gradient_norm_shard" if self._sharded else "gradient_norm"
             parts.append(Scalars(name, self._norms, losses))
-        if self._layers is not None:
-            for text in sorted(self._layers.unseen):
+        for sample in self._layers:
+            for text in sorted(sample.unseen):
                 self._tell("layers", f"not measured: {text}")
-            parts.append(Layers(self._layers, self._judge))
+            parts.append(Layers(sample, self._judge))
         if self._activations is not None:
             self._activations.remove()
             for text in sorted(self._activations.unseen):
@@ -211,7 +213,8 @@ class Measures:
         for name, seconds in self.costs.items():
             values[f"watch_time/{name}"] = round(seconds, 7)
         self._norms, self._clipped, self._memory, self.costs = [], [], {}, {}
-        self._layers = self._histograms = self._activations = None
+        self._histograms = self._activations = self._open_layers = None
+        self._layers = []
         return values, parts
 
     def drop(self) -> None:
@@ -261,18 +264,21 @@ class Measures:
             norm = norm / scale.to(norm.device, non_blocking=True)
         self._norms.append(norm)
 
-    def _begin_layers(self, models: Iterable[Any]) -> None:
-        layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)
-        if not layers:
+    def _begin_layers(self, optimizer: Any, models: Iterable[Any]) -> None:
+        """The layers that this optimizer trains: another one's gradients may be of another moment."""
+        own = {id(parameter) for members in optimizer.param_groups for parameter in members["params"]}
+        parameters = [(name, parameter) for name, parameter in _trainable(models) if id(parameter) in own]
+        layers = group(parameters, self.options.track_layers, self.options.max_layers)
+        if layers:
+            sample = LayerSample(layers)
+            sample.begin()
+            self._open_layers = sample
+            self._layers.append(sample)
+        elif not self._layers:
             wanted = ", ".join(self.options.track_layers)
             self._tell(
                 "layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}"
             )
-            self._next["layers"] = math.inf
-            return
-        sample = LayerSample(layers)
-        sample.begin()
-        self._layers = sample
 
     def _read_histograms(self, models: Iterable[Any]) -> None:
         layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)

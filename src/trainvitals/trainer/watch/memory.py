@@ -61,7 +61,7 @@ class Growth:
     """
 
     STRETCH = 50
-    STRETCHES = 6
+    STRETCHES = 8
     LEAST_MB = 16.0
 
     def __init__(self) -> None:
