@@ -197,3 +197,16 @@ _WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
     "csv": _write_csv,
     "parquet": _write_parquet,
 }
+
+
+class _Silence(Progress):
+    """No counter: nobody waits at this terminal."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._shown = False
+
+
+def write_table(folder: Path, table: str, format: str, file: BinaryIO) -> None:
+    """One table of a run in one of FORMATS, for others than the command."""
+    _WRITERS[format](Rows(folder, (table,), _Silence()), file)

@@ -16,6 +16,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
     ("top", "trainvitals.views.cli.top", "the terminal dashboard: hardware and training on one screen"),
     ("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
+    ("serve", "trainvitals.views.cli.serve", "the dashboard in the browser"),
     ("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
     ("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV or Parquet"),
     ("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),

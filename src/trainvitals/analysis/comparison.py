@@ -1,0 +1,154 @@
+"""Two or more runs beside each other: what differs in their configuration, and which came out better.
+
+The verdict on a metric compares the last stretch of both runs over the same steps. Neighbouring values of a training
+are alike, so they count as fewer than they are (effective sample size from the autocorrelation), and the difference is
+judged by Welch's t with a normal approximation: good from a dozen independent values on, and said to be uncertain
+below that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainvitals.analysis.metric_sense import Direction, better
+
+Floats = NDArray[np.float64]
+
+STRETCH = 0.2
+"""Share of the common steps, at their end, that is compared."""
+SURE = 0.99
+NOTABLE = 0.01
+"""Relative difference below which a certain difference is still called the same."""
+
+
+class Verdict(NamedTuple):
+    """What came of comparing one metric of one run with the same of the baseline."""
+
+    metric: str
+    word: str
+    """`better`, `worse`, `same`, `different` (no direction is known) or `uncertain`."""
+    baseline: float | None
+    value: float | None
+    change: float | None
+    """Relative to the baseline; None where that is 0."""
+    confidence: float | None
+    """That the difference is not chance, 0 to 1."""
+    reason: str
+
+
+class Difference(NamedTuple):
+    """One key of the configuration whose value is not the same in all runs."""
+
+    key: str
+    values: tuple[Any, ...]
+    """One per run; None where the run does not have it."""
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            found.update(flatten(value, f"{name}."))
+        else:
+            found[name] = value
+    return found
+
+
+def compare_configs(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """Every key whose value differs or that some run lacks, in order of name."""
+    flat = [flatten(config) for config in configs]
+    keys = sorted({key for config in flat for key in config})
+    missing = object()
+    differing = [key for key in keys if any(c.get(key, missing) != flat[0].get(key, missing) for c in flat[1:])]
+    return [Difference(key, tuple(config.get(key) for config in flat)) for key in differing]
+
+
+def compare_metric(
+    metric: str,
+    baseline: tuple[Floats, Floats],
+    other: tuple[Floats, Floats],
+    direction: Direction | None = None,
+) -> Verdict:
+    """`baseline` and `other` are (x, y), ascending in x; x is the same axis for both."""
+    direction = direction if direction is not None else better(metric)
+    (x0, y0), (x1, y1) = baseline, other
+    if not len(x0) or not len(x1):
+        return Verdict(metric, "uncertain", None, None, None, None, "one of the runs never logged it")
+    end, start = min(x0[-1], x1[-1]), max(x0[0], x1[0])
+    if end < start:
+        return Verdict(metric, "uncertain", None, None, None, None, "the runs have no step in common")
+    begin = end - (end - start) * STRETCH
+    a, b = _stretch(x0, y0, begin, end), _stretch(x1, y1, begin, end)
+    broken = len(b) - int(np.isfinite(b).sum()), len(a) - int(np.isfinite(a).sum())
+    if broken[0] and not broken[1]:
+        return Verdict(metric, "worse", _mean(a), None, None, 1.0, "it is NaN or infinite, the baseline is not")
+    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    if not len(a) or not len(b):
+        return Verdict(metric, "uncertain", _mean(a), _mean(b), None, None, "no finite values in the last stretch")
+    mean_a, mean_b = float(a.mean()), float(b.mean())
+    change = (mean_b - mean_a) / abs(mean_a) if mean_a else None
+    confidence = _confidence(a, b)
+    word, reason = _word(mean_a, mean_b, change, confidence, direction, len(a), len(b))
+    return Verdict(metric, word, mean_a, mean_b, change, confidence, reason)
+
+
+def _word(
+    a: float, b: float, change: float | None, confidence: float | None, direction: Direction | None, na: int, nb: int
+) -> tuple[str, str]:
+    said = f"mean of the last {STRETCH:.0%} of the common steps, {na} against {nb} values"
+    if confidence is None:
+        return "uncertain", f"too few values ({na} and {nb}) to tell from chance"
+    if a == b or (change is not None and abs(change) < NOTABLE):
+        return "same", said
+    if confidence < SURE:
+        return "uncertain", f"{said}; a difference like this is chance in more than 1 of 100 cases"
+    if direction is None:
+        return "different", said
+    return ("better" if (b < a) == (direction == "lower") else "worse"), said
+
+
+def _stretch(x: Floats, y: Floats, begin: float, end: float) -> Floats:
+    chosen: Floats = y[(x >= begin) & (x <= end)]
+    return chosen
+
+
+def _mean(values: Floats) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _confidence(a: Floats, b: Floats) -> float | None:
+    """None where one side has fewer than four independent values."""
+    n_a, n_b = effective_size(a), effective_size(b)
+    if n_a < 4 or n_b < 4:
+        return None
+    spread = math.sqrt(float(a.var(ddof=1)) / n_a + float(b.var(ddof=1)) / n_b)
+    difference = abs(float(a.mean()) - float(b.mean()))
+    if spread == 0:
+        return 1.0 if difference else 0.0
+    return math.erf(difference / spread / math.sqrt(2))
+
+
+def effective_size(values: Floats) -> float:
+    """How many independent values tell as much about the mean as these do."""
+    count = len(values)
+    if count < 4:
+        return float(count)
+    centred = values - values.mean()
+    variance = float((centred * centred).mean())
+    if variance == 0:
+        return float(count)
+    total = 1.0
+    for lag in range(1, min(count // 2, 200)):
+        correlation = float((centred[:-lag] * centred[lag:]).mean()) / variance
+        if correlation <= 0.05:
+            break
+        total += 2 * correlation
+    return count / total

@@ -1,0 +1,58 @@
+"""Health in one word, with the reason and what to do, from a run's status, alerts and newest values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+FAILED = ("failed", "crashed", "killed")
+STUCK = ("stalled", "hung")
+_ORDER = {"info": 0, "warning": 1, "error": 2, "critical": 3}
+_ADVICE = {
+    "failed": "Read the exception in the events, fix it and resume from the newest checkpoint.",
+    "crashed": "Look at the last events and the console of the process; resume from the newest checkpoint.",
+    "killed": "If it was out of memory, lower the batch size or ask for more memory; then resume.",
+    "stalled": "Look at the stacks of the ranks: they show what each waits for.",
+    "hung": "Look at the stacks of the ranks: they show what each waits for. Then stop and resume the run.",
+}
+
+
+class Health(NamedTuple):
+    """`severity` is `ok`, `info`, `warning` or `critical`."""
+
+    word: str
+    severity: str
+    reason: str = ""
+    advice: str = ""
+
+
+def judge_health(
+    status: str,
+    cause: str | None,
+    firing: Sequence[Mapping[str, Any]],
+    latest: Mapping[str, float],
+) -> Health:
+    """The health of a run. `firing` are the alerts that fire now, the worst first (`alerts.records.current`), without
+    those that are silenced; `latest` the newest training values by name."""
+    if status in FAILED or status in STUCK:
+        return Health(status, "critical", cause or f"the run has {status}", _ADVICE[status])
+    if firing and status != "finished":
+        worst = firing[0]
+        severity = "critical" if _ORDER.get(str(worst.get("severity")), 1) > 1 else str(worst.get("severity"))
+        more = f" (and {len(firing) - 1} more)" if len(firing) > 1 else ""
+        said = str(worst.get("message") or worst.get("rule") or "an alert fires")
+        word = {"critical": "critical", "warning": "warning"}.get(severity, "healthy")
+        return Health(word, severity, said + more, str(worst.get("advice") or ""))
+    broken = sorted(name for name, value in latest.items() if "loss" in name and not math.isfinite(value))
+    if broken:
+        return Health(
+            "critical",
+            "critical",
+            f"{broken[0]} is {'NaN' if math.isnan(latest[broken[0]]) else 'infinite'}",
+            "Resume from a checkpoint before it, with a lower learning rate, gradient clipping or without mixed "
+            "precision; look at the batches just before.",
+        )
+    if status == "finished":
+        return Health("finished", "ok", cause or "")
+    return Health("healthy", "ok", "nothing fires and every rank steps" if latest else "no value was logged yet")

@@ -1,0 +1,46 @@
+"""Which way a metric is better, from its name."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Direction = Literal["lower", "higher"]
+
+_LOWER = ("loss", "perplexity", "ppl", "error", "err", "wer", "cer", "mse", "mae", "rmse", "nll", "latency")
+_LOWER_TIMES = (
+    "batch_time",
+    "step_time",
+    "data_time",
+    "transfer_time",
+    "forward_time",
+    "backward_time",
+    "optimizer_time",
+)
+_HIGHER = (
+    "acc",
+    "accuracy",
+    "f1",
+    "auc",
+    "map",
+    "bleu",
+    "rouge",
+    "reward",
+    "return",
+    "score",
+    "throughput",
+    "mfu",
+    "iou",
+)
+_HIGHER_PARTS = ("samples_per_sec", "tokens_per_sec", "throughput", "accuracy")
+
+
+def better(name: str) -> Direction | None:
+    """None where a name does not tell."""
+    low = name.lower()
+    words = re.split(r"[^a-z0-9]+", low)
+    if any(part in low for part in _HIGHER_PARTS) or any(word in _HIGHER for word in words):
+        return "higher"
+    if low.rpartition("/")[2] in _LOWER_TIMES or any(word in _LOWER for word in words):
+        return "lower"
+    return None

@@ -1,0 +1,45 @@
+"""How far a run is and when it ends, from what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
+EPOCH_KEYS = ("epochs", "num_epochs", "max_epochs", "num_train_epochs")
+
+
+class Progress(NamedTuple):
+    """`share` is between 0 and 1; what is not known is None."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    share: float | None = None
+    seconds_left: float | None = None
+
+
+def find_total(config: Mapping[str, Any], keys: tuple[str, ...] = TOTAL_KEYS) -> float | None:
+    """What the configuration says about the end, at the top or one level down; None if it does not."""
+    inner = [value for value in config.values() if isinstance(value, Mapping)]
+    for place in (config, *inner):
+        for key in keys:
+            value = place.get(key)
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                return float(value)
+    return None
+
+
+def find_progress(
+    config: Mapping[str, Any], step: int | None, epoch: float | None, step_seconds: float | None, live: bool
+) -> Progress:
+    """From the number of steps if it is known, else from the number of epochs. The first step is 0."""
+    total = find_total(config)
+    if total is not None and step is not None and step + 1 <= total:
+        left = (total - step - 1) * step_seconds if step_seconds and live else None
+        return Progress(step, int(total), (step + 1) / total, left)
+    epochs = find_total(config, EPOCH_KEYS)
+    if epochs is not None and epoch is not None and step and 0 < epoch <= epochs:
+        share = epoch / epochs
+        left = (1 - share) / share * step * step_seconds if step_seconds and live else None
+        return Progress(step, None, share, left)
+    return Progress(step)

@@ -1,0 +1,442 @@
+"""The API: every endpoint once. Adding one is a function and a row."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainvitals import __version__
+from trainvitals.errors import JournalError, TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.views.web import answers
+from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
+from trainvitals.views.web.runs import Runs
+
+MAX_RUNS = 5000
+MAX_COMPARED = 20
+MAX_SERIES_NAMES = 100
+TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
+FORMATS = ("csv", "json", "jsonl", "parquet")
+EXPORT_TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
+TEXT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Web:
+    """What every endpoint gets."""
+
+    runs: Runs
+    allow_edit: bool = False
+    prices: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class File:
+    """An answer that is a file to keep."""
+
+    name: str
+    media_type: str
+    chunks: Iterator[bytes]
+
+
+# -- what there is
+
+
+def about(web: Web, values: Values) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "root": str(web.runs.root),
+        "allow_edit": web.allow_edit,
+        "runs": len(web.runs.folders()),
+    }
+
+
+def list_panels(web: Web, values: Values) -> dict[str, Any]:
+    return answers.describe_panels()
+
+
+def list_runs(web: Web, values: Values) -> dict[str, Any]:
+    rows = web.runs.rows()
+    projects = sorted({row["project"] for row in rows})
+    if values["project"]:
+        rows = [row for row in rows if row["project"] == values["project"]]
+    if values["status"]:
+        rows = [row for row in rows if row["status"] == values["status"]]
+    if values["text"]:
+        wanted = values["text"].lower().split()
+        rows = [row for row in rows if all(word in _searched(row) for word in wanted)]
+    return {
+        "total": len(rows),
+        "projects": projects,
+        "runs": rows[values["offset"] : values["offset"] + values["limit"]],
+    }
+
+
+def _searched(row: dict[str, Any]) -> str:
+    words = [row["id"], row["name"], row["project"], row["status"], *row["tags"]]
+    words += [f"{key}={value}" for key, value in row["config"].items()]
+    return " ".join(words).lower()
+
+
+def machine(web: Web, values: Values) -> dict[str, Any]:
+    """The newest samples of this machine's agent; `written` is null where no agent runs."""
+    from trainvitals import runtime
+
+    try:
+        latest = runtime.read_latest() if runtime.agent_is_alive() else None
+    except TrainvitalsError:
+        latest = None
+    samples = (latest or {}).get("samples")
+    return {
+        "written": (latest or {}).get("written"),
+        "samples": list(samples.values()) if isinstance(samples, dict) else [],
+    }
+
+
+# -- one run
+
+
+def show_run(web: Web, values: Values) -> dict[str, Any]:
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_run(reader, web.runs.key_of(reader.folder), web.prices)
+
+
+def show_series(web: Web, values: Values) -> dict[str, Any]:
+    _check_range(values)
+    if values["table"] != "training" and values["x"] not in ("time", "relative"):
+        raise BadRequest(f"table '{values['table']}' has no steps: use x=time or x=relative")
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_series(
+            reader,
+            values["name"],
+            table=values["table"],
+            axis=values["x"],
+            start=values["start"],
+            end=values["end"],
+            points=values["points"],
+            ranks=None if values["rank"] is None else [values["rank"]],
+            band=values["band"],
+            rate=values["rate"],
+            all_attempts=values["all_attempts"],
+        )
+
+
+def _check_range(values: Values) -> None:
+    if values["start"] is not None and values["end"] is not None and values["start"] > values["end"]:
+        raise BadRequest("'start' is after 'end'")
+
+
+def show_layers(web: Web, values: Values) -> dict[str, Any]:
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_layers(reader, values["measure"], values["points"], values["rank"])
+
+
+def show_histograms(web: Web, values: Values) -> dict[str, Any]:
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_histograms(reader, values["name"], values["limit"])
+
+
+def show_events(web: Web, values: Values) -> dict[str, Any]:
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_events(reader, values["limit"], values["text"] or "")
+
+
+def show_alerts(web: Web, values: Values) -> dict[str, Any]:
+    with web.runs.reader(values["run"]) as reader:
+        return answers.describe_alerts(reader, values["limit"])
+
+
+def show_stack(web: Web, values: Values) -> dict[str, Any]:
+    return _text(answers.stack_files(web.runs.find(values["run"])), values["file"])
+
+
+def show_console(web: Web, values: Values) -> dict[str, Any]:
+    return _text(answers.console_files(web.runs.find(values["run"])), values["file"])
+
+
+def _text(files: list[Path], name: str) -> dict[str, Any]:
+    try:
+        return answers.read_text_tail(files, name, TEXT_BYTES)
+    except JournalError as error:
+        raise NotFound(error.message) from error
+
+
+def export_run(web: Web, values: Values) -> File:
+    """A table of the run as a file; made in a temporary file, so that a large run needs no memory."""
+    from trainvitals.views.cli.export import write_table
+
+    folder = web.runs.find(values["run"])
+    file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
+    write_table(folder, values["table"], values["format"], file)
+    file.seek(0)
+    types = {
+        "csv": "text/csv; charset=utf-8",
+        "json": "application/json",
+        "jsonl": "application/x-ndjson",
+        "parquet": "application/vnd.apache.parquet",
+    }
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in folder.name)
+    return File(f"{safe}-{values['table']}.{values['format']}", types[values["format"]], _chunks(file))
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(256 << 10):
+            yield chunk
+
+
+# -- several runs
+
+
+def compare(web: Web, values: Values) -> dict[str, Any]:
+    _check_range(values)
+    keys = list(dict.fromkeys(values["run"]))
+    if len(keys) < 2:
+        raise BadRequest("at least two different runs are compared", hint="?run=A&run=B")
+    from trainvitals.journal.reader import RunReader
+
+    # Readers of their own: holding the locks of many runs at once could wait in a circle.
+    readers = [(key, RunReader(web.runs.find(key))) for key in keys]
+    try:
+        return answers.describe_comparison(
+            readers,
+            values["name"],
+            axis=values["x"],
+            points=values["points"],
+            start=values["start"],
+            end=values["end"],
+        )
+    except TrainvitalsError as error:
+        raise NotFound(error.message) from error
+
+
+# -- changes, only with --allow-edit
+
+
+def edit_run(web: Web, values: Values) -> dict[str, Any]:
+    folder = web.runs.find(values["run"])
+    run = run_folder.read_run(folder)
+    if run.get("status") not in run_folder.ENDED:
+        raise Conflict("the run lives and writes its own run.json", hint="wait until it ends")
+    if values["tags"] is not None:
+        run["tags"] = list(dict.fromkeys(values["tags"]))
+    if values["notes"] is not None:
+        run["notes"] = values["notes"]
+    run_folder.write_run(folder, run, (folder / "run.json").stat().st_mode & 0o777)
+    return {"tags": run.get("tags") or [], "notes": run.get("notes") or ""}
+
+
+def delete_run(web: Web, values: Values) -> dict[str, Any]:
+    from trainvitals.journal.retention import remove
+
+    folder = web.runs.find(values["run"])
+    try:
+        remove(folder)
+    except JournalError as error:
+        raise Conflict(error.message, hint=error.hint) from error
+    web.runs.forget(folder)
+    return {"removed": values["run"]}
+
+
+def control_alert(web: Web, values: Values) -> dict[str, Any]:
+    """Ask the agent to acknowledge or silence a rule: a line in the run folder, as the command writes it."""
+    import time
+
+    from trainvitals.journal import layout
+    from trainvitals.journal.encoding import encode_line, format_time
+
+    folder = web.runs.find(values["run"])
+    row: dict[str, Any] = {"timestamp": format_time(), "control": values["action"], "rule": values["rule"], "by": "web"}
+    if values["action"] == "silence":
+        row["until"] = format_time(time.time() + values["seconds"])
+    stamp = layout.next_stamp(())
+    name = layout.FileName("alerts", 1, stamp, pid=os.getpid())
+    with open(folder / name.jsonl, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(encode_line(row))
+    return {"asked": row}
+
+
+def openapi(web: Web, values: Values) -> dict[str, Any]:
+    from trainvitals.views.web.openapi import describe
+
+    return describe(ENDPOINTS, web.allow_edit)
+
+
+# -- the table
+
+RUN = Parameter("run", "Key of the run, as /runs says it, or `latest`", place="path", most=300)
+START = Parameter("start", "First value of x wanted", "number", low=-1e15, high=1e15)
+END = Parameter("end", "Last value of x wanted", "number", low=-1e15, high=1e15)
+POINTS = Parameter(
+    "points",
+    "Most points per series; where there are more, the smallest and largest of each bucket are kept",
+    "integer",
+    default=1000,
+    low=4,
+    high=20_000,
+)
+LIMIT = Parameter("limit", "Most items", "integer", default=1000, low=1, high=10_000)
+RANK = Parameter("rank", "Only this rank", "integer", low=0, high=1_000_000)
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("GET", "/about", "What this server is", about, schema="About"),
+    Endpoint("GET", "/panels", "The panels of the dashboard and the catalog of metrics", list_panels, schema="Panels"),
+    Endpoint(
+        "GET",
+        "/runs",
+        "All runs, newest first",
+        list_runs,
+        (
+            Parameter("project", "Only of this project"),
+            Parameter("status", "Only with this status", most=40),
+            Parameter("text", "Only where id, name, project, tags or configuration hold these words"),
+            Parameter("offset", "Items to leave out at the beginning", "integer", default=0, low=0, high=1_000_000),
+            Parameter("limit", "Most items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
+        ),
+        schema="Runs",
+    ),
+    Endpoint("GET", "/machine", "The newest samples of this machine", machine, schema="Machine"),
+    Endpoint("GET", "/runs/{run}", "Everything about a run but its series", show_run, (RUN,), "Run", (404,)),
+    Endpoint(
+        "GET",
+        "/runs/{run}/series",
+        "Series of a run, downsampled so that every peak stays",
+        show_series,
+        (
+            RUN,
+            Parameter("name", "Metric; may be repeated", "texts", required=True, most=MAX_SERIES_NAMES),
+            Parameter("table", "Where the metric is", choices=TABLES, default="training"),
+            Parameter("x", "step, time, relative, or a metric of the training such as epoch", default="step", most=200),
+            START,
+            END,
+            POINTS,
+            RANK,
+            Parameter("band", "Ranks as one band: lowest, mean, highest", "switch", default=False),
+            Parameter("rate", "A counter as its rate per second", "switch", default=False),
+            Parameter("all_attempts", "Also what a later attempt logged again", "switch", default=False),
+        ),
+        "Series",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/layers",
+        "One measure of every layer over the steps",
+        show_layers,
+        (
+            RUN,
+            Parameter("measure", "What", choices=answers.LAYER_MEASURES, default="gradient_norm"),
+            Parameter("points", "Most columns", "integer", default=200, low=4, high=2000),
+            RANK,
+        ),
+        "Layers",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/histograms",
+        "Histograms of one name over the steps",
+        show_histograms,
+        (
+            RUN,
+            Parameter("name", "Such as weights/encoder.0", required=True),
+            Parameter("limit", "Most histograms", "integer", default=200, low=1, high=2000),
+        ),
+        "Histograms",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/events",
+        "What happened, newest first",
+        show_events,
+        (RUN, LIMIT, Parameter("text", "Only lines that hold this")),
+        "Events",
+        (404,),
+    ),
+    Endpoint("GET", "/runs/{run}/alerts", "What fires, and the history", show_alerts, (RUN, LIMIT), "Alerts", (404,)),
+    Endpoint(
+        "GET",
+        "/runs/{run}/stacks/{file}",
+        "A stack dump",
+        show_stack,
+        (RUN, Parameter("file", "Name of the file", place="path", most=200)),
+        "Text",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/console/{file}",
+        "What the program printed, its end",
+        show_console,
+        (RUN, Parameter("file", "Name of the file", place="path", most=200)),
+        "Text",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/export",
+        "A table of the run as a file",
+        export_run,
+        (
+            RUN,
+            Parameter("format", "Of the file", choices=FORMATS, required=True),
+            Parameter("table", "Which", choices=EXPORT_TABLES, default="training"),
+        ),
+        "application/octet-stream",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/compare",
+        "Runs beside each other; the first is the baseline",
+        compare,
+        (
+            Parameter("run", "Key of a run; two to twenty", "texts", required=True, most=MAX_COMPARED),
+            Parameter("name", "Metric whose series are wanted; may be repeated", "texts", most=MAX_SERIES_NAMES),
+            Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
+            START,
+            END,
+            POINTS,
+        ),
+        "Comparison",
+        (404,),
+    ),
+    Endpoint(
+        "PATCH",
+        "/runs/{run}",
+        "Change tags and notes of a run that is over",
+        edit_run,
+        (
+            RUN,
+            Parameter("tags", "All tags", "texts", place="body", most=50),
+            Parameter("notes", "Notes", place="body", most=20_000),
+        ),
+        "Edited",
+        (403, 404, 409),
+        edits=True,
+    ),
+    Endpoint(
+        "DELETE", "/runs/{run}", "Remove a run that is over", delete_run, (RUN,), "Removed", (403, 404, 409), True
+    ),
+    Endpoint(
+        "POST",
+        "/runs/{run}/alerts",
+        "Acknowledge or silence the alerts of a rule",
+        control_alert,
+        (
+            RUN,
+            Parameter("action", "What to do", place="body", choices=("ack", "silence"), required=True),
+            Parameter("rule", "Name of the rule, or `all`", place="body", required=True, most=200),
+            Parameter("seconds", "How long it is silent", "integer", "body", default=3600, low=1, high=31_536_000),
+        ),
+        "Asked",
+        (403, 404),
+        edits=True,
+    ),
+    Endpoint("GET", "/openapi.json", "This description", openapi, schema="Anything"),
+)

@@ -1,0 +1,186 @@
+"""The ASGI application: routes, errors in words, compression, the page itself."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.concurrency import iterate_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.web.api import ENDPOINTS, File, Web
+from trainvitals.views.web.assets import read_assets
+from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound
+from trainvitals.views.web.gate import App, Door, Gate
+from trainvitals.views.web.live import Hub
+from trainvitals.views.web.runs import Runs
+from trainvitals.views.web.wire import MIN_COMPRESSED, compress, encode
+
+PREFIX = "/api/v1"
+MAX_BODY = 64 << 10
+THREADS = 16
+STATUS = {BadRequest: 400, Forbidden: 403, NotFound: 404, Conflict: 409}
+
+log = logging.getLogger("trainvitals.web")
+
+
+def make_app(
+    root: Path, *, door: Door | None = None, allow_edit: bool = False, prices: Mapping[str, Any] | None = None
+) -> App:
+    """The application for all runs below `root`."""
+    web = Web(Runs(root), allow_edit, dict(prices or {}))
+    hub = Hub()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        # Reading is numpy and DuckDB, which use cores themselves: more threads would only wait.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        yield
+        await hub.close()
+
+    routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
+    routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
+    routes += _page_routes()
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _refuse_http, Exception: _refuse_crash},
+    )
+    return Gate(app, door or Door())
+
+
+def _route(web: Web, endpoint: Endpoint) -> Route:
+    async def answer(request: Request) -> Response:
+        try:
+            body = await _read_body(request) if request.method in ("POST", "PATCH") else None
+            values = endpoint.read(request.path_params, request.query_params.multi_items(), body)
+            if endpoint.edits and not web.allow_edit:
+                raise Forbidden("this server only shows", hint="to change runs: trainvitals serve --allow-edit")
+            made = await anyio.to_thread.run_sync(_make, web, endpoint, values, request)
+        except TrainvitalsError as error:
+            return _complain(STATUS.get(type(error), 404), error.message, error.hint)
+        if isinstance(made, File):
+            headers = {"content-disposition": f'attachment; filename="{made.name}"', "cache-control": "no-store"}
+            return StreamingResponse(iterate_in_threadpool(made.chunks), media_type=made.media_type, headers=headers)
+        return made
+
+    return Route(PREFIX + endpoint.path, answer, methods=[endpoint.method], name=endpoint.call.__name__)
+
+
+def _make(web: Web, endpoint: Endpoint, values: Mapping[str, Any], request: Request) -> Response | File:
+    """In a thread: the answer, encoded, compressed, and not sent again if the browser has it."""
+    try:
+        made = endpoint.call(web, values)
+    except OSError as error:
+        # The folder went away or is not ours to read; anything else of the operating system is told likewise.
+        raise NotFound(f"the run cannot be read: {error.strerror or type(error).__name__}") from error
+    if isinstance(made, File):
+        return made
+    body = encode(made)
+    tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if len(body) >= MIN_COMPRESSED and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["content-encoding"] = compress(body), "gzip"
+    return Response(body, media_type="application/json", headers=headers)
+
+
+async def _read_body(request: Request) -> Any:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise BadRequest("the body is not JSON", hint="send it with Content-Type: application/json")
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY:
+            raise BadRequest(f"the body is larger than {MAX_BODY:,} bytes")
+    try:
+        return json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise BadRequest("the body is no JSON") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(word)
+
+
+async def _stream(web: Web, hub: Hub, request: Request) -> Response:
+    try:
+        if request.query_params:
+            raise BadRequest("the stream takes no parameters")
+        key = request.path_params["run"]
+        if "\0" in key or len(key) > 300:
+            raise BadRequest("'run' is no key of a run")
+        folder = await anyio.to_thread.run_sync(web.runs.find, key)
+    except TrainvitalsError as error:
+        return _complain(STATUS.get(type(error), 404), error.message, error.hint)
+    channel = hub.open(folder)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(
+        channel.view(request.headers.get("last-event-id")), media_type="text/event-stream", headers=headers
+    )
+
+
+def _page_routes() -> list[Route]:
+    assets = read_assets()
+    compressed = {name: compress(body) for name, (body, _) in assets.items()}
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in assets:
+            return _complain(404, f"there is no page '{name[:80]}'", "the dashboard is at /")
+        body, kind = assets[name]
+        tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["content-encoding"] = compressed[name], "gzip"
+        return Response(body, media_type=kind, headers=headers)
+
+    async def icon(request: Request) -> Response:
+        return Response(ICON, media_type="image/svg+xml", headers={"cache-control": "max-age=86400"})
+
+    return [Route("/", page), Route("/favicon.svg", icon), Route("/favicon.ico", icon), Route("/{name}", page)]
+
+
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#14202b"/>'
+    '<path d="M4 18h6l3-9 5 15 4-11 2 5h4" fill="none" stroke="#4fb3ff" stroke-width="2.6" stroke-linejoin="round" '
+    'stroke-linecap="round"/></svg>'
+)
+
+
+def _complain(status: int, message: str, hint: str | None = None) -> Response:
+    body = encode({"error": {"message": message, "hint": hint or ""}})
+    return Response(body, status, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        made = _complain(405, f"{request.method} is not possible here", f"possible: {allowed}")
+        made.headers["allow"] = allowed
+        return made
+    return _complain(error.status_code, "there is nothing here", "the API is described at /api/v1/openapi.json")
+
+
+async def _refuse_crash(request: Request, error: Exception) -> Response:
+    """The last boundary: a mistake of ours is logged whole and told in one sentence."""
+    if not isinstance(error, ClientDisconnect):
+        log.error("a request failed: %s", request.url.path, exc_info=error)
+    return _complain(500, "the server made a mistake; its log says more")

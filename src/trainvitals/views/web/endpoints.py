@@ -1,0 +1,198 @@
+"""What an endpoint is: declared once, and from the declaration come the route, the checks and the OpenAPI text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainvitals.errors import TrainvitalsError, nearest
+
+MAX_TEXT = 500
+Values = Mapping[str, Any]
+
+
+class BadRequest(TrainvitalsError):
+    """A request that cannot be understood: answered 400 with the reason."""
+
+
+class NotFound(TrainvitalsError):
+    """Nothing there: answered 404."""
+
+
+class Forbidden(TrainvitalsError):
+    """Understood, and not allowed here: answered 403."""
+
+
+class Conflict(TrainvitalsError):
+    """Not possible as things are: answered 409."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter in the path, the query or the JSON body."""
+
+    name: str
+    help: str
+    kind: str = "text"
+    """`text`, `integer`, `number`, `switch` or `texts`."""
+    place: str = "query"
+    default: Any = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    most: int = MAX_TEXT
+    """Characters of a text, or items of several."""
+    pattern: str = ""
+
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        if self.kind == "texts":
+            items = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+            least = {"minItems": 1} if self.required else {}
+            return {"type": "array", "items": items, "maxItems": self.most, **least}
+        found: dict[str, Any] = {"type": {"switch": "boolean", "text": "string"}.get(self.kind, self.kind)}
+        if self.choices:
+            found["enum"] = list(self.choices)
+        elif self.kind == "text":
+            found["maxLength"] = self.most
+            found.update({"minLength": 1} if self.required or self.place == "path" else {})
+        if self.low is not None:
+            found["minimum"] = self.low
+        if self.high is not None:
+            found["maximum"] = self.high
+        if self.default is not None:
+            found["default"] = self.default
+        return found
+
+    def parse(self, text: str) -> Any:
+        """The value of one spelling in the path or the query; raises BadRequest."""
+        if "\0" in text:
+            raise BadRequest(f"'{self.name}' holds a NUL character")
+        if self.kind in ("text", "texts"):
+            return self.check(text)
+        if self.kind == "switch":
+            if text not in ("true", "false"):
+                raise BadRequest(f"'{self.name}' is true or false, not '{_short(text)}'")
+            return text == "true"
+        # int() and float() also read "1_000" and blanks, which the description does not promise.
+        plain = text.isascii() and "_" not in text and text == text.strip()
+        try:
+            value = (int(text) if self.kind == "integer" else float(text)) if plain and len(text) < 40 else None
+        except ValueError:
+            value = None
+        if value is None:
+            raise BadRequest(f"'{self.name}' is a {self._word()}, not '{_short(text)}'")
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        """`value` if it is allowed; raises BadRequest."""
+        if self.kind in ("text", "texts"):
+            if not isinstance(value, str):
+                raise BadRequest(f"'{self.name}' is a text")
+            if len(value) > (MAX_TEXT if self.kind == "texts" else self.most):
+                raise BadRequest(f"'{self.name}' is longer than {MAX_TEXT if self.kind == 'texts' else self.most:,}")
+            if not value and (self.required or self.kind == "texts"):
+                raise BadRequest(f"'{self.name}' is empty")
+            if self.choices and value not in self.choices:
+                raise BadRequest(
+                    f"'{self.name}' is one of {', '.join(self.choices)}, not '{_short(value)}'"
+                    f"{nearest(value, self.choices)}"
+                )
+            return value
+        if self.kind == "switch":
+            if not isinstance(value, bool):
+                raise BadRequest(f"'{self.name}' is true or false")
+            return value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole and not (self.kind == "number" and isinstance(value, float) and math.isfinite(value)):
+            raise BadRequest(f"'{self.name}' is a {self._word()}")
+        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+            raise BadRequest(f"'{self.name}' is a {self._word()}, not {value}")
+        return value
+
+    def _word(self) -> str:
+        word = "whole number" if self.kind == "integer" else "number"
+        if self.low is not None and self.high is not None:
+            return f"{word} from {self.low:g} to {self.high:g}"
+        return word
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One thing the API does. `call(web, values)` gives the answer; it runs in a thread and may block."""
+
+    method: str
+    path: str
+    summary: str
+    call: Callable[..., Any]
+    parameters: tuple[Parameter, ...] = ()
+    schema: str = "Anything"
+    """Name of the answer's JSON Schema in `openapi.SCHEMAS`; or a media type for what is not JSON."""
+    errors: tuple[int, ...] = ()
+    edits: bool = False
+    """Whether it changes something, and so is refused without `--allow-edit`."""
+
+    def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: Any) -> dict[str, Any]:
+        """The values of all parameters; raises BadRequest."""
+        values: dict[str, Any] = {}
+        given: dict[str, list[str]] = {}
+        for name, text in query:
+            given.setdefault(name, []).append(text)
+        known = {p.name: p for p in self.parameters if p.place == "query"}
+        for name in given:
+            if name not in known:
+                raise BadRequest(f"unknown parameter '{_short(name)}'{nearest(name, known)}")
+        in_body = [p for p in self.parameters if p.place == "body"]
+        if in_body:
+            values.update(self._read_body(in_body, body))
+        for parameter in self.parameters:
+            if parameter.place == "path":
+                values[parameter.name] = parameter.parse(path[parameter.name])
+            elif parameter.place == "query":
+                values[parameter.name] = _read_query(parameter, given.get(parameter.name, []))
+        return values
+
+    def _read_body(self, expected: list[Parameter], body: Any) -> dict[str, Any]:
+        if not isinstance(body, dict):
+            raise BadRequest("the body is not a JSON object")
+        names = {p.name for p in expected}
+        for name in body:
+            if name not in names:
+                raise BadRequest(f"unknown field '{_short(str(name))}'{nearest(str(name), names)}")
+        values: dict[str, Any] = {}
+        for parameter in expected:
+            if parameter.name not in body:
+                if parameter.required:
+                    raise BadRequest(f"the body lacks '{parameter.name}'")
+                values[parameter.name] = parameter.default
+            elif parameter.kind == "texts":
+                items = body[parameter.name]
+                if not isinstance(items, list) or len(items) > parameter.most:
+                    raise BadRequest(f"'{parameter.name}' is a list of at most {parameter.most} texts")
+                values[parameter.name] = [parameter.check(item) for item in items]
+            else:
+                values[parameter.name] = parameter.check(body[parameter.name])
+        return values
+
+
+def _read_query(parameter: Parameter, given: list[str]) -> Any:
+    if parameter.kind == "texts":
+        if len(given) > parameter.most:
+            raise BadRequest(f"'{parameter.name}' is given {len(given)} times; at most {parameter.most} are allowed")
+        if not given and parameter.required:
+            raise BadRequest(f"'{parameter.name}' is missing")
+        return [parameter.parse(text) for text in given]
+    if not given:
+        if parameter.required:
+            raise BadRequest(f"'{parameter.name}' is missing")
+        return parameter.default
+    if len(given) > 1:
+        raise BadRequest(f"'{parameter.name}' is given more than once")
+    return parameter.parse(given[0])

@@ -1,0 +1,295 @@
+"""Live updates: one follower per run, however many look at it.
+
+What is new in the run folder is read once, encoded once, and the same bytes go to every viewer as server-sent events:
+
+    points  new values: {"series": [{"table", "name", "labels", "rank", "step", "time", "y", "nonfinite"?}], "more"}
+    event   a line of the events table
+    alert   a line of the alerts table
+    state   status, cause, step; every two seconds, so that a viewer knows that it is not stale
+    reset   what was sent before does not connect to what comes now: read everything again
+
+A viewer that is too slow loses points, never the connection: it gets `reset`. A viewer that comes back says the id it
+saw last and gets what it missed, as long as that is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.cursor import Follower
+from trainvitals.journal.downsample import pick
+from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.reader import read_info
+from trainvitals.views.web.wire import encode, pack_values
+
+POLL_SECONDS = 0.2
+IDLE_SECONDS = 1.0
+"""Between two looks at a run that has written nothing for a while, and at one that has ended."""
+STATE_SECONDS = 2.0
+LINGER_SECONDS = 10.0
+"""How long a run is followed after its last viewer has gone: a reload must not lose anything."""
+QUEUE = 64
+REMEMBERED = 256
+REMEMBERED_BYTES = 4 << 20
+POLL_BYTES = 4 << 20
+MAX_POINTS = 100
+"""Of one series in one message; of more, the extremes are sent."""
+MAX_SERIES = 600
+"""In one message. A run with thousands of metrics says `more`, and the page asks for what it shows."""
+TABLES = ("training", "gpu", "system", "process", "events", "alerts")
+NOT_VALUES = frozenset({"timestamp", "step"})
+LABELS = {
+    "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "simulated", "host"),
+    "system": ("host",),
+    "process": ("run_id", "rank", "pid", "host"),
+}
+
+
+class Viewer:
+    """One connection."""
+
+    def __init__(self) -> None:
+        self._queue: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._lost = False
+
+    def put(self, message: bytes) -> None:
+        if len(self._queue) >= QUEUE:
+            self._queue.clear()
+            self._lost = True
+        self._queue.append(message)
+        self._wake.set()
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._lost:
+                self._lost = False
+                yield frame("reset", b'{"reason":"slow"}')
+            waiting, self._queue = self._queue, deque()
+            yield b"".join(waiting)
+
+
+def frame(event: str, data: bytes, id: str = "") -> bytes:
+    """One server-sent event. JSON has no line breaks, so one data line is enough."""
+    head = f"id: {id}\n" if id else ""
+    return f"{head}event: {event}\ndata: ".encode() + data + b"\n\n"
+
+
+class Channel:
+    """One run and everybody who looks at it."""
+
+    def __init__(self, folder: Path, on_end: Callable[[], None]) -> None:
+        self.folder = folder
+        self._viewers: set[Viewer] = set()
+        self._on_end = on_end
+        self._epoch = secrets.token_hex(4)
+        self._count = 0
+        self._memory: deque[tuple[int, bytes]] = deque()
+        self._memory_bytes = 0
+        self._empty_since: float | None = None
+        self._task = asyncio.create_task(self._follow())
+        self.polls = 0
+
+    async def view(self, last_id: str | None) -> AsyncIterator[bytes]:
+        """Bytes for one connection, until it is closed."""
+        viewer = Viewer()
+        yield b"retry: 1000\n\n"
+        missed = self._missed(last_id)
+        self._viewers.add(viewer)  # no await since the lookup: nothing is sent twice or lost between
+        self._empty_since = None
+        try:
+            if missed is None:
+                yield frame("reset", b'{"reason":"new"}', f"{self._epoch}-{self._count}")
+            elif missed:
+                yield missed
+            async for message in viewer.messages():
+                yield message
+        finally:
+            self._viewers.discard(viewer)
+            if not self._viewers:
+                self._empty_since = time.monotonic()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    def _missed(self, last_id: str | None) -> bytes | None:
+        """What was sent after `last_id`; None if that is not known any more."""
+        epoch, _, text = (last_id or "").partition("-")
+        if epoch != self._epoch or not text.isdecimal():
+            return None
+        last = int(text)
+        if last > self._count or (self._memory and last + 1 < self._memory[0][0]):
+            return None
+        if not self._memory and last < self._count:
+            return None
+        return b"".join(message for count, message in self._memory if count > last)
+
+    def _send(self, event: str, content: Mapping[str, Any]) -> None:
+        self._count += 1
+        message = frame(event, encode(content), f"{self._epoch}-{self._count}")
+        self._memory.append((self._count, message))
+        self._memory_bytes += len(message)
+        while len(self._memory) > REMEMBERED or self._memory_bytes > REMEMBERED_BYTES:
+            self._memory_bytes -= len(self._memory.popleft()[1])
+        for viewer in self._viewers:
+            viewer.put(message)
+
+    async def _follow(self) -> None:
+        try:
+            await self._follow_run()
+        finally:
+            self._on_end()
+
+    async def _follow_run(self) -> None:
+        follower = await asyncio.to_thread(Follower, self.folder, TABLES, from_end=True)
+        collector = Collector()
+        next_state, quiet, before = 0.0, 0.0, None
+        while True:
+            now = time.monotonic()
+            if self._empty_since is not None and now - self._empty_since > LINGER_SECONDS:
+                return
+            self.polls += 1
+            try:
+                messages = await asyncio.to_thread(lambda: collector.collect(follower.poll(POLL_BYTES)))
+            except OSError:
+                messages = []  # the folder vanishes as we look; `state` says so
+            for event, content in messages:
+                self._send(event, content)
+            quiet = 0.0 if messages else quiet + POLL_SECONDS
+            if now >= next_state:
+                next_state = now + STATE_SECONDS
+                state = await asyncio.to_thread(read_state, self.folder)
+                if before is not None and state.get("attempt") != before:
+                    self._send("reset", {"reason": "attempt"})
+                before = state.get("attempt")
+                # Not remembered: an old state is of no use to anybody.
+                message = frame("state", encode(state))
+                for viewer in self._viewers:
+                    viewer.put(message)
+                quiet = quiet if state.get("live") else max(quiet, 10.0)
+            await asyncio.sleep(IDLE_SECONDS if quiet >= 10.0 else POLL_SECONDS)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What a viewer should know every two seconds."""
+    try:
+        info = read_info(folder)
+    except (TrainvitalsError, OSError):
+        return {"status": "gone", "live": False, "cause": "the run folder is not there any more", "now": time.time()}
+    return {
+        "status": info.status,
+        "live": info.is_live,
+        "cause": info.cause,
+        "attempt": info.attempt,
+        "ended": info.ended,
+        "now": time.time(),
+    }
+
+
+class Collector:
+    """Rows of one poll as messages: columns instead of rows, extremes instead of thousands of points."""
+
+    def __init__(self) -> None:
+        self._parser = TimeParser()
+
+    def collect(self, rows: list[tuple[FileName, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+        """(event, content) for each message."""
+        series: dict[tuple[Any, ...], dict[str, Any]] = {}
+        more = False
+        messages: list[tuple[str, dict[str, Any]]] = []
+        for name, row in rows:
+            if name.table in ("events", "alerts"):
+                messages.append((name.table[:-1], row))
+                continue
+            micros = self._parser.parse(row["timestamp"])
+            if micros is None:
+                continue
+            more = self._add(series, name, row, micros / 1e6) or more
+        if series:
+            messages.append(("points", {"series": [_pack(item) for item in series.values()], "more": more}))
+        return messages
+
+    def _add(
+        self, series: dict[tuple[Any, ...], dict[str, Any]], name: FileName, row: dict[str, Any], at: float
+    ) -> bool:
+        labels = {key: row[key] for key in LABELS.get(name.table, ()) if key in row}
+        if name.host and "host" not in labels:
+            labels["host"] = name.host
+        label_key = tuple(labels.items())
+        step = row.get("step")
+        step = step if isinstance(step, int) and not isinstance(step, bool) else None
+        left_out = False
+        for key, value in row.items():
+            if key in NOT_VALUES or key in labels:
+                continue
+            found = number(value)
+            if found is None:
+                continue
+            place = (name.table, key, name.rank, name.pid, label_key)
+            item = series.get(place)
+            if item is None:
+                if len(series) >= MAX_SERIES:
+                    left_out = True
+                    continue
+                item = series[place] = {
+                    "table": name.table,
+                    "name": key,
+                    "labels": labels,
+                    "rank": name.rank,
+                    "step": [],
+                    "time": [],
+                    "y": [],
+                }
+            item["step"].append(step)
+            item["time"].append(round(at, 3))
+            item["y"].append(found)
+        return left_out
+
+
+def _pack(item: dict[str, Any]) -> dict[str, Any]:
+    values = np.array(item["y"], dtype=np.float64)
+    steps, times = item["step"], item["time"]
+    if len(values) > MAX_POINTS:
+        chosen = pick(values, MAX_POINTS)
+        values = values[chosen]
+        steps, times = [steps[at] for at in chosen], [times[at] for at in chosen]
+    packed = {**item, "step": steps, "time": times, **pack_values(values)}
+    if all(step is None for step in steps):
+        del packed["step"]
+    return packed
+
+
+class Hub:
+    """The channels of all runs that somebody looks at."""
+
+    def __init__(self) -> None:
+        self._channels: dict[Path, Channel] = {}
+
+    def open(self, folder: Path) -> Channel:
+        """The channel of a run, begun if there is none. To be called in the event loop."""
+        channel = self._channels.get(folder)
+        if channel is None:
+            channel = self._channels[folder] = Channel(folder, lambda: self._forget(folder))
+        return channel
+
+    def _forget(self, folder: Path) -> None:
+        self._channels.pop(folder, None)
+
+    async def close(self) -> None:
+        for channel in list(self._channels.values()):
+            channel.close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await channel._task

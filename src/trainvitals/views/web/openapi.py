@@ -1,0 +1,222 @@
+"""The description of the API, made from the table of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainvitals import __version__
+from trainvitals.views.web.endpoints import Endpoint, Parameter
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+VALUE: Schema = {"type": ["number", "string", "null"], "description": 'A number, or "NaN", "Infinity", "-Infinity"'}
+WHOLE: Schema = {"type": "integer"}
+WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
+SWITCH: Schema = {"type": "boolean"}
+OBJECT: Schema = {"type": "object", "additionalProperties": True}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "required": sorted(properties),
+        "properties": properties,
+        "additionalProperties": True,
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_ARRAY = _list(NUMBER_OR_NULL)
+_SERIES_ITEM = {
+    **_object(name=TEXT, labels=OBJECT, rank=WHOLE_OR_NULL, total=WHOLE, x=_list({"type": "number"}), y=_ARRAY),
+    "description": (
+        "`y` is null where a value is not finite; then `nonfinite` has its index and spelling. A band also has "
+        "`low`, `high` and `members`. `total` counts the points before downsampling."
+    ),
+}
+_ROW = {
+    "key": TEXT,
+    "id": TEXT,
+    "name": TEXT,
+    "project": TEXT,
+    "status": TEXT,
+    "live": SWITCH,
+    "cause": TEXT_OR_NULL,
+    "kind": TEXT,
+    "started": TEXT_OR_NULL,
+    "ended": TEXT_OR_NULL,
+    "seconds": NUMBER_OR_NULL,
+    "step": WHOLE_OR_NULL,
+    "attempt": WHOLE,
+    "simulated": SWITCH,
+    "tags": _list(TEXT),
+    "host": TEXT,
+    "config": OBJECT,
+    "summary": {"type": "object", "additionalProperties": VALUE},
+    "energy_joules": NUMBER_OR_NULL,
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "Anything": OBJECT,
+    "Error": _object(error=_object(message=TEXT, hint=TEXT)),
+    "About": _object(version=TEXT, root=TEXT, allow_edit=SWITCH, runs=WHOLE),
+    "Panels": _object(groups=_list(OBJECT), panels=_list(OBJECT), metrics=OBJECT, thresholds=_list(OBJECT)),
+    "Row": _object(**_ROW),
+    "Runs": _object(total=WHOLE, projects=_list(TEXT), runs=_list(_ref("Row"))),
+    "Machine": _object(written=TEXT_OR_NULL, samples=_list(OBJECT)),
+    "Run": _object(
+        **_ROW,
+        health=_object(word=TEXT, severity=TEXT, reason=TEXT, advice=TEXT),
+        progress=_object(
+            step=WHOLE_OR_NULL, total_steps=WHOLE_OR_NULL, share=NUMBER_OR_NULL, seconds_left=NUMBER_OR_NULL
+        ),
+        step_seconds=NUMBER_OR_NULL,
+        cost={"type": ["object", "null"]},
+        gpu_seconds=NUMBER_OR_NULL,
+        metrics=_list(_object(name=TEXT, count=WHOLE, last=VALUE, low=VALUE, high=VALUE, nonfinite=WHOLE)),
+        tables={"type": "object", "additionalProperties": _object(names=_list(TEXT), labels=_list(OBJECT))},
+        layers={"type": "object", "additionalProperties": WHOLE},
+        histograms=_list(TEXT),
+        ranks=_list(OBJECT),
+        firing=_list(OBJECT),
+        damage=_object(torn=WHOLE, foreign=WHOLE),
+        details=OBJECT,
+        stacks=_list(TEXT),
+        consoles=_list(TEXT),
+    ),
+    "Series": _object(axis=TEXT, table=TEXT, series=_list(_SERIES_ITEM)),
+    "Layers": _object(
+        measure=TEXT,
+        layers=_list(TEXT),
+        x=_list(WHOLE),
+        values=_list(_list(NUMBER_OR_NULL)),
+        left_out=WHOLE,
+    ),
+    "Histograms": _object(name=TEXT, histograms=_list(OBJECT)),
+    "Events": _object(total=WHOLE, events=_list(OBJECT)),
+    "Alerts": _object(firing=_list(OBJECT), total=WHOLE, history=_list(OBJECT), deliveries=_list(OBJECT)),
+    "Text": _object(name=TEXT, size=WHOLE, cut=SWITCH, text=TEXT),
+    "Comparison": _object(
+        runs=_list(_ref("Row")),
+        config=_list(_object(key=TEXT, values={"type": "array"})),
+        metrics=_list(_object(name=TEXT, values={"type": "array"}, best=WHOLE_OR_NULL)),
+        verdicts=_list(_object(run=WHOLE, metric=TEXT, word=TEXT, reason=TEXT)),
+        axis=TEXT,
+        names=_list(TEXT),
+        series=_list(_SERIES_ITEM),
+    ),
+    "Edited": _object(tags=_list(TEXT), notes=TEXT),
+    "Removed": _object(removed=TEXT),
+    "Asked": _object(asked=OBJECT),
+}
+
+ERRORS = {
+    400: "A parameter is wrong; the message says which",
+    401: "A token is needed",
+    403: "Not allowed here: the server was started without --allow-edit",
+    404: "There is no such run or file",
+    409: "The run is alive",
+    421: "The Host header names another server",
+}
+
+STREAM: Schema = {
+    "get": {
+        "operationId": "stream_run",
+        "summary": "Live updates as server-sent events: points, event, alert, state, reset",
+        "description": "Send `Last-Event-ID` to get what was missed. Never ends by itself.",
+        "parameters": [
+            {
+                "name": "run",
+                "in": "path",
+                "required": True,
+                "description": "Key of the run",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 300},
+            }
+        ],
+        "responses": {"200": {"description": "The stream", "content": {"text/event-stream": {"schema": TEXT}}}},
+    }
+}
+
+
+def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
+    """The OpenAPI document."""
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    stream = {**STREAM["get"]}
+    stream["responses"] = {**stream["responses"], **_errors((400, 404))}
+    paths["/runs/{run}/stream"] = {"get": stream}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "trainvitals",
+            "version": __version__,
+            "description": (
+                "Runs, series, alerts and events of a run folder. Read only"
+                + ("." if not allow_edit else ", and changes to runs that are over (--allow-edit).")
+            ),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/api/v1"}],
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "Only where the server has one"}
+            },
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> Schema:
+    media = endpoint.schema if "/" in endpoint.schema else "application/json"
+    schema = {"type": "string", "format": "binary"} if "/" in endpoint.schema else _ref(endpoint.schema)
+    found: Schema = {
+        "operationId": endpoint.call.__name__,
+        "summary": endpoint.summary,
+        "parameters": [_parameter(p) for p in endpoint.parameters if p.place != "body"],
+        "responses": {
+            "200": {"description": "The answer", "content": {media: {"schema": schema}}},
+            **_errors((400, *endpoint.errors)),
+        },
+    }
+    body = [p for p in endpoint.parameters if p.place == "body"]
+    if body:
+        content = {
+            "type": "object",
+            "properties": {p.name: {**p.schema(), "description": p.help} for p in body},
+            "required": [p.name for p in body if p.required],
+            "additionalProperties": False,
+        }
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": content}}}
+    return found
+
+
+def _parameter(parameter: Parameter) -> Schema:
+    found: Schema = {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required or parameter.place == "path",
+        "description": parameter.help,
+        "schema": parameter.schema(),
+    }
+    if parameter.kind == "texts":
+        found.update({"style": "form", "explode": True})
+    return found
+
+
+def _errors(codes: Sequence[int]) -> Schema:
+    content = {"application/json": {"schema": _ref("Error")}}
+    return {str(code): {"description": ERRORS[code], "content": content} for code in (*codes, 401, 421)}

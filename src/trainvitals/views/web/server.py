@@ -1,0 +1,117 @@
+"""Running the application: the port, the token, and an end that open streams do not delay."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.web.gate import Door, is_loopback, new_token
+
+TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `trainvitals serve` was asked for."""
+
+    root: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    port_is_wish: bool = True
+    """Take the next free port if this one is taken."""
+    token: str | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_edit: bool = False
+    prices: Mapping[str, Any] | None = None
+
+
+class PortTaken(TrainvitalsError):
+    """Somebody listens there already."""
+
+
+def bind(host: str, port: int, port_is_wish: bool) -> socket.socket:
+    """A listening socket on `port`, or on the next free one; raises PortTaken."""
+    for place in range(port, port + (TRIES if port_is_wish and port else 1)):
+        found = _try_bind(host, place)
+        if found is not None:
+            return found
+    free = next((place for place in range(port + 1, port + TRIES) if _is_free(host, place)), None)
+    raise PortTaken(
+        f"port {port} is taken by another program",
+        hint=f"the next free one: trainvitals serve --port {free}" if free else "choose another: --port N",
+    )
+
+
+def _is_free(host: str, port: int) -> bool:
+    found = _try_bind(host, port)
+    if found is not None:
+        found.close()
+    return found is not None
+
+
+def _try_bind(host: str, port: int) -> socket.socket | None:
+    if port > 65535:
+        return None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise TrainvitalsError(
+            f"'{host}' is no address of this machine: {error.strerror}", hint="such as --host 127.0.0.1"
+        ) from error
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+        made.listen(512)
+    except OSError as error:
+        made.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise TrainvitalsError(
+            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another: --host, --port"
+        ) from error
+    return made
+
+
+def make_door(options: Options) -> Door:
+    """Loopback needs no token unless one is given; everything else gets one."""
+    local = is_loopback(options.host)
+    token = options.token or (None if local else new_token())
+    hosts = {name.lower() for name in options.allow_hosts}
+    if not local:
+        hosts |= {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+    return Door(token, frozenset(hosts), any_address=options.host in ("0.0.0.0", "::", ""))
+
+
+def address_of(options: Options, bound: socket.socket, door: Door) -> str:
+    """What to open in a browser. The token is in it once; the page takes it out of the address bar."""
+    port = bound.getsockname()[1]
+    host = socket.gethostname() if door.any_address else options.host
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}/" + (f"?token={door.token}" if door.token else "")
+
+
+def serve(options: Options, bound: socket.socket, door: Door) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    import uvicorn
+
+    from trainvitals.views.web.app import make_app
+
+    app = make_app(options.root, door=door, allow_edit=options.allow_edit, prices=options.prices)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # addresses may hold names of metrics and, once, the token
+        server_header=False,
+        timeout_graceful_shutdown=1,  # an open stream never ends by itself
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 << 10,
+        limit_concurrency=2000,
+    )
+    uvicorn.Server(config).run(sockets=[bound])
