@@ -57,9 +57,7 @@ class Address(NamedTuple):
 
 
 def _parse(value: object) -> tuple[Address, ...]:
-    expected = (
-        "a list of addresses such as ntfy://topic, env:SLACK_URL or bell:, or a mapping of names to them"
-    )
+    expected = "a list of addresses such as ntfy://topic, env:SLACK_URL or bell:, or a mapping of names to them"
     if isinstance(value, str):
         text = value.strip()
         value = [] if text.lower() in ("", "none") else re.split(r"\s+|,(?=[A-Za-z][A-Za-z0-9+.-]*:)", text)

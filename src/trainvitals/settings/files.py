@@ -144,9 +144,7 @@ def _read_table(text: str, shown: str) -> dict[str, object] | None:
     return table
 
 
-def _walk_toml(
-    table: dict[str, object], prefix: str, text: str, shown: str, names: Collection[str]
-) -> Iterator[Entry]:
+def _walk_toml(table: dict[str, object], prefix: str, text: str, shown: str, names: Collection[str]) -> Iterator[Entry]:
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict) and _is_section(name, names):

@@ -157,9 +157,7 @@ def format_duration(seconds: float) -> str:
 def duration(at_least: float = 0.0) -> Kind[float]:
     """A span of time, in seconds."""
     expected = f"a duration of at least {format_duration(at_least)}"
-    return Kind(
-        "duration", lambda value: _in_range(parse_duration(value), at_least, expected), format_duration
-    )
+    return Kind("duration", lambda value: _in_range(parse_duration(value), at_least, expected), format_duration)
 
 
 _BYTES = {"b": 1.0, "k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "t": 1024.0**4}
@@ -307,6 +305,19 @@ def choice(*words: str) -> Kind[str]:
         return word
 
     return Kind(expected, parse)
+
+
+def choices(*words: str) -> Kind[tuple[str, ...]]:
+    """Any of these words."""
+    expected = f"a list of {', '.join(words)}"
+
+    def parse(value: object) -> tuple[str, ...]:
+        found = tuple(str(item).strip().lower() for item in _items(value, expected))
+        if not set(found) <= set(words):
+            raise ValueError(expected)
+        return found
+
+    return Kind(expected, parse, _format_items)
 
 
 def _parse_text(value: object) -> str:

@@ -118,9 +118,7 @@ def _read_file(folder: Path | None, config: Path | None) -> dict[str, _Given]:
     for name, value, origin in parse_file(path, text, _shown(path, start), names):
         row = find(name, origin)
         if row.attribute in given:
-            raise SettingError(
-                f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}"
-            )
+            raise SettingError(f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}")
         given[row.attribute] = _Given(value, origin, path.absolute().parent, path.absolute())
     return {attribute: value for attribute, value in given.items() if value.value is not None}
 

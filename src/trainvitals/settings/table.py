@@ -21,11 +21,13 @@ from trainvitals.settings.kinds import (
     URLS,
     Kind,
     choice,
+    choices,
     duration,
     integer,
     number,
     size,
 )
+from trainvitals.settings.secrets import SECRET, TARGET
 
 T = TypeVar("T")
 
@@ -129,9 +131,7 @@ class Settings:
     )
     gpus = optional(GPUS, "GPUs to measure, by index or UUID", word="all")
     sources = optional(TEXTS, "Sources to measure with, by name", word="all")
-    openmetrics = Setting(
-        (), URLS, "Exporters to scrape into the run, such as DCGM exporter or node exporter"
-    )
+    openmetrics = Setting((), URLS, "Exporters to scrape into the run, such as DCGM exporter or node exporter")
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
     sysfs_root = Setting(Path("/sys"), PATH, "Where sysfs is mounted (AMD and Intel GPUs)")
 
@@ -190,9 +190,7 @@ class Settings:
     stall_after = Setting(
         60.0, duration(1), "Time without a step after which a rank is stalled, if `stall_factor` agrees"
     )
-    stall_factor = Setting(
-        10.0, number(1), "The same in median step times of that rank; the longer of the two counts"
-    )
+    stall_factor = Setting(10.0, number(1), "The same in median step times of that rank; the longer of the two counts")
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
 
     # Alerts
@@ -220,9 +218,7 @@ class Settings:
         "Time to wait for more of the same before a message is sent",
         name="alerts.group_wait",
     )
-    alerts_cooldown = Setting(
-        300.0, duration(), "Least time between two messages of one rule", name="alerts.cooldown"
-    )
+    alerts_cooldown = Setting(300.0, duration(), "Least time between two messages of one rule", name="alerts.cooldown")
     alerts_repeat = optional(
         duration(1), "Time after which a message is sent again while it lasts", name="alerts.repeat"
     )
@@ -260,6 +256,56 @@ class Settings:
     )
     alerts_link = optional(TEXT, "Address of the dashboard to put into messages", name="alerts.link")
 
+    # Prometheus and the like: docs/prometheus.md
+    prometheus_port = optional(
+        integer(1, 65535), "Port on which metrics are served to Prometheus; none: not served", name="prometheus.port"
+    )
+    prometheus_address = Setting(
+        "127.0.0.1",
+        TEXT,
+        "Address to serve on; any but this machine's own needs a token or a password",
+        name="prometheus.address",
+    )
+    prometheus_token = optional(SECRET, "Bearer token that a scrape must show", name="prometheus.token")
+    prometheus_password = optional(SECRET, "`user:password` that a scrape must show", name="prometheus.password")
+    prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)", name="prometheus.tls_certificate")
+    prometheus_tls_key = optional(PATH, "Key of the TLS certificate (PEM)", name="prometheus.tls_key")
+    prometheus_names = Setting(
+        "mb",
+        choice("mb", "base"),
+        "Units of the names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)",
+        name="prometheus.names",
+    )
+    prometheus_compat = Setting(
+        (),
+        choices("dcgm", "nvidia_smi"),
+        "Other exporters whose names are served as well",
+        name="prometheus.compat",
+    )
+    prometheus_user_metrics = Setting(
+        "label",
+        choice("label", "name", "both"),
+        "Your own metrics by label (training_metric), by sanitised name, or both",
+        name="prometheus.user_metrics",
+    )
+    prometheus_max_user_series = Setting(
+        2000, integer(0, 1_000_000), "Series of your own metrics at most", name="prometheus.max_user_series"
+    )
+    prometheus_remote_write = optional(
+        TARGET, "Server to which everything is pushed by remote write", name="prometheus.remote_write"
+    )
+    prometheus_pushgateway = optional(TARGET, "Pushgateway to which runs are pushed", name="prometheus.pushgateway")
+    prometheus_otlp = optional(
+        TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)", name="prometheus.otlp"
+    )
+    prometheus_push_interval = Setting(15.0, duration(1), "Time between two pushes", name="prometheus.push_interval")
+    prometheus_push_token = optional(
+        SECRET, "Bearer token for pushes (Pushgateway: `user:password`)", name="prometheus.push_token"
+    )
+    prometheus_spool_size_mb = Setting(
+        64.0, size("MB", 1), "Disk that remote write may use while its server is away", name="prometheus.spool_size_mb"
+    )
+
     # The run folder
     rotate_size_mb = Setting(16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one")
     rotate_age = Setting(3600.0, duration(1), "Age at which a journal file is closed for a new one")
@@ -269,6 +315,13 @@ class Settings:
     max_size_gb = optional(
         size("GB", 0.001), "Size of all runs above which the oldest ended ones are removed; none: no limit"
     )
+
+    # The dashboard in the browser
+    web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token", name="web.host")
+    web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one", name="web.port")
+    price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs", name="price.gpu_hour")
+    price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour", name="price.kwh")
+    price_currency = Setting("", TEXT, "Currency of the prices, such as USD", name="price.currency")
 
     # What run.json says
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")

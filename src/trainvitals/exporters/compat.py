@@ -1,0 +1,168 @@
+"""The names of other exporters, so that dashboards made for them work unchanged.
+
+`dcgm` has those of NVIDIA's DCGM exporter's default list, as far as they are measured here; `nvidia_smi` those of
+nvidia_gpu_exporter. Labels are as theirs. Only NVIDIA's and simulated GPUs: nobody's dashboard asks for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from trainvitals.exporters.families import Snapshot, clean, gpu_label
+from trainvitals.exporters.store import Thing
+from trainvitals.journal.encoding import number
+
+NAMES = ("dcgm", "nvidia_smi")
+
+
+class _Row(NamedTuple):
+    name: str
+    metric: str
+    factor: float
+    help: str
+    kind: str = "gauge"
+
+
+_DCGM: tuple[_Row, ...] = (
+    _Row("DCGM_FI_DEV_SM_CLOCK", "sm_clock_mhz", 1, "SM clock (MHz)"),
+    _Row("DCGM_FI_DEV_MEM_CLOCK", "memory_clock_mhz", 1, "Memory clock (MHz)"),
+    _Row("DCGM_FI_DEV_GPU_TEMP", "temperature_celsius", 1, "Core temperature (C)"),
+    _Row("DCGM_FI_DEV_MEMORY_TEMP", "memory_temperature_celsius", 1, "Memory temperature (C)"),
+    _Row("DCGM_FI_DEV_POWER_USAGE", "power_draw_watts", 1, "Power draw (W)"),
+    _Row("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "energy_joules", 1000, "Energy since boot (mJ)", "counter"),
+    _Row("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "pcie_replay_total", 1, "PCIe retries", "counter"),
+    _Row("DCGM_FI_DEV_GPU_UTIL", "utilization_percent", 1, "Utilisation (%)"),
+    _Row("DCGM_FI_DEV_MEM_COPY_UTIL", "memory_utilization_percent", 1, "Memory utilisation (%)"),
+    _Row("DCGM_FI_DEV_ENC_UTIL", "encoder_percent", 1, "Encoder utilisation (%)"),
+    _Row("DCGM_FI_DEV_DEC_UTIL", "decoder_percent", 1, "Decoder utilisation (%)"),
+    _Row("DCGM_FI_DEV_XID_ERRORS", "xid_last", 1, "Number of the newest Xid error"),
+    _Row("DCGM_FI_DEV_FB_USED", "memory_used_mb", 1, "Framebuffer used (MiB)"),
+    _Row("DCGM_FI_DEV_FB_FREE", "memory_free_mb", 1, "Framebuffer free (MiB)"),
+    _Row("DCGM_FI_DEV_FB_RESERVED", "memory_reserved_mb", 1, "Framebuffer reserved (MiB)"),
+    _Row("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "remapped_rows_uncorrected_total", 1, "Rows remapped", "counter"),
+    _Row("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "remapped_rows_corrected_total", 1, "Rows remapped", "counter"),
+    _Row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "row_remap_failed", 1, "1 if a row could not be remapped"),
+    _Row("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "ecc_corrected_total", 1, "Single-bit ECC errors", "counter"),
+    _Row("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ecc_uncorrected_total", 1, "Double-bit ECC errors", "counter"),
+    _Row("DCGM_FI_DEV_POWER_VIOLATION", "throttle_power_seconds", 1e6, "Held down by power (us)", "counter"),
+    _Row("DCGM_FI_DEV_THERMAL_VIOLATION", "throttle_thermal_seconds", 1e6, "Held down by heat (us)", "counter"),
+    _Row("DCGM_FI_DEV_FAN_SPEED", "fan_speed_percent", 1, "Fan speed (%)"),
+    _Row("DCGM_FI_PROF_SM_ACTIVE", "sm_active_percent", 0.01, "SM activity (ratio)"),
+    _Row("DCGM_FI_PROF_SM_OCCUPANCY", "sm_occupancy_percent", 0.01, "SM occupancy (ratio)"),
+    _Row("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_active_percent", 0.01, "Tensor pipe activity (ratio)"),
+    _Row("DCGM_FI_PROF_DRAM_ACTIVE", "dram_active_percent", 0.01, "Memory activity (ratio)"),
+    _Row("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "fp64_active_percent", 0.01, "FP64 pipe activity (ratio)"),
+    _Row("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "fp32_active_percent", 0.01, "FP32 pipe activity (ratio)"),
+    _Row("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "fp16_active_percent", 0.01, "FP16 pipe activity (ratio)"),
+    _Row("DCGM_FI_PROF_PCIE_TX_BYTES", "pcie_tx_mb_s", 1024.0**2, "Sent over PCIe (B/s)"),
+    _Row("DCGM_FI_PROF_PCIE_RX_BYTES", "pcie_rx_mb_s", 1024.0**2, "Received over PCIe (B/s)"),
+    _Row("DCGM_FI_PROF_NVLINK_TX_BYTES", "nvlink_tx_mb_s", 1024.0**2, "Sent over NVLink (B/s)"),
+    _Row("DCGM_FI_PROF_NVLINK_RX_BYTES", "nvlink_rx_mb_s", 1024.0**2, "Received over NVLink (B/s)"),
+)  # fmt: skip
+
+_SMI: tuple[_Row, ...] = (
+    _Row("nvidia_smi_utilization_gpu_ratio", "utilization_percent", 0.01, "utilization.gpu"),
+    _Row("nvidia_smi_utilization_memory_ratio", "memory_utilization_percent", 0.01, "utilization.memory"),
+    _Row("nvidia_smi_utilization_encoder_ratio", "encoder_percent", 0.01, "utilization.encoder"),
+    _Row("nvidia_smi_utilization_decoder_ratio", "decoder_percent", 0.01, "utilization.decoder"),
+    _Row("nvidia_smi_memory_used_bytes", "memory_used_mb", 1024.0**2, "memory.used"),
+    _Row("nvidia_smi_memory_free_bytes", "memory_free_mb", 1024.0**2, "memory.free"),
+    _Row("nvidia_smi_memory_total_bytes", "memory_total_mb", 1024.0**2, "memory.total"),
+    _Row("nvidia_smi_memory_reserved_bytes", "memory_reserved_mb", 1024.0**2, "memory.reserved"),
+    _Row("nvidia_smi_temperature_gpu", "temperature_celsius", 1, "temperature.gpu"),
+    _Row("nvidia_smi_temperature_memory", "memory_temperature_celsius", 1, "temperature.memory"),
+    _Row("nvidia_smi_power_draw_watts", "power_draw_watts", 1, "power.draw"),
+    _Row("nvidia_smi_power_limit_watts", "power_limit_watts", 1, "power.limit"),
+    _Row("nvidia_smi_enforced_power_limit_watts", "power_limit_watts", 1, "enforced.power.limit"),
+    _Row("nvidia_smi_energy_joules", "energy_joules", 1, "Energy since the driver was loaded", "counter"),
+    _Row("nvidia_smi_clocks_current_graphics_clock_hz", "graphics_clock_mhz", 1e6, "clocks.current.graphics"),
+    _Row("nvidia_smi_clocks_current_sm_clock_hz", "sm_clock_mhz", 1e6, "clocks.current.sm"),
+    _Row("nvidia_smi_clocks_current_memory_clock_hz", "memory_clock_mhz", 1e6, "clocks.current.memory"),
+    _Row("nvidia_smi_clocks_max_graphics_clock_hz", "graphics_clock_max_mhz", 1e6, "clocks.max.graphics"),
+    _Row("nvidia_smi_clocks_max_memory_clock_hz", "memory_clock_max_mhz", 1e6, "clocks.max.memory"),
+    _Row("nvidia_smi_fan_speed_ratio", "fan_speed_percent", 0.01, "fan.speed"),
+    _Row("nvidia_smi_pstate", "performance_state", 1, "pstate"),
+    _Row("nvidia_smi_index", "gpu_index", 1, "index"),
+    _Row("nvidia_smi_pcie_link_gen_current", "pcie_link_generation", 1, "pcie.link.gen.current"),
+    _Row("nvidia_smi_pcie_link_width_current", "pcie_link_width", 1, "pcie.link.width.current"),
+    _Row("nvidia_smi_xid_errors", "xid_errors_total", 1, "Xid errors", "counter"),
+)
+
+
+def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
+    """The families of each exporter that is to be imitated."""
+    gpus = [
+        thing
+        for thing in snapshot.things
+        if thing.table == "gpu" and thing.labels.get("vendor") in ("nvidia", "simulated") and "gpu_uuid" in thing.labels
+    ]
+    found: list[Metric] = []
+    if "dcgm" in wanted:
+        found += _imitate(gpus, _DCGM, lambda thing: _dcgm_labels(thing, snapshot.host))
+    if "nvidia_smi" in wanted:
+        found += _imitate(gpus, _SMI, lambda thing: {"uuid": _bare_uuid(thing)})
+        found.append(_smi_info(gpus))
+    return found
+
+
+def _values(thing: Thing) -> dict[str, float]:
+    values = {name: value for name, item in thing.values.items() if (value := number(item)) is not None}
+    index = thing.labels.get("gpu_index")
+    if isinstance(index, int):
+        values["gpu_index"] = index
+    if "sm_clock_mhz" not in values and "graphics_clock_mhz" in values:
+        values["sm_clock_mhz"] = values["graphics_clock_mhz"]  # one clock domain since Pascal
+    used, total = values.get("memory_used_mb"), values.get("memory_total_mb")
+    if used is not None and total is not None:
+        values["memory_free_mb"] = total - used - values.get("memory_reserved_mb", 0.0)
+    return values
+
+
+def _imitate(gpus: list[Thing], rows: tuple[_Row, ...], labels: Callable[[Thing], Mapping[str, str]]) -> list[Metric]:
+    known = [(dict(labels(thing)), _values(thing)) for thing in gpus]
+    found: list[Metric] = []
+    for row in rows:
+        # Theirs are exposed as counters without `_total`, which only a plain family can say.
+        plain = row.kind == "counter" and row.name.startswith("DCGM")
+        family: Metric = (
+            CounterMetricFamily(row.name, row.help)
+            if row.kind == "counter" and not plain
+            else GaugeMetricFamily(row.name, row.help)
+        )
+        name = f"{row.name}_total" if isinstance(family, CounterMetricFamily) else row.name
+        family.samples = [
+            Sample(name, about, values[row.metric] * row.factor) for about, values in known if row.metric in values
+        ]
+        if family.samples:
+            found.append(family)
+    return found
+
+
+def _dcgm_labels(thing: Thing, host: str) -> dict[str, str]:
+    index = gpu_label(thing.labels)
+    found = {
+        "gpu": index,
+        "UUID": clean(thing.labels["gpu_uuid"]),
+        "device": f"nvidia{index}",
+        "modelName": clean(thing.labels.get("gpu_name", "")),
+        "Hostname": host,
+    }
+    if "mig_index" in thing.labels:
+        found |= {"gpu": str(thing.labels.get("gpu_index", "")), "GPU_I_ID": str(thing.labels["mig_index"])}
+    return found
+
+
+def _bare_uuid(thing: Thing) -> str:
+    return clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-"))
+
+
+def _smi_info(gpus: list[Thing]) -> Metric:
+    info = GaugeMetricFamily("nvidia_smi_gpu_info", "What the GPU is", labels=("uuid", "name"))
+    for thing in gpus:
+        info.add_metric((_bare_uuid(thing), clean(thing.labels.get("gpu_name", ""))), 1.0)
+    return info

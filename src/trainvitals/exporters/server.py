@@ -1,0 +1,210 @@
+"""The page over HTTP. Loopback is open; any other address needs a token or a password, and may have TLS.
+
+A request is answered from what is known at that moment: nothing here waits for a GPU, a run or a disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hmac
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from trainvitals.errors import SettingError
+
+TIMEOUT = 10.0
+"""Seconds for a client to send its request; one that does not is let go."""
+MOST_CONNECTIONS = 32
+
+Render = Callable[[str], tuple[bytes, str]]
+"""From an Accept header to (page, content type)."""
+
+_INDEX = b"""<!doctype html><title>trainvitals</title><h1>trainvitals</h1><p><a href="/metrics">metrics</a></p>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to serve and who may ask."""
+
+    host: str = "127.0.0.1"
+    port: int = 9090
+    token: str | None = None
+    password: str | None = None
+    """`user:password` for basic authentication."""
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check(self) -> None:
+        """SettingError for an address that must not be served like this."""
+        if not self.is_loopback and self.token is None and self.password is None:
+            raise SettingError(
+                f"metrics are not served on {self.host} without a token or a password",
+                hint="set TRAINVITALS_PROMETHEUS_TOKEN, or TRAINVITALS_PROMETHEUS_PASSWORD to user:password",
+            )
+        if self.password is not None and ":" not in self.password:
+            raise SettingError("prometheus.password must be user:password")
+        if (self.certificate is None) != (self.key is None):
+            raise SettingError("TLS needs both prometheus.tls_certificate and prometheus.tls_key")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: Address, render: Render) -> None:
+        self.address = address
+        self.render = render
+        self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.context: ssl.SSLContext | None = None
+        if address.certificate is not None and address.key is not None:
+            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.context.load_cert_chain(address.certificate, address.key)
+        try:
+            self.address_family = socket.AF_INET6 if ipaddress.ip_address(address.host).version == 6 else socket.AF_INET
+        except ValueError:
+            self.address_family = socket.AF_INET
+        super().__init__((address.host, address.port), _Request)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if not self.slots.acquire(blocking=False):
+            self.shutdown_request(request)  # more than enough already hang on
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.slots.release()
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if isinstance(request, socket.socket):
+            request.settimeout(TIMEOUT)
+            if self.context is not None:
+                # In the thread of this connection: a client that never shakes hands holds up nobody else.
+                with self.context.wrap_socket(request, server_side=True) as secure:
+                    super().finish_request(secure, client_address)
+                return
+        super().finish_request(request, client_address)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away in the middle is no news."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "trainvitals"
+    sys_version = ""
+    timeout = TIMEOUT
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path in ("/-/healthy", "/-/ready"):
+            self._answer(200, b"ok\n")
+        elif not self._is_host_known():
+            self._answer(421, b"this name does not lead here\n")
+        elif not self._is_allowed():
+            scheme = "Bearer" if self.server.address.token is not None else "Basic"
+            self._answer(
+                401, b"not without the token or password\n", {"WWW-Authenticate": f'{scheme} realm="trainvitals"'}
+            )
+        elif path == "/metrics":
+            body, kind = self.server.render(self.headers.get("Accept", ""))
+            headers = {"Content-Type": kind}
+            if "gzip" in self.headers.get("Accept-Encoding", "") and not self.server.address.is_loopback:
+                # On loopback packing costs more than it saves.
+                body = gzip.compress(body, 1)
+                headers["Content-Encoding"] = "gzip"
+            self._answer(200, body, headers)
+        elif path == "/":
+            self._answer(200, _INDEX, {"Content-Type": "text/html; charset=utf-8"})
+        else:
+            self._answer(404, b"there is /metrics\n")
+
+    do_HEAD = do_GET
+
+    def _is_host_known(self) -> bool:
+        """On loopback only its own names: a page of some site must not read this through a name of that site."""
+        if not self.server.address.is_loopback:
+            return True
+        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        if host in ("", "localhost"):
+            return True
+        try:
+            return ipaddress.ip_address(host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    def _is_allowed(self) -> bool:
+        address = self.server.address
+        if address.token is None and address.password is None:
+            return True
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and address.token is not None:
+            return hmac.compare_digest(given.strip().encode(), address.token.encode())
+        if scheme.lower() == "basic" and address.password is not None:
+            try:
+                decoded = base64.b64decode(given.strip(), validate=True)
+            except ValueError:
+                return False
+            return hmac.compare_digest(decoded, address.password.encode())
+        return False
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/plain; charset=utf-8", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A scrape a second is no news."""
+
+
+class PageServer:
+    """Serves until `close`. Raises OSError when the port is taken, SettingError when it must not be served."""
+
+    def __init__(self, address: Address, render: Render) -> None:
+        address.check()
+        self.address = address
+        try:
+            self._server = _Server(address, render)
+        except ssl.SSLError as error:
+            raise SettingError(f"the TLS certificate cannot be used: {error.reason}") from error
+        except FileNotFoundError as error:
+            raise SettingError("the TLS certificate or its key is not there") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics page", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port in use, also where any was asked for with 0."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,282 @@
+"""All ways out together: what the agent holds while somebody wants to be served.
+
+exports = Exports(host, folder, tell)
+exports.want(wishes)              # the settings of the runs and of the agent itself, whenever they change
+exports.take(table, labels, values, moment, interval)      # every sample
+exports.update(runs, healths)     # now and then
+exports.close()
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from trainvitals.errors import SettingError
+from trainvitals.exporters import families, page
+from trainvitals.exporters.families import Options
+from trainvitals.exporters.remote_write import RemoteWrite
+from trainvitals.exporters.server import Address, PageServer
+from trainvitals.exporters.store import RunView, SourceHealth, Store, Value
+from trainvitals.exporters.training import Trainings
+from trainvitals.settings import Settings
+from trainvitals.settings.secrets import read_secret
+
+POLL_SECONDS = 0.5
+RETRY_SECONDS = 5.0
+LINGER_SECONDS = 30.0
+"""How long a run that has ended is still there for whoever has not seen its last values."""
+STATE_FILE = "exporter.json"
+
+
+class Output(Protocol):
+    """One way out."""
+
+    def close(self) -> None:
+        """End within a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One way out that a settings object asks for; equal wishes are one."""
+
+    kind: str
+    target: str
+    settings: tuple[tuple[str, object], ...]
+
+
+# Way out -> the settings that make it another one.
+_PAGE = (
+    "prometheus.address", "prometheus.port", "prometheus.token", "prometheus.password",
+    "prometheus.tls_certificate", "prometheus.tls_key", "prometheus.names", "prometheus.compat",
+    "prometheus.user_metrics", "prometheus.max_user_series",
+)  # fmt: skip
+_PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.spool_size_mb", "prometheus.names")
+
+
+def wishes_of(settings: Settings) -> list[Wish]:
+    """What these settings ask for; empty for nothing, which is the default."""
+    rows = {row.name: row.value for row in settings}
+
+    def wish(kind: str, target: object, names: Iterable[str]) -> Wish:
+        return Wish(kind, str(target), tuple((name, rows[name]) for name in names))
+
+    found = []
+    if settings.prometheus_port is not None:
+        found.append(wish("page", f"{settings.prometheus_address}:{settings.prometheus_port}", _PAGE))
+    for kind, target in (
+        ("remote_write", settings.prometheus_remote_write),
+        ("pushgateway", settings.prometheus_pushgateway),
+        ("otlp", settings.prometheus_otlp),
+    ):
+        if target is not None:
+            found.append(wish(kind, target, _PUSH))
+    return found
+
+
+class Exports:
+    """Everything that is served and pushed from this machine."""
+
+    def __init__(self, host: str, folder: Path, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self.store = Store(host)
+        self._trainings = Trainings(folder / STATE_FILE)
+        self._outputs: dict[tuple[str, str], tuple[Wish, Output]] = {}
+        self._failed: dict[tuple[str, str], tuple[Wish, float]] = {}
+        self._ended: dict[Path, tuple[RunView, float]] = {}
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="exporter", daemon=True)
+        self._thread.start()
+
+    # -- from the agent
+
+    def take(
+        self, table: str, labels: Mapping[str, Value], values: Mapping[str, Value], moment: float, interval: float
+    ) -> None:
+        """A new sample."""
+        self.store.take(table, labels, values, moment, interval)
+
+    def update(self, runs: Iterable[RunView], healths: Iterable[SourceHealth]) -> None:
+        """Which runs there are and how the sources do."""
+        present = tuple(runs)
+        folders = {run.folder for run in present}
+        now = time.monotonic()
+        with self._lock:
+            for run in self.store.runs:
+                if run.folder not in folders:
+                    self._ended[run.folder] = (run, now + LINGER_SECONDS)
+            for folder in [f for f, (_, until) in self._ended.items() if f in folders or until < now]:
+                del self._ended[folder]
+        self.store.set_runs(present)
+        self.store.set_healths(healths)
+
+    def want(self, settings: Iterable[Settings]) -> None:
+        """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
+        wanted = {(wish.kind, wish.target): wish for item in settings for wish in wishes_of(item)}
+        for key, (_, output) in list(self._outputs.items()):
+            if key not in wanted:
+                del self._outputs[key]
+                output.close()
+        for key in [key for key in self._failed if key not in wanted]:
+            del self._failed[key]
+        for key, wish in wanted.items():
+            if key not in self._outputs:
+                self._open(key, wish)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is served."""
+        return not self._outputs and not self._failed
+
+    @property
+    def ports(self) -> list[int]:
+        """Ports with a page."""
+        return sorted(output.port for _, output in self._outputs.values() if isinstance(output, PageServer))
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join(2.0)
+        for _, output in self._outputs.values():
+            output.close()
+        self._outputs.clear()
+        self._save(force=True)
+
+    # -- the page
+
+    def collect(self, options: Options, *, last_look: bool = False) -> list[Metric]:
+        """All families now. A run that has ended is in the first page after its end and in no later one."""
+        with self._lock:
+            ended = [run for run, _ in self._ended.values()]
+            runs = [(run, self._trainings.ranks(run)) for run in (*self.store.runs, *ended)]
+            if last_look:
+                self._ended.clear()
+        found = families.build(families.take_snapshot(self.store, runs), options)
+        return found + self._describe_pushes()
+
+    def _render(self, options: Options) -> Callable[[str], tuple[bytes, str]]:
+        return lambda accept: page.render(self.collect(options, last_look=True), accept)
+
+    def _describe_pushes(self) -> list[Metric]:
+        writers = [output for _, output in self._outputs.values() if isinstance(output, RemoteWrite)]
+        if not writers:
+            return []
+        requests = CounterMetricFamily(
+            "trainvitals_remote_write_requests", "Requests by what became of them", labels=("outcome", "host")
+        )
+        pending = GaugeMetricFamily(
+            "trainvitals_remote_write_pending_bytes", "Waiting in the spool", labels=("host",), unit="bytes"
+        )
+        host = self.store.host
+        for outcome in ("sent", "rejected", "failed"):
+            requests.add_metric((outcome, host), sum(getattr(writer.counts, outcome) for writer in writers))
+        requests.add_metric(("dropped", host), sum(writer.dropped for writer in writers))
+        pending.add_metric((host,), sum(writer.pending_bytes for writer in writers))
+        return [requests, pending]
+
+    # -- opening
+
+    def _open(self, key: tuple[str, str], wish: Wish) -> None:
+        failed, again = self._failed.get(key, (None, 0.0))
+        if failed == wish and time.monotonic() < again:
+            return
+        try:
+            self._outputs[key] = (wish, self._make(wish))
+            self._failed.pop(key, None)
+        except (OSError, SettingError) as error:
+            if failed != wish:
+                self._tell(_explain(wish, error))
+            self._failed[key] = (wish, time.monotonic() + RETRY_SECONDS)
+
+    def _make(self, wish: Wish) -> Output:
+        rows = dict(wish.settings)
+        options = Options(spelling="base" if rows["prometheus.names"] == "base" else "mb")
+        if wish.kind == "page":
+            return self._make_page(rows)
+        interval, secret = float(str(rows["prometheus.push_interval"])), _secret(rows["prometheus.push_token"])
+        url = read_secret(wish.target) if wish.target.startswith(("env:", "file:")) else wish.target
+        if wish.kind == "remote_write":
+            return RemoteWrite(
+                url,
+                self._folder / "spool" / hashlib.sha256(wish.target.encode()).hexdigest()[:16],
+                lambda: self.collect(options),
+                interval=interval,
+                token=secret,
+                most_bytes=int(float(str(rows["prometheus.spool_size_mb"])) * 1024**2),
+                labels={"job": "trainvitals", "instance": self.store.host},
+                tell=self._tell,
+            )
+        if wish.kind == "pushgateway":
+            from trainvitals.exporters.pushgateway import Pushgateway
+
+            return Pushgateway(url, lambda: self.collect(options), interval=interval, password=secret, tell=self._tell)
+        from trainvitals.exporters.otlp import Otlp
+
+        return Otlp(
+            url,
+            lambda: self.collect(options),
+            host=self.store.host,
+            started=self.store.started,
+            interval=interval,
+            token=secret,
+            tell=self._tell,
+        )
+
+    def _make_page(self, rows: Mapping[str, object]) -> PageServer:
+        compat, certificate, key = (rows[f"prometheus.{name}"] for name in ("compat", "tls_certificate", "tls_key"))
+        options = Options(
+            spelling="base" if rows["prometheus.names"] == "base" else "mb",
+            compat=frozenset(compat) if isinstance(compat, tuple) else frozenset(),
+            user_names=str(rows["prometheus.user_metrics"]),
+            max_user_series=int(str(rows["prometheus.max_user_series"])),
+        )
+        address = Address(
+            host=str(rows["prometheus.address"]),
+            port=int(str(rows["prometheus.port"])),
+            token=_secret(rows["prometheus.token"]),
+            password=_secret(rows["prometheus.password"]),
+            certificate=certificate if isinstance(certificate, Path) else None,
+            key=key if isinstance(key, Path) else None,
+        )
+        return PageServer(address, self._render(options))
+
+    # -- the thread
+
+    def _follow(self) -> None:
+        while not self._ending.wait(POLL_SECONDS):
+            with self._lock:
+                runs = [*self.store.runs, *(run for run, _ in self._ended.values())]
+            try:
+                self._trainings.poll(runs)
+            except OSError as error:
+                self._tell(f"what the ranks log cannot be read: {error}")
+            self._save()
+
+    def _save(self, *, force: bool = False) -> None:
+        try:
+            self._trainings.save(time.monotonic(), force=force)
+        except OSError as error:
+            self._tell(f"the exporter's counters cannot be kept: {error.strerror or error}")
+
+
+def _secret(reference: object) -> str | None:
+    return None if reference is None else read_secret(str(reference))
+
+
+def _explain(wish: Wish, error: OSError | SettingError) -> str:
+    import errno
+
+    if isinstance(error, SettingError):
+        return str(error)
+    if error.errno == errno.EADDRINUSE:
+        return f"metrics cannot be served: {wish.target} is taken by another program; choose another --prometheus-port"
+    return f"metrics cannot be served on {wish.target}: {error.strerror or error}"

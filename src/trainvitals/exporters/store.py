@@ -1,0 +1,131 @@
+"""The newest values of everything the agent samples, each with its age.
+
+A slow value (the video engines, processes, GPM) is only in the samples that read it, so values are kept by name. One
+that is older than its limit is gone: a series ends, it never freezes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Value = float | int | str
+LEAST_SECONDS = 12.0
+"""How long a value holds at least: more than twice the five seconds between two looks at the slowest ones."""
+INTERVALS = 3
+_IDENTITY = ("gpu_uuid", "gpu_index", "mig_index", "pci", "run_id", "rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One GPU, the host, one rank's processes: what it is called, and its values by catalog name."""
+
+    table: str
+    labels: Mapping[str, Value]
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHealth:
+    """How one unit of one source is doing, in the words of the catalog's `source` table."""
+
+    source: str
+    unit: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAlert:
+    """A rule that fires, and of what."""
+
+    rule: str
+    severity: str
+    labels: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run that the agent watches."""
+
+    run_id: str
+    folder: Path
+    project: str
+    name: str
+    state: str
+    ranks: frozenset[int] = frozenset()
+    """The ranks on this machine."""
+    alerts: tuple[ActiveAlert, ...] = ()
+
+
+class _Entry:
+    __slots__ = ("labels", "values")
+
+    def __init__(self) -> None:
+        self.labels: Mapping[str, Value] = {}
+        self.values: dict[str, tuple[Value, float]] = {}  # value, and until when it holds
+
+
+class Store:
+    """Written by the units' threads and the agent's loop, read by whoever serves; no method waits for long."""
+
+    def __init__(self, host: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.host = host
+        self.started = time.time()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[object, ...], _Entry] = {}
+        self._runs: tuple[RunView, ...] = ()
+        self._healths: tuple[SourceHealth, ...] = ()
+
+    def take(
+        self,
+        table: str,
+        labels: Mapping[str, Value],
+        values: Mapping[str, Value],
+        moment: float,
+        interval: float,
+    ) -> None:
+        """A new sample: read at `moment` (of this store's clock), the next one due after `interval` seconds."""
+        until = moment + max(LEAST_SECONDS, INTERVALS * interval)
+        key = (table, *(labels.get(name) for name in _IDENTITY))
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            entry.labels = labels
+            if values.get("state", "ok") != "ok":
+                entry.values.clear()  # a GPU that is lost or asleep has no temperature
+            for name, value in values.items():
+                entry.values[name] = (value, until)
+
+    def set_runs(self, runs: Iterable[RunView]) -> None:
+        """The runs that are watched now."""
+        self._runs = tuple(runs)
+
+    def set_healths(self, healths: Iterable[SourceHealth]) -> None:
+        self._healths = tuple(healths)
+
+    @property
+    def runs(self) -> tuple[RunView, ...]:
+        return self._runs
+
+    @property
+    def healths(self) -> tuple[SourceHealth, ...]:
+        return self._healths
+
+    def things(self) -> list[Thing]:
+        """What holds now, ordered by table and label."""
+        now = self._clock()
+        found = []
+        with self._lock:
+            for key, entry in list(self._entries.items()):
+                for name in [name for name, (_, until) in entry.values.items() if until < now]:
+                    del entry.values[name]
+                if not entry.values:
+                    del self._entries[key]
+                    continue
+                values = {name: value for name, (value, _) in entry.values.items()}
+                found.append(Thing(str(key[0]), entry.labels, values))
+        found.sort(key=lambda thing: (thing.table, str(thing.labels.get("gpu_index", thing.labels.get("rank", "")))))
+        return found
