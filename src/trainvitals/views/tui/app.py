@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -24,6 +23,9 @@ from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.pages import Hit
 from trainvitals.views.tui.snapshot import EMPTY, Snapshot
 from trainvitals.views.tui.view import PAGES, PROCESS_SORTS, View
+
+if TYPE_CHECKING:
+    from trainvitals.views.tui.around import Program
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 ZOOM = 0.6
@@ -98,7 +100,7 @@ class TopApp(App[int]):
         *,
         palette: palettes.Palette | None = None,
         ascii: bool = False,
-        on_quit: Callable[[], None] | None = None,
+        program: Program | None = None,
     ) -> None:
         no_color = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True)
@@ -108,8 +110,7 @@ class TopApp(App[int]):
         self.view = View(palette=chosen, readonly=feed.options.readonly, interval=feed.interval, ascii=ascii)
         self.board = Board()
         self._hits: list[Hit] = []
-        self._on_quit = on_quit
-        self._terminated = threading.Event()
+        self._program = program
         self._actions = {key: item.action for item in KEYS for key in item.keys}
 
     # -- life
@@ -141,6 +142,8 @@ class TopApp(App[int]):
             pass  # the program is ending: nobody is left to show it to
 
     def _take(self, snapshot: Snapshot) -> None:
+        if self._program is not None and not self.view.message:
+            self.view.say(self._program.status(), "info")
         if not self.view.paused:
             self.snapshot = snapshot
             self.draw()
@@ -163,6 +166,8 @@ class TopApp(App[int]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.board.forget()
+        if self._program is not None:
+            self._program.resize(event.size.width - 2, event.size.height // 3)
         self.call_after_refresh(self.draw)
 
     # -- keys

@@ -17,6 +17,8 @@ Integers = NDArray[np.int64]
 
 _WEIGHTS = np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.uint32)
 _BLANK = 0x2800
+FAR = 1e9
+"""Columns beyond which it does not matter how far away a point is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +34,17 @@ class Axes:
     def columns(self, x: Floats, count: int) -> Integers:
         """Column of dots of each x; outside the window it is negative or beyond `count`."""
         span = self.right - self.left
-        return np.floor((x - self.left) / (span if span > 0 else 1.0) * (count - 1) + 0.5).astype(np.int64)
+        with np.errstate(over="ignore"):  # far outside of a narrow window
+            places = (x - self.left) / (span if span > 0 else 1.0) * (count - 1) + 0.5
+        return np.floor(np.clip(places, -FAR, FAR)).astype(np.int64)
 
     def rows(self, y: Floats, count: int) -> Floats:
         """Row of dots of each finite y, kept inside."""
         low, high = self.low, self.high
         if self.log:
             y, low, high = np.log10(np.maximum(y, 1e-300)), float(np.log10(low)), float(np.log10(high))
-        span = high - low
-        share = (y - low) / span if span > 0 else np.full(len(y), 0.5)
+        span = high / 2 - low / 2  # halves, since the whole of 1e308 and -1e308 is no number
+        share = (y / 2 - low / 2) / span if span > 0 else np.full(len(y), 0.5)
         return np.asarray(np.clip((1.0 - share) * (count - 1), 0, count - 1), dtype=np.float64)
 
 

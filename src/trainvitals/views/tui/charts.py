@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.segment import Segment
@@ -24,6 +24,8 @@ RAW_LINES = 2
 SINGLE_LINES = 4
 """With more curves than this a small chart shows their range and mean; a large one shows all of them."""
 LARGE_HEIGHT = 18
+LIVE_SECONDS = 15.0
+"""What ends this close to now ends now."""
 LEAST_SECONDS = 60.0
 """A time axis is at least this long, so that a young history does not dance."""
 
@@ -41,8 +43,30 @@ class Look:
     selected: bool = False
 
 
+_drawn: dict[tuple[object, ...], tuple[Chart, list[Line]]] = {}
+_KEPT_DRAWINGS = 64
+
+
 def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
-    """`height` lines of `width` cells."""
+    """`height` lines of `width` cells. A chart that has not changed is not drawn again: a key is answered at once
+    however many charts are on the screen."""
+    live = chart.axis == "time" and any(_is_live(curve, look.now) for curve in chart.lines)
+    curves = tuple((curve.metric, curve.label, id(curve.x), id(curve.y)) for curve in chart.lines)
+    key = (chart.panel.id, chart.axis, chart.total, curves, width, height, replace(look, now=0.0), live)
+    known = _drawn.get(key)
+    if known is None:
+        if len(_drawn) >= _KEPT_DRAWINGS:
+            _drawn.clear()
+        # The chart is kept beside its drawing, so that no other array can take over the identity of its own.
+        known = _drawn[key] = (chart, _draw(chart, width, height, look))
+    return known[1]
+
+
+def _is_live(curve: Curve, now: float) -> bool:
+    return len(curve.x) > 0 and abs(now - float(curve.x[-1])) < LIVE_SECONDS
+
+
+def _draw(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
     palette = look.palette
     if height < 2 or width < 8:
         return [[Segment(" " * width, palette.text)] for _ in range(height)]
@@ -102,11 +126,11 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     if low > high:
         low, high = (0.1, 1.0) if log else (0.0, 1.0)
     if log:
-        return Axes(left, right, low / 1.1, high * 1.1, log=True)
+        return Axes(left, right, max(low / 1.1, 1e-300), min(high * 1.1, 1.79e308), log=True)
     if panel.high is not None and high <= panel.high:
         high = panel.high
     elif high > low:
-        high += (high - low) * 0.05
+        high = min(high + high / 20 - low / 20, 1.79e308)
     if panel.low is not None and low >= panel.low:
         low = panel.low
     if high - low <= abs(high) * 1e-9:
@@ -195,7 +219,8 @@ def _limit_rows(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
     for threshold in panel.thresholds:
         if axes.low < threshold.value < axes.high:
             row = int(axes.rows(np.array([threshold.value]), height * 4)[0]) // 4
-            if 0 < row < height - 1:  # on the edge it would look like an axis
+            edge = min(threshold.value - axes.low, axes.high - threshold.value) / (axes.high - axes.low)
+            if edge > 0.03:  # on the edge it would look like an axis
                 rows[row] = threshold.severity
     return rows
 
@@ -363,7 +388,7 @@ def _span(panel: Panel, curves: list[Curve], look: Look) -> str:
 
 def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None, look: Look) -> Line:
     left, right = _place(chart, axes.left, axes, look), _place(chart, axes.right, axes, look)
-    if chart.axis == "time" and abs(look.now - axes.right) < 15:
+    if chart.axis == "time" and abs(look.now - axes.right) < LIVE_SECONDS:
         right = "now"
         left = f"-{duration(axes.right - axes.left)}"
     palette = look.palette

@@ -7,7 +7,8 @@ import unicodedata
 
 MISSING = "-"
 
-_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k"))
+# From where on, by what it is divided, and the letter.
+_LARGE = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
 
 def short(value: float | None) -> str:
@@ -19,8 +20,8 @@ def short(value: float | None) -> str:
     size = abs(value)
     if size >= 1e15:
         return f"{value:.1e}".replace("e+", "e")
-    for scale, letter in _LARGE:
-        if size >= scale:
+    for least, scale, letter in _LARGE:
+        if size >= least:
             return f"{_plain(value / scale)}{letter}"
     if size >= 1000 or value == int(value):
         return f"{value:,.0f}"

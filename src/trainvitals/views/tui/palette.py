@@ -13,7 +13,7 @@ from functools import cached_property
 from rich.style import Style
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Palette:
     """What each role looks like. Colours are as rich and Textual spell them."""
 

@@ -126,7 +126,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
 
     found: list[Column[Gpu]] = [
         Column("GPU", 3, 1, index, right=True),
-        Column("UTILISATION", 9, 2, utilization, most=26),
+        Column("UTIL", 9, 2, utilization, most=26),
         Column("MEMORY", 13, 3, memory, most=34),
         Column("TEMP", 5, 4, cell("temperature_celsius", "°C"), right=True),
         Column("POWER", 9, 5, power, right=True),

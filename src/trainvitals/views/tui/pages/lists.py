@@ -99,7 +99,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
             "AGE", 9, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True
         ),
         text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
-        text_column("COMMAND", 12, 2, lambda row: row.command, plain, most=400),
+        text_column("COMMAND", 24, 2, lambda row: row.command, plain, most=400),
     ]
     if not any(row.gpus for row in rows):
         columns = [column for column in columns if column.title not in ("GPU", "GPU MEM", "SM")]

@@ -1,0 +1,180 @@
+"""`trainvitals run --top`: the dashboard around a program whose own output is a pane of it.
+
+The program is started by a second `trainvitals run` in a terminal of its own (a pty), so it behaves as it would
+without the dashboard. Leaving the dashboard does not end it: its output then goes on where the dashboard was.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import signal
+import struct
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from types import FrameType
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.tui.numbers import one_line
+
+KEPT_LINES = 2000
+TOLD_BYTES = 64 << 10
+"""Of what was printed under the dashboard, so much is printed again when it is left."""
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class Output:
+    """What a program prints, as lines: escape sequences are left out, a carriage return writes the line anew."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._current = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._raw = bytearray()
+        self._returned = False
+        self._lock = threading.Lock()
+
+    def feed(self, data: bytes) -> None:
+        with self._lock:
+            self._raw += data
+            if len(self._raw) > 2 * TOLD_BYTES:
+                del self._raw[:-TOLD_BYTES]
+            text = self._rest + self._decoder.decode(data)
+            # An escape sequence may be cut in two: keep its beginning for the next time.
+            cut = text.rfind("\x1b", max(len(text) - 64, 0))
+            self._rest = ""
+            if cut >= 0 and not _ESCAPES.match(text, cut):
+                text, self._rest = text[:cut], text[cut:]
+            for piece in re.split(r"(\r\n|\n|\r)", _ESCAPES.sub("", text)):
+                if piece in ("\n", "\r\n"):
+                    self._lines.append(one_line(self._current))
+                    self._current, self._returned = "", False
+                elif piece == "\r":
+                    self._returned = True
+                elif piece:
+                    if self._returned:
+                        self._current, self._returned = "", False
+                    self._current = (self._current + piece)[:10_000]
+
+    def lines(self) -> Sequence[str]:
+        """The newest lines, the unfinished one last."""
+        with self._lock:
+            return [*self._lines, one_line(self._current)] if self._current else list(self._lines)
+
+    def raw(self) -> bytes:
+        """The newest bytes as they came, from the beginning of a line."""
+        with self._lock:
+            data = bytes(self._raw[-TOLD_BYTES:])
+        return data if len(data) < TOLD_BYTES else data.partition(b"\n")[2]
+
+
+class Program:
+    """A program in a pty of its own."""
+
+    def __init__(self, command: Sequence[str], columns: int, lines: int) -> None:
+        import pty
+
+        self.output = Output()
+        self.code: int | None = None
+        """Its exit code once it has ended; 128 and the signal if it was killed."""
+        self._relay = threading.Event()
+        self._ended = threading.Event()
+        pid, self._terminal = pty.fork()
+        if pid == 0:
+            try:
+                os.execvp(command[0], list(command))
+            except OSError as error:
+                os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+            finally:
+                os._exit(127)
+        self.pid = pid
+        self.resize(columns, lines)
+        threading.Thread(target=self._read, name="top-program", daemon=True).start()
+
+    def resize(self, columns: int, lines: int) -> None:
+        import fcntl
+        import termios
+
+        size = struct.pack("HHHH", max(lines, 1), max(columns, 1), 0, 0)
+        try:
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
+        except OSError:
+            pass  # it has ended
+
+    def status(self) -> str:
+        """What to tell about it; empty while it runs."""
+        if self.code is None:
+            return ""
+        return f"the program has ended with exit code {self.code}; q leaves the dashboard"
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._terminal, 65536)
+            except OSError:  # EIO: the last writer has closed it
+                break
+            if not data:
+                break
+            self.output.feed(data)
+            if self._relay.is_set():
+                _write(data)
+        _, status = os.waitpid(self.pid, 0)
+        self.code = os.waitstatus_to_exitcode(status)
+        if self.code < 0:
+            self.code = 128 - self.code
+        self._ended.set()
+
+    def interrupt(self, number: int, frame: FrameType | None = None) -> None:
+        """Pass a signal on: Ctrl-C as the key, as the program's own terminal would."""
+        try:
+            if number == signal.SIGINT:
+                os.write(self._terminal, b"\x03")
+            else:
+                os.kill(self.pid, number)
+        except OSError:
+            pass  # it has ended meanwhile
+
+    def stay_with(self) -> int:
+        """After the dashboard: print what it printed, go on printing, and end with its exit code."""
+        _write(self.output.raw())
+        self._relay.set()
+        before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        while not self._ended.wait(0.2):
+            pass
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        return self.code if self.code is not None else 1
+
+
+def _write(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except (OSError, ValueError):
+        pass  # the terminal is gone; the program is not
+
+
+def run_with_top(words: Sequence[str], *, interval: float) -> int:
+    """`words` are those of `trainvitals run`, without `--top`."""
+    if sys.platform == "win32":
+        raise TrainvitalsError(
+            "--top needs a terminal of the POSIX kind",
+            hint="open a second window and type: trainvitals top",
+        )
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
+    from trainvitals.views.tui.app import TopApp
+    from trainvitals.views.tui.feed import Feed, Options
+
+    size = os.get_terminal_size()
+    command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
+    program = Program(command, size.columns - 2, size.lines // 3)
+    feed = Feed(Options(interval=interval, output=program.output.lines))
+    app = TopApp(feed, program=program)
+    app.run()
+    return program.stay_with()

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # story.py beside this file; importlib mode adds no path
+
+import story
+
+from trainvitals.views.tui.feed import Feed, Options
+
+
+@pytest.fixture(autouse=True)
+def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No agent, no runs and no colours of this machine; times are shown in UTC."""
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return story.make_run(tmp_path / "runs")
+
+
+@pytest.fixture
+def make_feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
+    """A feed on the story, a minute after its end."""
+    made: list[Feed] = []
+
+    def make(**options: object) -> Feed:
+        made.append(Feed(Options(root=tmp_path / "runs", **options), clock=lambda: story.START + 180.0))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for feed in made:
+        feed.stop()

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import story
+
+from trainvitals import runtime
+from trainvitals.journal.encoding import format_time
+from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.snapshot import Snapshot
+
+MakeFeed = Callable[..., Feed]
+
+
+def until(feed: Feed, ready: Callable[[Snapshot], object], seconds: float = 40.0) -> Snapshot:
+    """Look until it is so."""
+    deadline = time.monotonic() + seconds
+    snapshot = feed.read()
+    while not ready(snapshot):
+        assert time.monotonic() < deadline, snapshot
+        time.sleep(0.05)
+        snapshot = feed.read()
+    return snapshot
+
+
+def write_latest(samples: dict[str, object], *, age: float = 0.0, **more: object) -> None:
+    content = {"written": format_time(time.time() - age), "samples": samples, **more}
+    (runtime.runtime_dir() / "latest.json").write_text(json.dumps(content))
+
+
+def gpu_sample(index: int, *, age: float = 0.0, **values: object) -> dict[str, object]:
+    labels = {"gpu_index": index, "gpu_uuid": f"GPU-{index}", "gpu_name": "H100"}
+    return {"table": "gpu", "labels": labels, "values": values, "time": format_time(time.time() - age)}
+
+
+def test_a_finished_run_is_shown_from_its_folder_alone(make_feed: MakeFeed, folder: Path) -> None:
+    snapshot = make_feed(run=folder).read()
+    assert snapshot.origin == "run folder"
+    assert snapshot.host == "node7"
+    assert [gpu.index for gpu in snapshot.gpus] == [str(index) for index in range(8)]
+    assert snapshot.gpus[7].values["temperature_celsius"] == 83
+    assert snapshot.system["cpu_count"] == 64
+    assert [chart.panel.id for chart in snapshot.charts][:2] == ["loss", "learning_rate"]
+    assert len(snapshot.alerts) == 4 and len(snapshot.events) == 3
+
+
+def test_only_the_wanted_gpus_are_shown(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder, gpus=("1", "GPU-3"))
+    assert [gpu.index for gpu in feed.read().gpus] == ["1", "3"]
+
+
+def test_typing_finds_any_metric(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder)
+    feed.want(Request(page="charts", filter="accur"))
+    snapshot = feed.read()
+    assert [panel.title for panel in snapshot.panels] == ["val/accuracy"]
+    assert len(snapshot.charts[0].lines) == 4
+    feed.want(Request(page="charts", filter="GPU temp"))
+    assert [panel.id for panel in feed.read().panels] == ["gpu_temperature"]
+
+
+def test_a_zoomed_chart_is_read_in_full_resolution(make_feed: MakeFeed, tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path / "runs", steps=6000, ranks=1, gpus=0)
+    feed = make_feed(run=folder)
+    coarse = feed.read().charts[0].lines[0]
+    feed.want(Request(page="charts", axis="step", window=(1000.0, 1400.0)))
+    fine = feed.read().charts[0].lines[0]
+    assert len(fine.x) == 401
+    assert ((coarse.x >= 1000) & (coarse.x <= 1400)).sum() < 401
+
+
+def test_without_an_agent_the_hardware_is_sampled_here(make_feed: MakeFeed) -> None:
+    feed = Feed(Options(simulate_gpus=2, interval=0.1))
+    snapshot = until(feed, lambda s: len(s.gpus) == 2 and s.system)
+    feed.stop()
+    assert snapshot.origin == "own sampling"
+    assert all(gpu.simulated for gpu in snapshot.gpus)
+    assert "gpu_utilization" in {panel.id for panel in snapshot.panels}
+
+
+def test_the_agents_newest_samples_are_used_where_there_is_one() -> None:
+    write_latest({"a": gpu_sample(1, utilization_percent=50.0), "b": gpu_sample(0, utilization_percent=10.0)})
+    feed = Feed(Options())
+    snapshot = feed.read()
+    assert snapshot.origin == "agent"
+    assert [(gpu.index, gpu.values["utilization_percent"]) for gpu in snapshot.gpus] == [("0", 10.0), ("1", 50.0)]
+    write_latest({"a": gpu_sample(1, utilization_percent=60.0)})
+    assert feed.read().gpus[0].history == (50.0, 60.0)
+
+
+def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
+    write_latest(
+        {
+            "nvidia:GPU-0": gpu_sample(0, age=12.0, utilization_percent=50.0),
+            "nvidia:GPU-1": gpu_sample(1, state="lost"),
+            "nvidia:GPU-2": gpu_sample(2, age=12.0, utilization_percent=1.0),
+        },
+        sources={
+            "nvidia:GPU-2": {"up": False, "reason": "has not answered for 12 s"},
+            "nvidia:GPU-9": {"up": False, "reason": "has not answered for 40 s"},
+        },
+    )
+    problems = {gpu.uuid: gpu.problem for gpu in Feed(Options()).read().gpus}
+    assert problems["GPU-0"].startswith("no answer for 1")
+    assert problems["GPU-1"] == "lost"
+    assert problems["GPU-2"] == "has not answered for 12 s"
+    assert problems["GPU-9"] == "has not answered for 40 s", "one that never answered is there all the same"
+
+
+def test_an_agent_that_fell_silent_is_not_believed() -> None:
+    write_latest({"a": gpu_sample(0, utilization_percent=50.0)}, age=60.0)
+    feed = Feed(Options(sources=("system",)))
+    snapshot = feed.read()
+    feed.stop()
+    assert snapshot.origin == "own sampling" and snapshot.gpus == ()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"written": 5}', '{"samples": 3}', "\xff"])
+def test_a_broken_snapshot_of_the_agent_is_no_snapshot(content: str) -> None:
+    (runtime.runtime_dir() / "latest.json").write_text(content)
+    feed = Feed(Options(sources=("system",)))
+    assert feed.read().origin == "own sampling"
+    feed.stop()
+
+
+def test_fake_gpus_with_a_lost_one_and_slices(fake_nvml) -> None:  # type: ignore[no-untyped-def]
+    fake_nvml.script("count = 4\nerr.*.1 = 15\ngpu.2.mig = 1\ngpu.2.mig_count = 2\ngpu.3.xid = 79@0\n")
+    fake_nvml.load()
+    feed = Feed(Options(sources=("nvidia",), interval=0.1))
+    snapshot = until(feed, lambda s: {"0", "2", "2:0", "2:1", "3"} <= {gpu.index for gpu in s.gpus})
+    lost = until(feed, lambda s: any(gpu.problem for gpu in s.gpus))
+    feed.stop()
+    assert [gpu.index for gpu in snapshot.gpus if gpu.is_slice] == ["2:0", "2:1"]
+    assert [gpu.problem for gpu in lost.gpus if gpu.problem] == ["lost"]
+
+
+def test_the_run_that_lives_on_this_machine_is_found(tmp_path: Path) -> None:
+    here = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
+    folder = story.make_run(
+        tmp_path / "runs", status="running", start=time.time() - 120, steps=20, gpus=0, process=here
+    )
+    runtime.register(
+        runtime.Registration(
+            run_id=folder.name,
+            folder=str(folder),
+            rank=0,
+            pid=os.getpid(),
+            pid_start=here["start"],  # type: ignore[arg-type]
+            host=runtime.host_name(),
+        )
+    )
+    feed = Feed(Options(sources=("system",)))
+    snapshot = feed.read()
+    feed.stop()
+    assert snapshot.run is not None and snapshot.run.name == "baseline" and snapshot.run.live
+    assert snapshot.run.ranks[0].pid == os.getpid()
+
+
+def test_reset_starts_the_history_again(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder)
+    assert len(feed.read().charts[0].lines) == 4
+    feed.reset()
+    assert feed.read().charts[0].lines == ()
+
+
+def test_a_request_is_answered_at_once_and_not_after_the_interval(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder, interval=3600.0)
+    seen: list[Snapshot] = []
+    feed.start(seen.append)
+    deadline = time.monotonic() + 30
+    while not seen:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    feed.want(Request(page="runs"))
+    while not seen[-1].runs:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert seen[-1].runs[0].name == "baseline"
+
+
+def test_a_feed_that_fails_says_so_and_goes_on(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder, interval=0.05)
+    good = feed.read
+    broken = iter([True, False, False])
+
+    def read() -> Snapshot:
+        if next(broken, False):
+            raise OSError("the file system hangs")
+        return good()
+
+    feed.read = read  # type: ignore[method-assign]
+    seen: list[Snapshot] = []
+    feed.start(seen.append)
+    deadline = time.monotonic() + 30
+    while len(seen) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "the file system hangs" in seen[0].notes[0]
+    assert seen[1].run is not None

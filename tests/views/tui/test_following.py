@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import story
+
+from trainvitals.journal.encoding import format_time
+from trainvitals.views.tui.following import Following
+
+STAMP = "20260115_100000"
+
+
+def append(folder: Path, step: int, rank: int = 0, **values: object) -> None:
+    row = {"timestamp": format_time(story.START + step * story.STEP_SECONDS), "step": step, **values}
+    story.write_lines(folder / f"training_metrics_{STAMP}.rank{rank}.jsonl", [row])
+
+
+def test_a_run_is_told_from_its_folder(folder: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    run = following.run()
+    assert run is not None
+    assert (run.name, run.status, run.live, run.step, run.total_steps) == ("baseline", "finished", False, 299, 1000)
+    assert run.steps_per_second == pytest.approx(1 / story.STEP_SECONDS, rel=0.01)
+    assert run.values["learning_rate"] == pytest.approx(1e-3)
+
+
+def test_new_lines_are_taken_in_and_the_curve_goes_on(folder: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    before = len(following.tracks("training", "loss", "step")[0])
+    append(folder, 300, loss=9.0)
+    assert following.poll()
+    assert len(following.tracks("training", "loss", "step")[0]) == before + 1
+    run = following.run()
+    assert run is not None and run.values["loss"] == 9.0 and run.step == 300
+    assert not following.poll(), "nothing is new"
+
+
+def test_a_nan_arrives_as_one(folder: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    following.tracks("training", "loss", "step")
+    append(folder, 300, loss=math.nan)
+    following.poll()
+    assert math.isnan(following.tracks("training", "loss", "step")[0].y[-1])
+
+
+def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    run = following.run()
+    assert run is not None
+    slow = [rank.rank for rank in run.ranks if rank.step_time is not None and rank.step_time > 0.45]
+    assert slow == [2]
+    ratios = run.ranks[2].ratios
+    assert len(ratios) > 50 and all(ratio is not None and ratio > 1.2 for ratio in ratios)
+
+
+def test_without_logged_times_the_time_between_steps_counts(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=0, ranks=1)
+    following = Following(folder)
+    for step in range(5):
+        append(folder, step, loss=1.0)
+    following.poll()
+    run = following.run()
+    assert run is not None
+    assert run.ranks[0].step_time == pytest.approx(story.STEP_SECONDS)
+
+
+def test_other_frameworks_names_are_understood(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=0, ranks=1)
+    following = Following(folder)
+    append(folder, 1, **{"train/loss": 0.5, "grad_norm": 2.0})
+    following.poll()
+    run = following.run()
+    assert run is not None and run.values == {"loss": 0.5, "gradient_norm": 2.0}
+
+
+def test_the_total_is_found_in_the_configuration_if_it_can_be_true(tmp_path: Path) -> None:
+    for number, (config, total) in enumerate(
+        [({"max_steps": 500}, 500), ({"max_steps": -1}, None), ({"max_steps": "many"}, None), ({}, None)]
+    ):
+        folder = story.make_run(tmp_path / str(number), steps=10, ranks=1, config=config)
+        following = Following(folder)
+        following.poll()
+        run = following.run()
+        assert run is not None and run.total_steps == total, config
+
+
+def test_a_folder_that_vanishes_is_said_and_can_come_back(folder: Path, tmp_path: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    shutil.move(folder, tmp_path / "away")
+    following._info_at = -math.inf  # the next look is due
+    following.poll()
+    run = following.run()
+    assert run is not None and run.status == "gone" and "gone" in following.problem
+    shutil.move(tmp_path / "away", folder)
+    following.poll()
+    run = following.run()
+    assert run is not None and run.status == "finished"
+
+
+def test_a_later_attempt_replaces_the_steps_it_logs_again(folder: Path) -> None:
+    following = Following(folder)
+    following.poll()
+    following.tracks("training", "loss", "step")
+    following._take_training(*_line(299, loss=1.0))
+    story.write_lines(
+        folder / f"training_metrics_{STAMP}.rank0.attempt2.jsonl",
+        [{"timestamp": format_time(story.START + 500), "step": 100, "loss": 5.0}],
+    )
+    following.poll()
+    track = following.tracks("training", "loss", "step")[0]
+    assert track.x[-1] == 100 and track.y[-1] == 5.0
+    assert max(track.x) == 100
+
+
+def _line(step: int, **values: float):  # type: ignore[no-untyped-def]
+    from trainvitals.journal.layout import FileName
+
+    return FileName("training", 1, STAMP, rank=0), {"step": step, **values}, story.START
+
+
+def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> None:
+    following = Following(folder)
+    assert len(following.events()) == 3
+    assert len(following.alerts()) == 4
+    story.write_lines(
+        folder / f"events_{STAMP}.rank0.jsonl", [{"timestamp": format_time(), "event": "x", "message": "y"}]
+    )
+    assert following.events()[-1]["event"] == "x"
+
+
+def test_ten_thousand_metrics_are_known_by_name_and_only_the_wanted_are_kept(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=0, ranks=1)
+    names = {f"layer{number}/norm": 1.0 for number in range(10_000)}
+    append(folder, 1, **names)
+    following = Following(folder)
+    following.poll()
+    assert len(following.names("training")) == 10_000
+    assert len(following.tracks("training", "layer77/norm", "step")) == 1
+    assert len(following._tracks) == 2, "one curve, over steps and over time"

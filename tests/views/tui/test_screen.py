@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import story
+
+from trainvitals.views.panels import BY_ID, Panel
+from trainvitals.views.tui import screen
+from trainvitals.views.tui.feed import Feed, Options
+from trainvitals.views.tui.paint import width_of
+from trainvitals.views.tui.palette import BY_NAME
+from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, Process, RunLine, Snapshot
+from trainvitals.views.tui.view import PAGES, View
+
+SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    feed = Feed(Options(run=story.make_run(tmp_path_factory.mktemp("runs"))), clock=lambda: story.START + 180.0)
+    return feed.read()
+
+
+@pytest.fixture
+def told(recorded: Snapshot) -> Snapshot:
+    return replace(
+        recorded,
+        processes=(
+            Process(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
+            Process(12, "bash", "ada"),
+        ),
+        runs=(RunLine("id", "baseline", "mnist", "/r", "finished", 1.0, 61.0, True),),
+    )
+
+
+def text(snapshot: Snapshot, view: View, width: int = 100, height: int = 30) -> str:
+    frame = screen.draw(snapshot, view, width, height)
+    assert [width_of(line) for line in frame.lines] == [width] * height
+    return "\n".join("".join(segment.text for segment in line).rstrip() for line in frame.lines)
+
+
+@pytest.mark.parametrize("page", [name for name, _ in PAGES])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_page_fills_any_size_exactly(told: Snapshot, page: str, size: tuple[int, int]) -> None:
+    for snapshot in (EMPTY, told):
+        for view in (View(page=page), View(page=page, help=True), View(page=page, details=True, ascii=True)):
+            text(snapshot, view, *size)
+
+
+def test_the_overview_tells_run_gpus_host_alerts_and_charts(told: Snapshot) -> None:
+    page = text(told, View(), 160, 45)
+    for word in (
+        "baseline",
+        "FINISHED",
+        "299 of 1,000",
+        "loss",
+        "data 6%",
+        "8 x NVIDIA H100 80GB HBM3",
+        "4.9 kW",
+        "/700W",
+        "DISK",
+        "2 alerts",
+        "The loss is NaN since step 240",
+        "Learning rate",
+    ):
+        assert word in page, word
+
+
+def test_at_eighty_by_twenty_four_nothing_important_is_missing(told: Snapshot) -> None:
+    page = text(told, View(), 80, 24)
+    for word in ("baseline", "loss", "lr", "grad", "samples/s", "bwd", "83°C", "/700W", "CPU", "MEM", "? help"):
+        assert word in page, word
+
+
+def test_a_narrow_window_drops_columns_by_importance(told: Snapshot) -> None:
+    assert "UTIL" in text(told, View(), 40, 24)
+    assert "POWER" not in text(told, View(), 40, 24)
+    assert "HISTORY" in text(told, View(), 160, 24)
+
+
+def test_sixty_four_gpus_fit_side_by_side(told: Snapshot) -> None:
+    gpus = tuple(replace(told.gpus[0], index=str(index), key=str(index)) for index in range(64))
+    page = text(replace(told, gpus=gpus), View(), 120, 40)
+    assert all(f" {index} " in page for index in range(64))
+    small = text(replace(told, gpus=gpus), View(selected={"overview": 63}), 80, 24)
+    assert " 63 " in small, "the chosen one is in sight"
+
+
+def test_a_gpu_that_is_lost_is_one_sentence(told: Snapshot) -> None:
+    lost = replace(told.gpus[3], problem="lost", values={})
+    page = text(replace(told, gpus=(*told.gpus[:3], lost)), View(), 80, 24)
+    assert "NVIDIA H100 80GB HBM3: lost" in page
+
+
+def test_trouble_of_a_gpu_is_told_in_words(told: Snapshot) -> None:
+    values = {
+        **told.gpus[0].values,
+        "throttle_reasons": "power cap, hardware thermal slowdown",
+        "xid_errors_total": 2,
+        "xid_last": 79,
+        "ecc_uncorrected_total": 1,
+    }
+    page = text(replace(told, gpus=(replace(told.gpus[0], values=values),)), View(), 200, 40)
+    assert "Xid 79, ECC 1, power cap" in page
+
+
+def test_simulated_is_said(told: Snapshot) -> None:
+    gpus = tuple(replace(gpu, simulated=True) for gpu in told.gpus)
+    assert "SIMULATED" in text(replace(told, gpus=gpus), View(), 80, 24)
+    assert told.run is not None
+    assert "SIMULATED" in text(replace(told, gpus=(), run=replace(told.run, simulated=True)), View(), 80, 24)
+
+
+def test_colours_are_those_of_the_thresholds(told: Snapshot) -> None:
+    palette = BY_NAME["dark"]
+    frame = screen.draw(told, View(), 100, 30)
+    styles = {segment.text.strip(): segment.style for line in frame.lines for segment in line}
+    assert styles["83°C"] == palette.warning
+    assert styles["62°C"] == palette.text
+
+
+def test_without_a_run_the_machine_is_shown(told: Snapshot) -> None:
+    page = text(replace(told, run=None, alerts=(), charts=()), View(), 80, 24)
+    assert "baseline" not in page and "UTIL" in page
+
+
+def test_no_gpu_and_no_driver_is_said_in_a_sentence() -> None:
+    snapshot = Snapshot(time=1.0, system={"cpu_usage_percent": 3.0}, notes=("nvidia: the driver library was not found",))
+    page = text(snapshot, View(), 80, 24)
+    assert "the driver library was not found" in page and "CPU" in page
+
+
+def test_an_eta_needs_a_total_and_a_living_run(told: Snapshot) -> None:
+    assert told.run is not None
+    live = replace(told.run, live=True, status="running", last_step_time=told.time)
+    assert "left" in text(replace(told, run=live), View())
+    assert "left" not in text(told, View())
+    assert "steps/s" in text(replace(told, run=replace(live, total_steps=None)), View())
+
+
+def test_silence_is_said(told: Snapshot) -> None:
+    assert told.run is not None
+    quiet = replace(told.run, live=True, status="running", last_step_time=told.time - 95)
+    assert "no step for 1 min 35 s" in text(replace(told, run=quiet), View())
+
+
+def test_the_straggler_stands_out_among_the_ranks(told: Snapshot) -> None:
+    frame = screen.draw(told, View(page="ranks"), 100, 30)
+    rows = ["".join(segment.text for segment in line) for line in frame.lines]
+    slow = next(row for row in rows if row.startswith("    2"))
+    assert "5" in slow.split()[3][:1] and "ms" in slow
+    styles = [segment.style for line in frame.lines for segment in line if "5" in segment.text and "ms" in segment.text]
+    assert BY_NAME["dark"].warning in styles or BY_NAME["dark"].critical in styles
+
+
+def test_alerts_come_worst_first_and_then_their_history(told: Snapshot) -> None:
+    rows = [row for row in text(told, View(page="alerts")).splitlines() if "loss" in row or "gpu" in row]
+    assert "loss_not_finite" in rows[0] and "gpu_temperature_high" in rows[1] and "resolved" in rows[2]
+
+
+def test_the_selected_row_has_details(told: Snapshot) -> None:
+    assert "temperature_celsius" in text(told, View(details=True), 100, 40)
+    assert "python train.py" in text(told, View(page="processes", details=True))
+    page = text(told, View(page="alerts", details=True))
+    assert "loss_not_finite" in page and "values" in page
+
+
+def test_processes_are_sorted_and_filtered(told: Snapshot) -> None:
+    page = text(told, View(page="processes"))
+    assert page.index("python train.py") < page.index("bash")
+    assert "bash" not in text(told, View(page="processes", filters={"processes": "TRAIN"}))
+    assert "no process fits" in text(told, View(page="processes", filters={"processes": "zzz"}))
+
+
+def test_hostile_names_stay_in_their_place(told: Snapshot) -> None:
+    assert told.run is not None
+    name = "\x1b[2J\u202eevil\n" + "x" * 500
+    x = np.arange(3.0)
+    panel = Panel("own:x", "שלום" * 100 + name, "training", "training", ("m",), low=None)
+    snapshot = replace(
+        told,
+        run=replace(told.run, name=name, project=name),
+        gpus=(Gpu("k", "0", name, name, {"throttle_reasons": name}, 0.0),),
+        events=({"timestamp": "bad", "event": name, "message": name},),
+        alerts=({"rule": name, "state": "firing", "message": name, "severity": name},),
+        panels=(panel,),
+        charts=(Chart(panel, "step", (Line("m", name, x, x),)),),
+        runs=(RunLine(name, name, name, name, name, None, None, False),),
+    )
+    for page, _ in PAGES:
+        drawn = text(snapshot, View(page=page, details=page == "events"), 80, 24)
+        assert "\x1b" not in drawn and "\u202e" not in drawn
+
+
+def test_the_help_names_every_key(told: Snapshot) -> None:
+    page = text(told, View(help=True), 120, 60)
+    for key in ("q", "?", "tab", "space", "/", "s", "r", "p", "+ -", "t", "l", "m", "x", "o", "k", "esc"):
+        assert f"│ {key} " in page, key
+
+
+def test_the_feed_is_asked_for_no_more_than_fits(told: Snapshot) -> None:
+    assert screen.request(told, View(page="processes"), 80, 24).charts == 0
+    assert screen.request(told, View(page="charts"), 80, 24).charts == 2
+    assert screen.request(told, View(page="charts"), 200, 60).charts == 28
+    full = screen.request(told, View(page="charts", full=True, selected={"charts": 5}), 80, 24)
+    assert (full.offset, full.charts) == (5, 1)
+
+
+def test_charts_of_a_panel_that_grew_old_are_drawn_all_the_same(told: Snapshot) -> None:
+    chart = Chart(BY_ID["loss"], "step", ())
+    assert "no values yet" in text(replace(told, charts=(chart,)), View(page="charts"))
+
+
+def test_paper_has_no_colour_and_a_plain_terminal_plain_characters(told: Snapshot) -> None:
+    assert text(told, View(ascii=True), 100, 40).isascii()
