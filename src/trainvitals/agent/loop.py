@@ -14,6 +14,7 @@ import trainvitals
 from trainvitals import runtime
 from trainvitals import settings as settings_room
 from trainvitals.agent.demand import combine
+from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.sampling import Health, Reading, Sampler
 from trainvitals.agent.sealing import Sealer
@@ -54,6 +55,7 @@ class Agent:
         self._lock = AgentLock()
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._deliver)
+        self._exporting = Exporting(self._host, self._folder, self._log, self._offer)
         self._machine = Machine(self._host, self._sampler.describe, self._sampler.health, self._sealer)
         self._runs: dict[str, WatchedRun] = {}
         self._assigned: dict[Path, Registration] = {}
@@ -133,6 +135,8 @@ class Agent:
                 self._sampler.check()
             if self._is_time("latest", self._latest_seconds, now):
                 self._write_latest()
+            if self._is_time("export", CHECK_SECONDS, now):
+                self._export()
             if self._is_time("touch", TOUCH_SECONDS, now):
                 self._touch()
             if self._is_idle():
@@ -190,9 +194,7 @@ class Agent:
         self._assigned[path] = registration
         if run is None:
             settings = self._settings_of(registration)
-            run = self._runs[registration.folder] = WatchedRun(
-                registration, settings, self._machine, self._log
-            )
+            run = self._runs[registration.folder] = WatchedRun(registration, settings, self._machine, self._log)
             run.join_rank(registration, path)
             run.start()
         else:
@@ -242,8 +244,16 @@ class Agent:
 
     def _deliver(self, reading: Reading) -> None:
         """Called from the threads of the units."""
+        self._exporting.take(reading)
+        self._offer(reading)
+
+    def _offer(self, reading: Reading) -> None:
         for run in self._listening:
             run.offer(reading)
+
+    def _export(self) -> None:
+        self._exporting.update(self._runs.values(), self._sampler.health)
+        self._exporting.want([run.settings for run in self._runs.values()] + ([self._settings] if self._keep else []))
 
     def _list_ranks(self) -> list[RankProcess]:
         return [process for run in self._listening for process in run.processes()]
@@ -283,6 +293,7 @@ class Agent:
 
     def _say_farewell(self) -> None:
         """Let every run's thread write its last words, but wait for none that hangs."""
+        self._exporting.close()
         self._sampler.end()
         self._sealer.end()
         for run in self._runs.values():

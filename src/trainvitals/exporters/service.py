@@ -89,9 +89,10 @@ class Exports:
         self._folder = folder
         self._tell = tell
         self.store = Store(host)
-        self._trainings = Trainings(folder / STATE_FILE)
+        self._trainings = Trainings(folder / STATE_FILE, host)
         self._outputs: dict[tuple[str, str], tuple[Wish, Output]] = {}
         self._failed: dict[tuple[str, str], tuple[Wish, float]] = {}
+        self._unwanted: dict[tuple[str, str], float] = {}
         self._ended: dict[Path, tuple[RunView, float]] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -124,8 +125,13 @@ class Exports:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
         wanted = {(wish.kind, wish.target): wish for item in settings for wish in wishes_of(item)}
         for key, (_, output) in list(self._outputs.items()):
-            if key not in wanted:
-                del self._outputs[key]
+            if key in wanted:
+                self._unwanted.pop(key, None)
+                continue
+            until = self._unwanted.setdefault(key, time.monotonic() + LINGER_SECONDS)
+            # The last values of a run are still there for whoever scrapes next, and then the port is given back.
+            if not self._ended or not isinstance(output, PageServer) or time.monotonic() > until:
+                del self._outputs[key], self._unwanted[key]
                 output.close()
         for key in [key for key in self._failed if key not in wanted]:
             del self._failed[key]
@@ -157,7 +163,7 @@ class Exports:
         """All families now. A run that has ended is in the first page after its end and in no later one."""
         with self._lock:
             ended = [run for run, _ in self._ended.values()]
-            runs = [(run, self._trainings.ranks(run)) for run in (*self.store.runs, *ended)]
+            runs = [self._trainings.look(run) for run in (*self.store.runs, *ended)]
             if last_look:
                 self._ended.clear()
         found = families.build(families.take_snapshot(self.store, runs), options)

@@ -1,4 +1,5 @@
-"""What the ranks log, as Prometheus wants it: counters that survive a resume, a histogram, a summary, last values.
+"""What is in the run folders, as Prometheus wants it: counters that survive a resume, a histogram, a summary, the
+newest values, and the alerts that fire.
 
 Each rank's files are followed from the start of what is there. How far, and what came of it, is kept in a file of the
 agent's runtime folder, so that an agent that was killed is followed by one that counts on from the same line.
@@ -10,13 +11,13 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import catalog, runtime
-from trainvitals.exporters.store import RunView
+from trainvitals.exporters.store import ActiveAlert, RunView
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, number
@@ -175,8 +176,11 @@ class RankTraining:
 class RunTraining:
     """The ranks of one run on this machine."""
 
-    def __init__(self, folder: Path, known: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, host: str, known: Mapping[str, Any] | None = None) -> None:
         self._folder = folder
+        self._host = layout.host_token(host)
+        self._alert_files: dict[str, Cursor] = {}
+        self._firing: dict[str, ActiveAlert] = {}
         self._cursors: dict[str, tuple[int, Cursor]] = {}
         self._offsets: dict[str, int] = {}
         self.ranks: dict[int, RankTraining] = {}
@@ -191,8 +195,15 @@ class RunTraining:
         """Read what is new of these ranks. True if there was something."""
         found = False
         for name, suffix, path in layout.list_files(self._folder):
-            if name.table == "training" and suffix == ".jsonl" and path.name not in self._cursors:
+            if suffix != ".jsonl" or path.name in self._cursors or path.name in self._alert_files:
+                continue
+            if name.table == "training":
                 self._cursors[path.name] = (name.rank or 0, Cursor(path, self._offsets.get(path.name, 0)))
+            elif name.table == "alerts" and name.host in (None, self._host):
+                self._alert_files[path.name] = Cursor(path)
+        for cursor in self._alert_files.values():
+            for row in cursor.read():
+                self._judge(row)
         for rank, cursor in self._cursors.values():
             if rank not in ranks:
                 continue
@@ -203,6 +214,20 @@ class RunTraining:
                 for row in rows:
                     training.take(row)
         return found
+
+    @property
+    def alerts(self) -> tuple[ActiveAlert, ...]:
+        """What fires now, as the lines of the run's alerts say."""
+        return tuple(self._firing.values())
+
+    def _judge(self, row: Mapping[str, Any]) -> None:
+        labels = row.get("labels")
+        labels = labels if isinstance(labels, dict) else {}
+        key = repr((row.get("rule"), sorted((str(name), str(value)) for name, value in labels.items())))
+        if row.get("state") == "firing":
+            self._firing[key] = ActiveAlert(str(row.get("rule")), str(row.get("severity", "warning")), labels)
+        elif row.get("state") == "resolved":
+            self._firing.pop(key, None)
 
     def as_json(self) -> dict[str, Any]:
         offsets = {**self._offsets, **{name: cursor.offset for name, (_, cursor) in self._cursors.items()}}
@@ -215,8 +240,9 @@ class RunTraining:
 class Trainings:
     """All runs, and the file that remembers them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, host: str) -> None:
         self._path = path
+        self._host = host
         self._known: dict[str, Any] = (runtime.read_json(path) or {}).get("runs") or {}
         self._runs: dict[str, RunTraining] = {}
         self._changed = False
@@ -231,13 +257,15 @@ class Trainings:
         for folder, run in wanted.items():
             training = self._runs.get(folder)
             if training is None:
-                training = self._runs[folder] = RunTraining(run.folder, self._known.pop(folder, None))
+                training = self._runs[folder] = RunTraining(run.folder, self._host, self._known.pop(folder, None))
             self._changed |= training.poll(run.ranks)
 
-    def ranks(self, run: RunView) -> dict[int, RankTraining]:
-        """What is known of the ranks of a run; empty before the first poll."""
+    def look(self, run: RunView) -> tuple[RunView, dict[int, RankTraining]]:
+        """The run with its alerts, and what is known of its ranks; nothing of either before the first poll."""
         training = self._runs.get(str(run.folder))
-        return dict(training.ranks) if training is not None else {}
+        if training is None:
+            return run, {}
+        return replace(run, alerts=training.alerts), dict(training.ranks)
 
     def save(self, now: float, *, force: bool = False) -> None:
         """Write down how far everything was read. Raises OSError where that is not possible."""

@@ -1,0 +1,119 @@
+"""The agent's side of the exporters: they are imported, fed and ended here, and only while somebody wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals import runtime
+from trainvitals.agent.log import BoundLog
+from trainvitals.agent.sampling import Health, Reading
+from trainvitals.agent.watching import WatchedRun
+from trainvitals.exporters.store import RunView, SourceHealth
+from trainvitals.journal import layout
+from trainvitals.settings import Settings
+from trainvitals.sources import Notice, Sample
+
+if TYPE_CHECKING:
+    from trainvitals.exporters.service import Exports
+
+
+class Exporting:
+    """Nothing at all until a setting asks for an exporter."""
+
+    def __init__(self, host: str, folder: Path, log: BoundLog, offer: Callable[[Reading], None]) -> None:
+        self._host = host
+        self._folder = folder
+        self._log = log
+        self._offer = offer
+        self._exports: Exports | None = None
+        self._about: dict[Path, Mapping[str, Any]] = {}
+        self._missing = False
+
+    def want(self, wishes: Iterable[Settings]) -> None:
+        """Serve what these settings ask for. Cheap when they ask for nothing."""
+        asking = [item for item in wishes if _asks(item)]
+        if self._exports is None:
+            if not asking or self._missing:
+                return
+            try:
+                from trainvitals.exporters.service import Exports
+            except ImportError as error:
+                self._missing = True
+                self._tell(f"metrics cannot be served: {error.name} is missing; pip install 'trainvitals[prometheus]'")
+                return
+            self._exports = Exports(self._host, self._folder, self._tell)
+        self._exports.want(asking)
+        if self._exports.idle:
+            self.close()
+
+    def take(self, reading: Reading) -> None:
+        """Called from the threads of the units with every reading."""
+        exports = self._exports
+        if exports is not None:
+            for item in reading.items:
+                if isinstance(item, Sample):
+                    exports.take(item.table, item.labels, item.values, reading.moment, reading.interval)
+
+    def update(self, runs: Iterable[WatchedRun], health: Callable[[], list[Health]]) -> None:
+        """Which runs there are, and how the sources do; to be called every second or so."""
+        if self._exports is not None:
+            present = list(runs)
+            self._about = {run.folder: self._about.get(run.folder) or _read_about(run.folder) for run in present}
+            self._exports.update([self._view(run) for run in present], [_plain(item) for item in health()])
+
+    def close(self) -> None:
+        if self._exports is not None:
+            exports, self._exports = self._exports, None
+            exports.close()
+
+    def _view(self, run: WatchedRun) -> RunView:
+        about = self._about[run.folder]
+        return RunView(
+            run_id=run.run_id,
+            folder=run.folder,
+            project=str(about.get("project") or run.folder.parent.name),
+            name=str(about.get("name") or run.run_id),
+            state=run.state,
+            ranks=_parse_ranks(run.describe()["ranks"]),
+        )
+
+    def _tell(self, text: str) -> None:
+        """Into the log, and into every run that is watched: whoever asked for the exporter is among them."""
+        self._log.warning("exporter", reason=text)
+        self._offer(Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0))
+
+
+def _asks(settings: Settings) -> bool:
+    return any(
+        target is not None
+        for target in (
+            settings.prometheus_port,
+            settings.prometheus_remote_write,
+            settings.prometheus_pushgateway,
+            settings.prometheus_otlp,
+        )
+    )
+
+
+def _parse_ranks(keys: Iterable[str]) -> frozenset[int]:
+    """The numbers of ranks that are called `3`, or `command0` where it is the whole program."""
+    return frozenset(int(key.lstrip("abcdefghijklmnopqrstuvwxyz")) for key in keys)
+
+
+def _read_about(folder: Path) -> Mapping[str, Any]:
+    return runtime.read_json(folder / layout.RUN_FILE) or {}
+
+
+def _plain(health: Health) -> SourceHealth:
+    values = {
+        "source_up": float(health.up),
+        "source_age_seconds": health.age,
+        "source_duration_seconds": health.duration,
+        "source_errors_total": float(health.errors),
+        "source_skipped_total": float(health.skipped),
+    }
+    return SourceHealth(
+        health.source, health.unit, {name: value for name, value in values.items() if value is not None}
+    )
