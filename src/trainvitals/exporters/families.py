@@ -10,6 +10,7 @@ import hashlib
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -21,7 +22,6 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar, Sample
 
-import trainvitals
 from trainvitals.exporters import names
 from trainvitals.exporters.names import Export, Spelling
 from trainvitals.exporters.store import RunView, SourceHealth, Store, Thing
@@ -279,7 +279,7 @@ def _add_allocation(
 
 def _own(snapshot: Snapshot, options: Options) -> list[Metric]:
     build_info = InfoMetricFamily("trainvitals_build", "The version that serves this page")
-    build_info.add_metric((), {"version": trainvitals.__version__, "python": platform.python_version()})
+    build_info.add_metric((), {"version": version("trainvitals"), "python": platform.python_version()})
     started = GaugeMetricFamily(
         "trainvitals_agent_start_time_seconds", "When the agent started", labels=("host",), unit="seconds"
     )

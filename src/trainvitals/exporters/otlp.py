@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.metrics_core import Metric
 
-import trainvitals
 from trainvitals.errors import SettingError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def convert(families: Iterable[Metric], host: str, started: float, now: float) -
         data = Sum(points, cumulative, True) if family.type == "counter" else Gauge(points)
         metrics.append(Exported(family.name, family.documentation, family.unit, data))
     resource = Resource({"service.name": "trainvitals", "host.name": host})
-    scope = InstrumentationScope("trainvitals", trainvitals.__version__)
+    scope = InstrumentationScope("trainvitals", version("trainvitals"))
     return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
 
 

@@ -321,7 +321,7 @@ class Settings:
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one", name="web.port")
     price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs", name="price.gpu_hour")
     price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour", name="price.kwh")
-    price_currency = Setting("", TEXT, "Currency of the prices, such as USD", name="price.currency")
+    price_currency = optional(TEXT, "Currency of the prices, such as USD", name="price.currency")
 
     # What run.json says
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")

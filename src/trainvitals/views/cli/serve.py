@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
         prices={
             "gpu_hour": settings.price_gpu_hour,
             "kwh": settings.price_kwh,
-            "currency": settings.price_currency,
+            "currency": settings.price_currency or "",
         },
     )
     page = ""
