@@ -12,6 +12,8 @@ from typing import Any
 from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.sampling import Health, Reading
+from trainvitals.journal import layout
+from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
@@ -26,12 +28,14 @@ class RunLines:
         self,
         folder: Path,
         run_id: str,
+        correlation_id: str,
         settings: Settings,
         name: FileName,
         host: str,
         gpu_use: GpuUse,
         on_trouble: Callable[[str], None],
     ) -> None:
+        self._correlation_id = correlation_id
         self._folder = folder
         self._run_id = run_id
         self._settings = settings
@@ -102,7 +106,6 @@ class RunLines:
         event: str,
         message: str,
         *,
-        correlation_id: str,
         severity: str = "info",
         rank: int | None = None,
         data: Mapping[str, Any] | None = None,
@@ -114,7 +117,7 @@ class RunLines:
             "event": event,
             "severity": severity,
             "message": message,
-            "correlation_id": correlation_id,
+            "correlation_id": self._correlation_id,
             "host": self._host,
         }
         if rank is not None:
@@ -122,6 +125,12 @@ class RunLines:
         if data:
             row["data"] = data
         self._append("events", row)
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Write into files of another attempt from now on."""
+        self.close()
+        self._writers.clear()
+        self._name = self._name._replace(attempt=attempt)
 
     def tend(self) -> None:
         """Start new files where they are old, and try again where the disk was full."""
@@ -189,6 +198,20 @@ class RunLines:
             return True
         uuids = [str(labels[key]) for key in ("gpu_uuid", "mig_parent") if key in labels]
         return any(item == index or any(uuid.startswith(str(item)) for uuid in uuids) for item in wanted)
+
+
+def read_told(folder: Path, host: str) -> set[tuple[str, int, int]]:
+    """(event, rank, pid) of what earlier agents of this host have told of ranks, so that it is not told again."""
+    told: set[tuple[str, int, int]] = set()
+    for name, suffix, path in layout.list_files(folder):
+        if name.table != "events" or suffix != ".jsonl":
+            continue
+        for row in Cursor(path).read():
+            data, event, rank = row.get("data"), str(row.get("event")), row.get("rank")
+            pid = data.get("pid") if isinstance(data, dict) else None
+            if row.get("host") == host and isinstance(pid, int) and isinstance(rank, int):
+                told.add(("rank_ended" if event == "rank_lost" else event, rank, pid))
+    return told
 
 
 def _target_names(urls: tuple[str, ...]) -> frozenset[str]:

@@ -109,6 +109,11 @@ class Rank:
         return (self.registration.rank, self.registration.kind)
 
     @property
+    def status_key(self) -> str:
+        """How it is called in status.json: its number, with the kind where it is no training."""
+        return status_key(self.registration)
+
+    @property
     def name(self) -> str:
         """As it stands in a sentence."""
         kind = self.registration.kind
@@ -126,6 +131,25 @@ class Rank:
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
+
+    def unregister(self) -> None:
+        """Take its registration away unless another one has taken its place."""
+        if not self._is_registered(self.path):
+            return
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.over")
+        try:
+            self.path.rename(aside)
+        except OSError:
+            return  # taken away by somebody else
+        if self._is_registered(aside) or self.path.exists():
+            aside.unlink(missing_ok=True)
+        else:  # it was replaced between the look and the renaming
+            aside.rename(self.path)
+
+    def _is_registered(self, path: Path) -> bool:
+        found = runtime.read_json(path) or {}
+        mine = self.registration
+        return found.get("pid") == mine.pid and found.get("attempt", 1) == mine.attempt
 
     def look(self, now: float, ended: frozenset[int]) -> str | None:
         """Notice its end, and then its verdict; `ended` are the pidfds the kernel has told of.
@@ -189,6 +213,11 @@ class Rank:
             "oom_kills": self.suspects.counts.as_json(),
         }
         return {key: value for key, value in found.items() if value is not None}
+
+
+def status_key(registration: Registration) -> str:
+    kind = registration.kind
+    return str(registration.rank) if kind == "training" else f"{kind}{registration.rank}"
 
 
 def _open_pidfd(pid: int) -> int | None:

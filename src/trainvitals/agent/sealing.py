@@ -162,9 +162,11 @@ def main(arguments: list[str]) -> int:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     job = json.loads(sys.stdin.buffer.read())
+    umask = os.umask(0o077)
+    os.umask(umask)
     folder = Path(arguments[0])
     for name in job["files"]:
-        result = _seal(folder / name, keep=job["keep"], mode=job["mode"])
+        result = _seal(folder / name, keep=job["keep"], mode=job["mode"] & ~umask)
         if result is not None:
             _say(result)
     if job["root"] is not None:

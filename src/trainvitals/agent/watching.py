@@ -21,17 +21,17 @@ from trainvitals.agent.causes import Verdict
 from trainvitals.agent.ending import decide_end, write_end
 from trainvitals.agent.following import Following
 from trainvitals.agent.gpu_use import GpuUse
-from trainvitals.agent.lines import RunLines
-from trainvitals.agent.liveness import Rank, wait_for_end
+from trainvitals.agent.lines import RunLines, read_told
+from trainvitals.agent.liveness import Rank, status_key, wait_for_end
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sampling import Health, Reading
-from trainvitals.agent.sealing import Job, Result, Sealer, find_closed
-from trainvitals.agent.stacks import Stacks, collect_stacks
+from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.seals import Seals
+from trainvitals.agent.stalls import Stalls
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage
+from trainvitals.journal.cursor import Damage
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.writer import MIB
 from trainvitals.runtime import Registration
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess
@@ -83,17 +83,12 @@ class WatchedRun:
         self._ranks: dict[tuple[int, str], Rank] = {}
         self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
         self._orders: deque[tuple[str, Registration, Path]] = deque()
-        self._stacks: deque[tuple[Rank, dict[str, Any], Stacks]] = deque()
-        self._sealed: deque[Result] = deque()
         self._leaving = False
         self._run: dict[str, Any] = {}
         self._run_stamp: object = None
         self._goodbye_at: float | None = None
-        self._cause: str | None = None
         self._told_damage = Damage()
         self._told_dropped = 0
-        self._failed_seals: set[str] = set()
-        self._sealing = False
         self._last_error = ""
         self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
@@ -141,7 +136,7 @@ class WatchedRun:
             "attempt": self.attempt,
             "state": self.state,
             "ranks": {
-                _rank_key(rank): {
+                rank.status_key: {
                     "pid": rank.registration.pid,
                     "state": rank.state,
                     "step": rank.progress.step,
@@ -192,7 +187,7 @@ class WatchedRun:
         known = status.read_own(self.folder, self._machine.host) or {}
         before = known if known.get("attempt") == self.attempt else {}
         self._known_ranks: Mapping[str, Any] = before.get("ranks") or {}
-        self._seen = _read_own_events(self.folder, self._machine.host)
+        self._seen = read_told(self.folder, self._machine.host)
         self._following = Following(self.folder, known)
         self._told_damage = self._following.damage
         self._gpu_use = GpuUse(known.get("gpu_summary"))
@@ -201,13 +196,14 @@ class WatchedRun:
             self.folder, self._machine.host, self._many_hosts, self.settings.shared
         )
         self._persisted: dict[str, int] = {}
-        self._cause = before.get("cause")
+        self._stalls = Stalls(self.folder, self.settings, self._lines, before.get("cause"))
+        self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
         # An earlier agent told the end and was itself ended before it could clean up.
         self._told_end = before.get("state") in run_folder.ENDED
         if self._told_end or not self.folder.is_dir():
             return
         again = bool(before)
-        self._event(
+        self._lines.write_event(
             "agent_attached",
             "the agent watches this run again" if again else "the agent watches this run",
             data={"pid": os.getpid()},
@@ -218,6 +214,7 @@ class WatchedRun:
         return RunLines(
             self.folder,
             self.run_id,
+            self.correlation_id,
             self.settings,
             FileName("events", self.attempt, "", host=self._host_token),
             self._machine.host,
@@ -250,7 +247,7 @@ class WatchedRun:
         self._drain()
         for rank in list(self._ranks.values()):
             self._look(rank, now, ended)
-        self._tell_stacks()
+        self._stalls.tell()
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -261,7 +258,7 @@ class WatchedRun:
             return
         self._write_status(now)
         if self._is_time("sealing", SEALING_SECONDS, now):
-            self._seal(ended=False)
+            self._seals.request(self._is_ours, self._is_read)
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
         if now < self._next.get(what, 0.0):
@@ -277,9 +274,8 @@ class WatchedRun:
             known = self._ranks.get((registration.rank, registration.kind))
             if order == "leave":
                 if known is not None and known.is_alive and not known.is_over and not path.exists():
-                    runtime.register(
-                        known.registration
-                    )  # a cleaner of temporary files took it: the run goes on
+                    # A cleaner of temporary files took it; the run goes on.
+                    runtime.register(known.registration)
             elif known is None or known.registration.pid != registration.pid:
                 if registration.attempt > self.attempt:
                     self._begin_attempt(registration.attempt)
@@ -289,21 +285,22 @@ class WatchedRun:
 
     def _begin_attempt(self, attempt: int) -> None:
         """A launcher started the ranks anew in the same folder: the same run, another attempt."""
-        self._lines.close()
         self.attempt = attempt
         self._goodbye_at = None
-        self._lines = self._open_lines()
+        self._lines.begin_attempt(attempt)
         self._log = self._log.bind(attempt=attempt)
-        self._event("attempt_started", f"attempt {attempt} has started")
+        self._lines.write_event("attempt_started", f"attempt {attempt} has started")
 
     def _replace(self, old: Rank, new: Registration) -> None:
         if not old.is_over:
             message = f"{old.name} is another process now: {new.pid} instead of {old.registration.pid}"
-            self._event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
+            self._lines.write_event(
+                "rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid}
+            )
         old.close()
 
     def _join(self, registration: Registration, path: Path, now: float) -> None:
-        known = self._known_ranks.get(_registration_key(registration))
+        known = self._known_ranks.get(status_key(registration))
         same = isinstance(known, dict) and known.get("pid") == registration.pid
         rank = Rank(registration, path, now, known if same else None)
         self._ranks[rank.key] = rank
@@ -319,7 +316,7 @@ class WatchedRun:
                 rank.progress.restore(known or {}, self._following.silence(registration.rank), now)
                 rank.state = str((known or {}).get("state") or "running") if rank.is_alive else rank.state
         if ("rank_started", registration.rank, registration.pid) not in self._seen:
-            self._event(
+            self._lines.write_event(
                 "rank_started",
                 f"{rank.name} is process {registration.pid} on {self._machine.host}",
                 rank=registration.rank,
@@ -346,7 +343,7 @@ class WatchedRun:
             self._log.warning("the run folder is so slow that samples were lost")
         for _ in range(len(self._inbox)):
             for notice in self._lines.take(self._inbox.popleft()):
-                self._event(
+                self._lines.write_event(
                     notice.event, notice.message, severity=notice.severity, data=notice.data, when=notice.time
                 )
 
@@ -381,7 +378,7 @@ class WatchedRun:
         number = rank.registration.rank
         if memory == "group":
             message = f"the kernel killed a process for memory in the control group of {rank.name}"
-            self._event("oom_kill", message, severity="warning", rank=number)
+            self._lines.write_event("oom_kill", message, severity="warning", rank=number)
         if was_over:
             return
         if rank.is_over:
@@ -395,80 +392,8 @@ class WatchedRun:
             if self._goodbye_at is not None and min(silent, now - self._goodbye_at) > GOODBYE_SECONDS:
                 rank.said_goodbye = True
             return
-        if rank.registration.kind != "training":
-            return
-        state = rank.progress.judge(now, self.settings.stall_after, self.settings.stall_factor)
-        if state == rank.state:
-            return
-        before, rank.state = rank.state, state
-        if state == "running":
-            self._event(
-                "recovered",
-                f"{rank.name} logs again, at step {rank.progress.step}",
-                rank=rank.registration.rank,
-                data={"was": before},
-            )
-        elif before == "running":
-            self._investigate(rank, now)
-        else:
-            silence = rank.progress.silence(now)
-            self._event(
-                "hung",
-                f"{rank.name} has not logged for {silence:.0f} s",
-                severity="critical",
-                rank=rank.registration.rank,
-                data={"process_state": rank.read_process_state(), "silent_seconds": silence},
-            )
-
-    def _investigate(self, rank: Rank, now: float) -> None:
-        """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
-        process = self._lines.processes.get(rank.registration.rank)
-        state = rank.read_process_state()
-        data: dict[str, Any] = {
-            "silent_seconds": rank.progress.silence(now),
-            "step": rank.progress.step,
-            "step_seconds": rank.progress.step_seconds,
-            "process_state": state,
-            "process": dict(process.values) if process else None,
-            "gpus": [
-                {**gpu.labels, **{key: gpu.values[key] for key in _GPU_STATE if key in gpu.values}}
-                for gpu in self._lines.gpus.values()
-            ],
-            "when": time.time(),
-        }
-
-        def ask() -> None:
-            found = Stacks()
-            if self.settings.stack_dumps:
-                try:
-                    found = collect_stacks(rank.registration, rank.pidfd, state)
-                except OSError as error:
-                    found = Stacks(note=f"no stacks: {error}")
-            self._stacks.append((rank, data, found))
-
-        threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
-
-    def _tell_stacks(self) -> None:
-        while self._stacks:
-            rank, data, found = self._stacks.popleft()
-            when = data.pop("when")
-            data = {key: value for key, value in data.items() if value is not None}
-            message = f"{rank.name} has not logged for {data['silent_seconds']:.0f} s"
-            if data.get("process_state") == "stopped":
-                message += "; the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
-            elif found.extract:
-                message += f"; the main thread is at {found.extract[0]}"
-            if found.path is not None:
-                inside = found.path.is_relative_to(self.folder)
-                data["stacks"] = str(found.path.relative_to(self.folder) if inside else found.path)
-            if found.extract:
-                data["main_thread"] = list(found.extract)
-            if found.note:
-                data["note"] = found.note
-            self._cause = message
-            self._event(
-                "stalled", message, severity="warning", rank=rank.registration.rank, data=data, when=when
-            )
+        if rank.registration.kind == "training":
+            self._stalls.judge(rank, now)
 
     # -- the end
 
@@ -484,10 +409,10 @@ class WatchedRun:
             number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
         )
         if verdict.status == "finished" or excused or tentative:
-            self._event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
+            self._lines.write_event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
         else:
             message = f"{rank.name} is lost: {verdict.cause}"
-            self._event("rank_lost", message, severity="critical", rank=number, data=data)
+            self._lines.write_event("rank_lost", message, severity="critical", rank=number, data=data)
         self._write_status(time.monotonic(), force=True)
 
     def _end_is_known(self, now: float) -> bool:
@@ -517,24 +442,23 @@ class WatchedRun:
         self._tell_losses()
         severity = "info" if verdict.status == "finished" else "critical"
         cause = f": {verdict.cause}" if verdict.cause else ""
-        self._event(
+        self._lines.write_event(
             "run_ended", f"the run is {verdict.status}{cause}", severity=severity, data=_plain(verdict)
         )
         self._log.info("the run has ended", status=verdict.status, cause=verdict.cause)
-        self.state, self._cause = verdict.status, verdict.cause
+        self.state, self._stalls.cause = verdict.status, verdict.cause
         self._write_status(time.monotonic(), force=True)
         self._clean_up()
 
     def _clean_up(self) -> None:
         self._remove_registrations()
         self.finishing = True
-        self._sealing = False
-        self._seal(ended=True)
+        self._seals.request_last(self._is_ours)
         self._wait_for_seals()
 
     def _wait_for_seals(self) -> None:
-        if not self._sealing:
-            self._tell_losses()
+        if not self._seals.busy:
+            self._seals.tell()
             self._lines.close()
             self.over = True
 
@@ -544,35 +468,17 @@ class WatchedRun:
             return
         self._follow(time.monotonic())
         self._drain()
-        self._event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
+        self._lines.write_event(
+            "agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()}
+        )
         self._write_status(time.monotonic(), force=True)
         self._lines.close()
 
     def _remove_registrations(self) -> None:
         for rank in self._ranks.values():
-            remove_registration(rank.path, rank.registration)
+            rank.unregister()
 
     # -- what is written besides
-
-    def _event(
-        self,
-        event: str,
-        message: str,
-        *,
-        severity: str = "info",
-        rank: int | None = None,
-        data: Mapping[str, Any] | None = None,
-        when: float | None = None,
-    ) -> None:
-        self._lines.write_event(
-            event,
-            message,
-            correlation_id=self.correlation_id,
-            severity=severity,
-            rank=rank,
-            data=data,
-            when=when,
-        )
 
     def _tell_losses(self) -> None:
         """Lines that could not be understood or kept: said when there are more of them."""
@@ -580,16 +486,15 @@ class WatchedRun:
         if damage != self._told_damage:
             self._told_damage = damage
             message = f"lines that could not be understood: {damage.torn} torn, {damage.foreign} foreign"
-            self._event(
+            self._lines.write_event(
                 "damage", message, severity="warning", data={"torn": damage.torn, "foreign": damage.foreign}
             )
         dropped = self._lines.dropped
         if dropped > self._told_dropped:
             self._told_dropped = dropped
             message = f"{dropped} lines of the agent could not be written"
-            self._event("lines_dropped", message, severity="warning", data={"lines": dropped})
-        while self._sealed:
-            self._tell_sealed(self._sealed.popleft())
+            self._lines.write_event("lines_dropped", message, severity="warning", data={"lines": dropped})
+        self._seals.tell()
 
     def _write_status(self, now: float, *, force: bool = False) -> None:
         ranks = list(self._ranks.values())
@@ -597,7 +502,7 @@ class WatchedRun:
             states = {rank.state for rank in ranks if rank.is_alive}
             self.state = next((state for state in ("hung", "stalled") if state in states), "running")
             if self.state == "running":
-                self._cause = None
+                self._stalls.cause = None
         if not force and not self._status.is_due(now):
             return
         positions = self._following.positions
@@ -606,8 +511,8 @@ class WatchedRun:
             "agent_pid": os.getpid(),
             "attempt": self.attempt,
             "state": self.state,
-            "cause": self._cause,
-            "ranks": {_rank_key(rank): rank.describe() for rank in ranks},
+            "cause": self._stalls.cause,
+            "ranks": {rank.status_key: rank.describe() for rank in ranks},
             "summary": self._following.summary.as_json(),
             "summary_left_out": self._following.summary.left_out,
             "positions": positions,
@@ -626,118 +531,16 @@ class WatchedRun:
             return
         self._persisted = positions
 
-    def _seal(self, *, ended: bool) -> None:
-        """Have closed files made into segments, once what they say is safely counted."""
-        if self._sealing and not ended:
-            return
-        token = self._host_token
-        local = {rank.registration.rank for rank in self._ranks.values()}
-        names = find_closed(
-            self.folder,
-            is_ours=lambda name: (
-                (name.rank or 0) in local if name.table == "training" else name.host == token
-            ),
-            ended=ended,
-            min_bytes=self.settings.seal_min_size_mb * MIB,
-        )
-        busy = set() if ended else self._lines.open_files
-        files = tuple(
-            name
-            for name in names
-            if name not in self._failed_seals
-            and name not in busy
-            and (ended or self._following.has_read(name, self._persisted))
-        )
-        keeps_all = self.settings.max_age is None and self.settings.max_size_gb is None
-        root = None if keeps_all or not ended else str(self.folder.parent.parent)
-        if not files and root is None:
-            return
-        job = Job(
-            folder=str(self.folder),
-            files=files,
-            keep=self.settings.keep_jsonl,
-            mode=0o666 if self.settings.shared else 0o600,
-            root=root,
-            max_age=self.settings.max_age,
-            max_size_gb=self.settings.max_size_gb,
-        )
-        self._sealing = True
-        self._machine.sealer.submit(job, self._take_sealed)
+    def _is_ours(self, name: FileName) -> bool:
+        """Whether a journal file was written on this machine: the folder may be shared with others."""
+        if name.table == "training":
+            return any((name.rank or 0) == rank.registration.rank for rank in self._ranks.values())
+        return name.host == self._host_token
 
-    def _take_sealed(self, results: list[Result]) -> None:
-        """Called from the sealer's thread."""
-        self._sealing = False
-        for result in results:
-            if "removed" in result:
-                self._log.info("old runs were removed", folders=result["removed"])
-                continue
-            if "error" in result:
-                self._failed_seals.add(result["file"])
-            log = self._log.warning if "error" in result else self._log.info
-            log("sealing failed" if "error" in result else "sealed", **result)
-            self._sealed.append(result)
-
-    def _tell_sealed(self, result: Result) -> None:
-        if "error" in result:
-            message = f"{result['file']} could not be sealed and is kept as it is: {result['error']}"
-            self._event("sealing_failed", message, severity="warning", data=result)
-        else:
-            self._event("sealed", f"{result['file']} was sealed: {result['lines']} lines", data=result)
-
-
-_GPU_STATE = (
-    "utilization_percent",
-    "memory_used_mb",
-    "power_draw_watts",
-    "temperature_celsius",
-    "throttle_reasons",
-)
-
-
-def _rank_key(rank: Rank) -> str:
-    return _registration_key(rank.registration)
-
-
-def _registration_key(registration: Registration) -> str:
-    """How a rank is called in status.json: its number, with the kind where it is no training."""
-    kind = registration.kind
-    return str(registration.rank) if kind == "training" else f"{kind}{registration.rank}"
+    def _is_read(self, name: str) -> bool:
+        return name not in self._lines.open_files and self._following.has_read(name, self._persisted)
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:
     found = {"status": verdict.status, "exit_code": verdict.exit_code, "signal": verdict.signal}
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _read_own_events(folder: Path, host: str) -> set[tuple[str, int, int]]:
-    """(event, rank, pid) of what earlier agents of this host have told of ranks, so that it is not told again."""
-    seen: set[tuple[str, int, int]] = set()
-    for name, suffix, path in layout.list_files(folder):
-        if name.table != "events" or suffix != ".jsonl":
-            continue
-        for row in Cursor(path).read():
-            pid = (row.get("data") or {}).get("pid") if isinstance(row.get("data"), dict) else None
-            event, rank = str(row.get("event")), row.get("rank")
-            if row.get("host") == host and isinstance(pid, int) and isinstance(rank, int):
-                seen.add(("rank_ended" if event == "rank_lost" else event, rank, pid))
-    return seen
-
-
-def remove_registration(path: Path, registration: Registration) -> None:
-    """Take the file away unless another registration has taken its place."""
-    if not _is_same(path, registration):
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}.over")
-    try:
-        path.rename(aside)
-    except OSError:
-        return  # taken away by somebody else
-    if _is_same(aside, registration) or path.exists():
-        aside.unlink(missing_ok=True)
-    else:  # it was replaced between the look and the renaming
-        aside.rename(path)
-
-
-def _is_same(path: Path, registration: Registration) -> bool:
-    found = runtime.read_json(path) or {}
-    return found.get("pid") == registration.pid and found.get("attempt", 1) == registration.attempt

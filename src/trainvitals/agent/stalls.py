@@ -1,0 +1,118 @@
+"""A rank that stops stepping: said once, with where it hangs, and said again when it goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainvitals.agent.lines import RunLines
+from trainvitals.agent.liveness import Rank
+from trainvitals.agent.stacks import Stacks, collect_stacks
+from trainvitals.settings import Settings
+
+GPU_STATE = (
+    *("utilization_percent", "memory_used_mb", "power_draw_watts", "temperature_celsius"),
+    *("throttle_reasons", "state"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of a stall, once the stacks have been asked for."""
+
+    rank: Rank
+    when: float
+    data: dict[str, Any]
+    stacks: Stacks
+
+
+class Stalls:
+    """Judges the progress of each rank of a run. `cause` is in words what is wrong now, None if nothing is."""
+
+    def __init__(self, folder: Path, settings: Settings, lines: RunLines, cause: str | None) -> None:
+        self.cause = cause
+        self._folder = folder
+        self._settings = settings
+        self._lines = lines
+        self._found: deque[Finding] = deque()
+
+    def judge(self, rank: Rank, now: float) -> None:
+        """Notice a change of state of a living training rank."""
+        state = rank.progress.judge(now, self._settings.stall_after, self._settings.stall_factor)
+        if state == rank.state:
+            return
+        before, rank.state = rank.state, state
+        number, silence = rank.registration.rank, rank.progress.silence(now)
+        if state == "running":
+            message = f"{rank.name} logs again, at step {rank.progress.step}"
+            self._lines.write_event("recovered", message, rank=number, data={"was": before})
+        elif before == "running":
+            self._investigate(rank, silence)
+        else:
+            self._lines.write_event(
+                "hung",
+                f"{rank.name} has not logged for {silence:.0f} s",
+                severity="critical",
+                rank=number,
+                data={"process_state": rank.read_process_state(), "silent_seconds": silence},
+            )
+
+    def tell(self) -> None:
+        """Write the events of stalls whose stacks have arrived."""
+        while self._found:
+            found = self._found.popleft()
+            message, data = self._describe(found)
+            self.cause = message
+            number = found.rank.registration.rank
+            self._lines.write_event(
+                "stalled", message, severity="warning", rank=number, data=data, when=found.when
+            )
+
+    def _investigate(self, rank: Rank, silence: float) -> None:
+        """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
+        process = self._lines.processes.get(rank.registration.rank)
+        state = rank.read_process_state()
+        data: dict[str, Any] = {
+            "silent_seconds": silence,
+            "step": rank.progress.step,
+            "step_seconds": rank.progress.step_seconds,
+            "process_state": state,
+            "process": dict(process.values) if process else None,
+            "gpus": [
+                {**gpu.labels, **{key: gpu.values[key] for key in GPU_STATE if key in gpu.values}}
+                for gpu in self._lines.gpus.values()
+            ],
+        }
+        when = time.time()
+
+        def ask() -> None:
+            stacks = Stacks()
+            if self._settings.stack_dumps:
+                try:
+                    stacks = collect_stacks(rank.registration, rank.pidfd, state)
+                except OSError as error:
+                    stacks = Stacks(note=f"no stacks: {error}")
+            self._found.append(Finding(rank, when, data, stacks))
+
+        threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
+
+    def _describe(self, found: Finding) -> tuple[str, dict[str, Any]]:
+        data = {key: value for key, value in found.data.items() if value is not None}
+        stacks = found.stacks
+        message = f"{found.rank.name} has not logged for {data['silent_seconds']:.0f} s"
+        if data.get("process_state") == "stopped":
+            message += "; the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
+        elif stacks.extract:
+            message += f"; the main thread is at {stacks.extract[0]}"
+        if stacks.path is not None:
+            inside = stacks.path.is_relative_to(self._folder)
+            data["stacks"] = str(stacks.path.relative_to(self._folder) if inside else stacks.path)
+        if stacks.extract:
+            data["main_thread"] = list(stacks.extract)
+        if stacks.note:
+            data["note"] = stacks.note
+        return message, data
