@@ -51,6 +51,8 @@ class Sleepy(nn.Module):
 
 
 class SleepySGD(torch.optim.SGD):
+    """Calls the step of its parent, as many optimizers do; torch then runs the hooks of both."""
+
     def __init__(self, clock: VirtualClock, parameters: Any, seconds: float = 0.05) -> None:
         super().__init__(parameters, lr=0.01)
         self.clock, self.seconds = clock, seconds

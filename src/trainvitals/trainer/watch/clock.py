@@ -78,6 +78,11 @@ class StepClock:
         if mark_device is not None:
             self._device.append((OTHER, mark_device()))
 
+    @property
+    def count(self) -> int:
+        """Marks in this step: the same number means that nothing has begun or ended since."""
+        return len(self._marks)
+
     def begin_step(self) -> None:
         """Start a step here: time since the end of the last one belongs to no step."""
         self.end_step()

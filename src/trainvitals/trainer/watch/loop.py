@@ -128,6 +128,8 @@ class Watch:
         self._backward_seen = False
         self._stepped: set[int] = set()
         self._optimizer_steps = 0
+        self._optimizer_depth = 0
+        self._optimizer_mark = 0
         self._shapes: list[tuple[Any, Any]] = []
         self._losses: list[Any] = []
         # of the whole training
@@ -352,20 +354,30 @@ class Watch:
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread(claim=True):
             return
-        if (
-            id(optimizer) in self._stepped and self._all_stepped()
-        ):  # a closure, or a forward that was not seen
+        if self._optimizer_depth and self.clock.count == self._optimizer_mark:
+            self._optimizer_depth += 1  # a subclass calls the step of its parent, which has the same hooks
+            return
+        if self._optimizer_depth:  # the last step raised, so its end was never told
+            self.clock.forget_nesting()
+        # Once more without a forward in between: it runs in a closure, or it was not seen.
+        if id(optimizer) in self._stepped and self._all_stepped():
             self._close_step()
         self._known.add(optimizer)
         if self._find_models:
             self._discover_models(optimizer)
         self._measures.before_optimizer(optimizer, self)
         self.clock.enter(OPTIMIZER)
+        self._optimizer_depth = 1
+        self._optimizer_mark = self.clock.count
 
     @_guarded
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_foreign_thread():
             return
+        self._optimizer_depth -= 1
+        if self._optimizer_depth > 0:
+            return
+        self._optimizer_depth = 0
         self.clock.leave()
         self._stepped.add(id(optimizer))
         self._optimizer_steps += 1

@@ -161,6 +161,7 @@ class Measures:
         elif self._norms or self._is_due("gradients"):
             # A second optimizer of a step that is looked at belongs to the same norm.
             self._look("gradients", lambda: self._read_norm(optimizer))
+        self._drop_open_layers()
         if self._layers or self._is_due("layers"):
             self._look("layers", lambda: self._begin_layers(optimizer, watched.models))
         if self._histograms is None and self._is_due("histograms"):
@@ -194,6 +195,7 @@ class Measures:
             # A rank that holds only its shard of the gradients knows only its share of the norm.
             name = "gradient_norm_shard" if self._sharded else "gradient_norm"
             parts.append(Scalars(name, self._norms, losses))
+        self._drop_open_layers()
         for sample in self._layers:
             for text in sorted(sample.unseen):
                 self._tell("layers", f"not measured: {text}")
@@ -279,6 +281,11 @@ class Measures:
             self._tell(
                 "layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}"
             )
+
+    def _drop_open_layers(self) -> None:
+        if self._open_layers is not None:  # the optimizer raised: there is no after to compare with
+            self._layers.remove(self._open_layers)
+            self._open_layers = None
 
     def _read_histograms(self, models: Iterable[Any]) -> None:
         layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)
