@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainvitals.errors import SettingError
@@ -360,6 +360,7 @@ def test_durations_are_read(text: object, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0, allow_infinity=False) | st.integers(0, 10**9).map(float))
 def test_every_duration_reads_back_from_its_text(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
@@ -391,6 +392,7 @@ def test_a_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert resolve_in(tmp_path, arguments={"dir": "~/runs"}).dir == tmp_path / "runs"
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {},

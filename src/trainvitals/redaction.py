@@ -128,10 +128,6 @@ _URL_PATH = re.compile(
     r"[^\s'\"<>]+",
     re.IGNORECASE,
 )
-_HEADER = re.compile(
-    r"\b((?:proxy-)?authorization|(?:set-)?cookie)(['\"]?[ \t]{0,3}[=:][ \t]{0,3}['\"]?)[^\r\n'\"]+",
-    re.IGNORECASE,
-)
 _BEARER = re.compile(r"\b(bearer[ \t]+)(?=\S{0,100}\d|\S{20})[\w.~+/=-]{8,}", re.IGNORECASE)
 _BASIC = re.compile(r"\b(basic[ \t]+)[A-Za-z0-9+/]{16,}={0,2}", re.IGNORECASE)
 # The name in name=value, "name": "value", name => value, --name=value and --name value.
@@ -139,7 +135,11 @@ _NAME = re.compile(
     r"(?<![A-Za-z0-9_])(?P<flag>--?)?(?P<name>[A-Za-z_][\w.-]{0,99})"
     r"(?:\\?[\"']?[ \t]{0,3}(?:=>|[=:])[ \t]{0,3}|(?(flag)[ \t]{1,3}(?!-)|(?!)))"
 )
-_VALUE = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|(?:\\?[\"'])?[^\s\"'&]+", re.DOTALL)
+# Headers go on to the end of the line, or of the quotes that they stand in.
+_HEADER = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie", re.IGNORECASE)
+# After a quote that only seems to close, the rest of the word belongs to the value.
+_QUOTED = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')[\w.~+/=-]*", re.DOTALL)
+_OPENING = re.compile(r"(?:(?:bearer|basic|token)[ \t]+){0,9}\\?[\"']?", re.IGNORECASE)
 
 # What may stand under a secret's name and is none: nothing, a switch, or what is hidden already; and where it
 # is not a password, a number or a model's token such as <pad> and [MASK].
@@ -149,35 +149,69 @@ _MODEL_VALUE = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|<[^<>\
 
 def redact_text(text: str) -> str:
     """The text without what looks like a secret in it."""
+    # Names first: what takes out an address or a token must not take a name from its value. Only a private key
+    # is more than one word, and known as a whole.
     if "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub(REDACTED, text)
+    text = _redact_pairs(text)
     if "://" in text:
         text = _URL_PATH.sub(rf"\1{REDACTED}", text)
         text = _URL_PASSWORD.sub(f"://{REDACTED}@", text)
         text = _URL_USER.sub(rf"\1{REDACTED}@", text)
-        text = _URL_SIGNATURE.sub(rf"\1{REDACTED}", text)
+    text = _URL_SIGNATURE.sub(rf"\1{REDACTED}", text)
     text = _TOKEN.sub(REDACTED, text)
-    text = _HEADER.sub(rf"\1\2{REDACTED}", text)
     text = _BEARER.sub(rf"\1{REDACTED}", text)
-    text = _BASIC.sub(rf"\1{REDACTED}", text)
-    return _redact_pairs(text)
+    return _BASIC.sub(rf"\1{REDACTED}", text)
 
 
 def _redact_pairs(text: str) -> str:
     parts = []
     done = position = 0
+    line_end, word_end = _Next(text, r"[\r\n]"), _Next(text, r"[\s\"'&]")
     while name := _NAME.search(text, position):
-        # Only a secret's value is stepped over: in `env=API_KEY=x` the first value is the next name.
+        # A value may hold the next name, as in `env=API_KEY=x`, or seem to, after a quote that nobody closed: so
+        # the search goes on inside it, and values that overlap go together.
         position = name.end()
         secrecy = find_secrecy(name["name"])
-        value = _VALUE.match(text, position) if secrecy else None
-        if value is None:
+        if not secrecy:
             continue
-        quote = value[0][0] if value[0][0] in "\"'" else ""
-        if _is_secret(value[0].strip("\"'"), secrecy):
-            parts += [text[done:position], quote, REDACTED, quote]
-            done = position = value.end()
+        if _HEADER.fullmatch(name["name"]):
+            end = _find_header_end(text, name.start("name"), position, line_end.after(position))
+        elif quoted := _QUOTED.match(text, position):
+            end = quoted.end()
+        else:
+            opening = _OPENING.match(text, position)
+            end = word_end.after(opening.end() if opening else position)
+        if end > done and _is_secret(text[position:end].strip("\"'"), secrecy):
+            if position >= done:
+                quote = text[position] if text[position] in "\"'" and text[end - 1] == text[position] else ""
+                parts += [text[done:position], quote, REDACTED, quote]
+            done = end
     return "".join((*parts, text[done:]))
+
+
+class _Next:
+    """Where a pattern comes next; it looks at every character once, however often it is asked."""
+
+    def __init__(self, text: str, pattern: str) -> None:
+        self.text = text
+        self.pattern = re.compile(pattern)
+        self.found = -1
+
+    def after(self, position: int) -> int:
+        """`position` only grows. The end of the text if there is none."""
+        if self.found < position:
+            match = self.pattern.search(self.text, position)
+            self.found = match.start() if match else len(self.text)
+        return self.found
+
+
+def _find_header_end(text: str, name: int, value: int, line_end: int) -> int:
+    """Where the value of a header ends: with its line, or with the quotes around it or around them both."""
+    inside = text[value : value + 1] in ("'", '"')
+    quote = text[value] if inside else text[name - 1] if name and text[name - 1] in "'\"" else ""
+    closing = text.find(quote, value + inside, line_end) if quote else -1
+    return line_end if closing < 0 else closing + inside
 
 
 def _is_secret(text: str, secrecy: Secrecy) -> bool:
