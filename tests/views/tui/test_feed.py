@@ -88,7 +88,10 @@ def test_the_agents_newest_samples_are_used_where_there_is_one() -> None:
     feed = Feed(Options())
     snapshot = feed.read()
     assert snapshot.origin == "agent"
-    assert [(gpu.index, gpu.values["utilization_percent"]) for gpu in snapshot.gpus] == [("0", 10.0), ("1", 50.0)]
+    assert [(gpu.index, gpu.values["utilization_percent"]) for gpu in snapshot.gpus] == [
+        ("0", 10.0),
+        ("1", 50.0),
+    ]
     write_latest({"a": gpu_sample(1, utilization_percent=60.0)})
     assert feed.read().gpus[0].history == (50.0, 60.0)
 

@@ -23,7 +23,13 @@ def test_a_run_is_told_from_its_folder(folder: Path) -> None:
     following.poll()
     run = following.run()
     assert run is not None
-    assert (run.name, run.status, run.live, run.step, run.total_steps) == ("baseline", "finished", False, 299, 1000)
+    assert (run.name, run.status, run.live, run.step, run.total_steps) == (
+        "baseline",
+        "finished",
+        False,
+        299,
+        1000,
+    )
     assert run.steps_per_second == pytest.approx(1 / story.STEP_SECONDS, rel=0.01)
     assert run.values["learning_rate"] == pytest.approx(1e-3)
 

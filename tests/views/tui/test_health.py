@@ -44,7 +44,12 @@ def test_a_bad_end_is_critical_and_a_good_one_is_not() -> None:
 
 
 def test_the_worst_alert_that_fires_is_the_reason() -> None:
-    alerts = [alert("warm", "firing"), alert("nan", "firing", "critical"), alert("old", "firing"), alert("old", "resolved")]
+    alerts = [
+        alert("warm", "firing"),
+        alert("nan", "firing", "critical"),
+        alert("old", "firing"),
+        alert("old", "resolved"),
+    ]
     assert judge(RUN, alerts, []) == ("critical", "critical", "nan! (and 1 more)")
 
 

@@ -102,7 +102,13 @@ def test_a_terminal_without_unicode_gets_plain_characters() -> None:
 
 @pytest.mark.parametrize(
     ("colours", "no_color", "name"),
-    [("truecolor", False, "dark"), ("256", False, "dark"), ("standard", False, "terminal"), (None, False, "mono"), ("truecolor", True, "mono")],
+    [
+        ("truecolor", False, "dark"),
+        ("256", False, "dark"),
+        ("standard", False, "terminal"),
+        (None, False, "mono"),
+        ("truecolor", True, "mono"),
+    ],
 )
 def test_the_palette_suits_the_terminal(colours: str | None, no_color: bool, name: str) -> None:
     assert choose(colours, no_color).name == name

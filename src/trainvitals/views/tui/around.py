@@ -87,24 +87,17 @@ class Program:
         pid, self._terminal = pty.fork()
         if pid == 0:
             try:
+                _set_size(0, columns, lines)  # before the program can ask for it
                 os.execvp(command[0], list(command))
             except OSError as error:
                 os.write(2, f"{command[0]}: {error.strerror}\n".encode())
             finally:
                 os._exit(127)
         self.pid = pid
-        self.resize(columns, lines)
         threading.Thread(target=self._read, name="top-program", daemon=True).start()
 
     def resize(self, columns: int, lines: int) -> None:
-        import fcntl
-        import termios
-
-        size = struct.pack("HHHH", max(lines, 1), max(columns, 1), 0, 0)
-        try:
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
-        except OSError:
-            pass  # it has ended
+        _set_size(self._terminal, columns, lines)
 
     def status(self) -> str:
         """What to tell about it; empty while it runs."""
@@ -149,6 +142,16 @@ class Program:
         for number, handler in before.items():
             signal.signal(number, handler)
         return self.code if self.code is not None else 1
+
+
+def _set_size(terminal: int, columns: int, lines: int) -> None:
+    import fcntl
+    import termios
+
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", max(lines, 1), max(columns, 1), 0, 0))
+    except OSError:
+        pass  # it has ended
 
 
 def _write(data: bytes) -> None:

@@ -297,7 +297,11 @@ def _title(
         notes.append(Segment(" log", palette.dim))
     if chart.total > len(chart.lines):
         notes.append(Segment(f" +{chart.total - len(chart.lines)} more", palette.dim))
-    line = [*name, *notes, Segment("  "), *told]
+    line = [*name, *notes, Segment("  ")]
+    for part in told:
+        if width_of(line) + width_of(part) > width:
+            break  # a number that is cut is a wrong number
+        line += [*part, Segment("  ")]
     span = _span(panel, curves, look)
     room = width - width_of(line) - len(span) - 2
     if span and room >= 0 and cross is None and not crowded:
@@ -311,20 +315,22 @@ def _cells(text: str) -> int:
 
 def _values(
     chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool
-) -> list[Segment]:
-    """The newest value of each curve, or the one under the cross-hair."""
+) -> list[Line]:
+    """The newest value of each curve, or the one under the cross-hair; each a piece of its own."""
     unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
     values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
     if crowded:
         known = [value for value in values if math.isfinite(value)]
         if not known:
-            return [Segment("NaN", palette.critical)]
+            return [[Segment("NaN", palette.critical)]]
         mean = sum(known) / len(known)
         low, high = measure(min(known), unit), measure(max(known), unit)
-        told = [Segment(measure(mean, unit), palette.series[0])]
-        return told if low == high else [*told, Segment(f"  {low} to {high} of {len(curves)}", palette.dim)]
+        told: list[Line] = [[Segment(measure(mean, unit), palette.series[0])]]
+        if low != high:
+            told.append([Segment(f"{low} to {high} of {len(curves)}", palette.dim)])
+        return told
     brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
-    parts: list[Segment] = []
+    parts: list[Line] = []
     for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
         colour = palette.series[index % len(palette.series)]
         if chart.panel.chart == "stacked":
@@ -334,9 +340,8 @@ def _values(
         name = legend(chart, curve)
         if index == 0 and curve.label.startswith("rank "):
             name = f"rank {name}"
-        if name:
-            parts.append(Segment(f"{name} ", palette.dim))
-        parts += [Segment(measure(value, brief), colour), Segment("  ")]
+        part = [Segment(measure(value, brief), colour)]
+        parts.append([Segment(f"{name} ", palette.dim), *part] if name else part)
     return parts
 
 

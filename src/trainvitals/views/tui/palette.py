@@ -28,7 +28,7 @@ class Palette:
     warning: Style
     critical: Style
     selected: Style
-    """Laid over a row, so it sets the background."""
+    """Laid over a row: another background, or a line under it where there are few colours."""
     series: tuple[Style, ...]
     heat: tuple[Style, ...]
     """From cold to hot, for the ranks' step times."""
@@ -158,7 +158,7 @@ PALETTES: tuple[Palette, ...] = (
         good="green",
         warning="yellow",
         critical="bold red",
-        selected="reverse",
+        selected="bold underline",
         series="cyan yellow green red magenta blue bright_magenta default",
         heat="blue cyan green yellow bright_red red",
     ),
@@ -172,7 +172,7 @@ PALETTES: tuple[Palette, ...] = (
         good="default",
         warning="bold",
         critical="bold",
-        selected="reverse",
+        selected="bold underline",
         series="default default default default default default default default",
         heat="dim default default default bold bold",
     ),

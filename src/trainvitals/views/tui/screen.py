@@ -113,20 +113,20 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
             style = palette.severity(str(active[0].get("severity", "warning")))
         line.append(Segment(text, style))
         hits.append(Hit(0, 1, start, start + len(text), "page", place))
+    told = time.strftime("%H:%M:%S ", time.localtime(snapshot.time)) if snapshot.time else ""
+    where = f"  {snapshot.host}  {snapshot.origin}  " if snapshot.origin else ""
+    room = width - width_of(line)
     right: list[Segment] = []
-    if view.paused:
-        right.append(Segment(" paused ", palette.warning))
-    if snapshot.time:
-        told = time.strftime("%H:%M:%S", time.localtime(snapshot.time))
-        where = f"{snapshot.host}  {snapshot.origin}  " if snapshot.origin else ""
-        room = width - width_of(line) - len(told) - 2
-        if len(where) <= room:
-            right.append(Segment(where, palette.dim))
-        if len(told) + 2 <= room + len(told):
-            right.append(Segment(told + " ", palette.dim))
-    space = width - width_of(line) - width_of(right)
-    if space >= 0:
-        line += [Segment(" " * space), *right]
+    # What matters most finds its place first; it stands at the right all the same.
+    for text, style in (
+        (" paused " if view.paused else "", palette.warning),
+        (told, palette.dim),
+        (where, palette.dim),
+    ):
+        if text and len(text) <= room:
+            right.insert(0, Segment(text, style))
+            room -= len(text)
+    line += [Segment(" " * max(room, 0)), *right]
     return crop(line, width, palette.text), hits
 
 

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from trainvitals.views.tui.around import KEPT_LINES, Output, Program
+
+
+def fed(*pieces: bytes) -> list[str]:
+    output = Output()
+    for piece in pieces:
+        output.feed(piece)
+    return list(output.lines())
+
+
+def test_output_becomes_lines_without_escape_sequences() -> None:
+    assert fed(b"a\x1b[32mgreen\x1b[0m\nb\r\n", b"half") == ["agreen", "b", "half"]
+
+
+def test_a_progress_bar_is_one_line() -> None:
+    assert fed(b"10%\r20%\r", b"30%") == ["30%"]
+    assert fed(b"10%\r20%\r\n") == ["20%"]
+
+
+def test_pieces_may_be_cut_anywhere() -> None:
+    data = "é \x1b[1;31mrot\x1b[0m\nend\n".encode()
+    for place in range(len(data)):
+        assert fed(data[:place], data[place:]) == ["é rot", "end"], place
+
+
+def test_only_the_newest_lines_are_kept() -> None:
+    lines = fed(b"".join(b"%d\n" % number for number in range(KEPT_LINES + 50)))
+    assert len(lines) == KEPT_LINES and lines[-1] == str(KEPT_LINES + 49)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_exit_code_is_the_programs_own(code: str, expected: int, capfdbinary) -> None:  # type: ignore[no-untyped-def]
+    program = Program([sys.executable, "-c", f"print('hello', flush=True); {code}"], 80, 24)
+    assert program.stay_with() == expected
+    assert "hello" in program.output.lines()
+    assert str(expected) in program.status()
+    assert b"hello" in capfdbinary.readouterr().out
+
+
+def test_the_program_has_a_terminal_of_the_given_size() -> None:
+    program = Program([sys.executable, "-c", "import os; print(os.get_terminal_size())"], 77, 11)
+    deadline = time.monotonic() + 30
+    while program.code is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "columns=77, lines=11" in "".join(program.output.lines())
+
+
+def test_a_program_that_does_not_exist_ends_with_127() -> None:
+    program = Program(["/no/such/program"], 80, 24)
+    assert program.stay_with() == 127
