@@ -74,9 +74,7 @@ class Machine:
             **more,
         )
 
-    def start(
-        self, *arguments: str, environ: Mapping[str, str] | None = None, **more: Any
-    ) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, environ: Mapping[str, str] | None = None, **more: Any) -> subprocess.Popen[str]:
         """The program, under way, in a process group of its own as a shell would have it."""
         return subprocess.Popen(
             [*PROGRAM, *arguments],
@@ -108,9 +106,7 @@ class Machine:
         rest, errors = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, output.decode() + rest, errors)
 
-    def open_terminal(
-        self, command: Sequence[str], *, rows: int = 24, columns: int = 80, **environ: str
-    ) -> Terminal:
+    def open_terminal(self, command: Sequence[str], *, rows: int = 24, columns: int = 80, **environ: str) -> Terminal:
         return Terminal(command, {**self.environ, **environ}, self.folder, rows, columns)
 
     def only_run(self) -> tuple[Path, dict[str, Any]]:

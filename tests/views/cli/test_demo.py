@@ -30,9 +30,7 @@ def test_the_learning_rate_warms_up_and_falls() -> None:
 
 
 def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
-    done = watched_machine.run(
-        "demo", "--seconds", "3", "--steps", "60", "--interval", "0.2", "--simulate-gpus", "2"
-    )
+    done = watched_machine.run("demo", "--seconds", "3", "--steps", "60", "--interval", "0.2", "--simulate-gpus", "2")
     assert done.returncode == 0, done.stderr
     assert "step 60 of 60" in done.stdout
     folder, run = watched_machine.only_run()
@@ -45,13 +43,9 @@ def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
     assert "with 2 simulated GPUs" in done.stderr
     assert "GPUs simulated" in done.stderr
     assert f"trainvitals runs show {folder.name}" in done.stderr
-    rows = [
-        json.loads(line) for path in folder.glob("training_*.jsonl") for line in path.read_text().splitlines()
-    ]
+    rows = [json.loads(line) for path in folder.glob("training_*.jsonl") for line in path.read_text().splitlines()]
     assert len(rows) == 60
-    assert {"loss", "accuracy", "learning_rate", "gradient_norm", "throughput_samples_per_sec"} <= set(
-        rows[0]
-    )
+    assert {"loss", "accuracy", "learning_rate", "gradient_norm", "throughput_samples_per_sec"} <= set(rows[0])
 
 
 def test_on_a_terminal_it_is_drawn_in_one_place(machine: Any, terminal: Callable[..., Any]) -> None:

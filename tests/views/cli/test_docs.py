@@ -24,10 +24,7 @@ def parsers_of(command: str) -> dict[str, Parser]:
     actions = actions_of(module)
     if not actions:
         return {name: make_parser(f"trainvitals {name}", module, help)}
-    return {
-        f"{name} {action.name}": make_parser(f"trainvitals {name}", module, help, action)
-        for action in actions
-    }
+    return {f"{name} {action.name}": make_parser(f"trainvitals {name}", module, help, action) for action in actions}
 
 
 def draw_flags(parser: Parser) -> str:
@@ -65,17 +62,10 @@ def test_flags_named_in_the_prose_of_a_page_exist(command: str) -> None:
     text = (DOCS / "commands" / f"{command}.md").read_text()
     known = {flag for parser in parsers_of(command).values() for flag in parser.flags()}
     lines = [
-        line
-        for line in text.splitlines()
-        if f"trainvitals {command}" in line and not line.lstrip().startswith("#")
+        line for line in text.splitlines() if f"trainvitals {command}" in line and not line.lstrip().startswith("#")
     ]
     for line in lines:
-        own = (
-            line.partition(f"trainvitals {command}")[2]
-            .partition(" -- ")[0]
-            .partition("|")[0]
-            .partition("`")[0]
-        )
+        own = line.partition(f"trainvitals {command}")[2].partition(" -- ")[0].partition("|")[0].partition("`")[0]
         for flag in re.findall(r"(?<!\S)--?[a-z][a-z-]*", own):
             assert flag in known, f"{flag} in: {line}"
 

@@ -91,9 +91,7 @@ def test_ten_thousand_names_fit_into_one_file(machine: Any, make_run: Callable[.
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "parquet"])
-def test_sealing_changes_nothing_that_is_exported(
-    machine: Any, make_run: Callable[..., Path], form: str
-) -> None:
+def test_sealing_changes_nothing_that_is_exported(machine: Any, make_run: Callable[..., Path], form: str) -> None:
     make_run("same")
     before, after = machine.folder / "before", machine.folder / "after"
     machine.run("export", "same", "--format", form, "-o", str(before))
@@ -153,9 +151,7 @@ def test_a_file_that_cannot_be_completed_is_not_there_at_all(
     assert list(target.parent.iterdir()) == []
 
 
-def test_parquet_is_not_thrown_at_a_terminal(
-    make_run: Callable[..., Path], terminal: Callable[..., Any]
-) -> None:
+def test_parquet_is_not_thrown_at_a_terminal(make_run: Callable[..., Path], terminal: Callable[..., Any]) -> None:
     make_run("binary")
     session = terminal([*PROGRAM, "export", "binary", "--format", "parquet"])
     assert session.wait() == 2

@@ -27,7 +27,7 @@ COUNT = textwrap.dedent(
     print("ready", flush=True)
     while not counted:
         time.sleep(0.01)
-    end = time.monotonic() + 0.5
+    end = time.monotonic() + 0.3
     while time.monotonic() < end:
         time.sleep(0.01)
     print("counted", len(counted), flush=True)
@@ -74,9 +74,7 @@ def test_the_exit_code_is_that_of_the_program(machine: Any, code: int) -> None:
         (signal.SIGABRT, "crashed"),
     ],
 )
-def test_a_program_killed_by_a_signal_is_followed_into_that_death(
-    machine: Any, number: int, status: str
-) -> None:
+def test_a_program_killed_by_a_signal_is_followed_into_that_death(machine: Any, number: int, status: str) -> None:
     done = machine.run("run", "--", "sh", "-c", f"kill -{int(number)} $$")
     assert done.returncode == -number
     _, run = machine.only_run()
@@ -115,7 +113,8 @@ def test_ctrl_c_reaches_the_program_once(terminal: Callable[..., Any]) -> None:
 
 
 def test_ctrl_c_ends_a_program_that_does_not_mind_it(terminal: Callable[..., Any], machine: Any) -> None:
-    session = terminal([*TRAINVITALS, "run", "--", "sh", "-c", "echo ready; sleep 60"])
+    program = "import signal, time; signal.signal(2, signal.SIG_DFL); print('ready', flush=True); time.sleep(60)"
+    session = terminal([*TRAINVITALS, "run", "--", PYTHON, "-c", program])
     session.wait_for("ready")
     session.press("\x03")
     assert session.wait() == -signal.SIGINT
@@ -347,3 +346,65 @@ def test_what_the_training_says_of_its_end_is_kept(machine: Any) -> None:
 def test_no_summary_prints_nothing_of_ours(machine: Any) -> None:
     done = machine.run("run", "--no-summary", "--", "echo", "hello")
     assert (done.stdout, done.stderr) == ("hello\n", "")
+
+
+# -- with the agent
+
+
+def test_the_hardware_is_watched_while_the_program_runs(watched_machine: Any) -> None:
+    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "60")
+    wait_for_rows(watched_machine, "gpu_metrics", 3)
+    wait_for_rows(watched_machine, "process_metrics", 1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert "GPU0" in errors
+    assert "GPUs simulated" in errors
+    folder, run = watched_machine.only_run()
+    assert (run["status"], run["signal"]) == ("killed", "SIGTERM")
+    assert json.loads((folder / "status.json").read_text())["state"] == "killed"
+    assert not list((watched_machine.runtime / "runs").glob("*.json"))
+
+
+def test_the_agent_says_why_a_program_was_killed(watched_machine: Any) -> None:
+    process = watched_machine.start("run", "--", "sh", "-c", "echo ready; read line; kill -9 $$", stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    wait_for_rows(watched_machine, "events", 2)
+    process.communicate("go\n", timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    _, run = watched_machine.only_run()
+    assert (run["status"], run["signal"]) == ("killed", "SIGKILL")
+    assert run["cause"].startswith("killed by SIGKILL")
+    assert "ended" in run
+
+
+def test_an_agent_that_dies_is_started_again(watched_machine: Any) -> None:
+    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "60")
+    wait_for_rows(watched_machine, "gpu_metrics", 1)
+    about = json.loads((watched_machine.runtime / "agent.json").read_text())
+    os.kill(about["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    after = about
+    while after.get("pid") == about["pid"] and time.monotonic() < deadline:
+        after = json.loads(watched_machine.run("agent", "status", "--json").stdout) or about
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert after["pid"] != about["pid"]
+
+
+def test_signals_reach_the_program_also_while_an_agent_was_started_beside_it(watched_machine: Any) -> None:
+    process = watched_machine.start("run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGTERM)))
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "counted 1\n"
+    assert json.loads(watched_machine.run("agent", "status", "--json").stdout) is not None
+
+
+def wait_for_rows(machine: Any, table: str, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        files = list(machine.root.glob(f"*/*/{table}_*.jsonl"))
+        if sum(path.read_bytes().count(b"\n") for path in files) >= count:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"waited in vain for {count} lines of {table}")

@@ -82,9 +82,7 @@ def test_a_run_whose_process_is_gone_is_crashed(machine: Any, make_run: Callable
 
 def test_the_step_of_a_live_run_is_what_the_agent_saw(machine: Any, make_run: Callable[..., Path]) -> None:
     folder = make_run("live", status="running", ended=None, process=a_process_of_now())
-    (folder / "status.json").write_text(
-        json.dumps({"attempt": 1, "state": "running", "ranks": {"0": {"step": 41}}})
-    )
+    (folder / "status.json").write_text(json.dumps({"attempt": 1, "state": "running", "ranks": {"0": {"step": 41}}}))
     (row,) = json.loads(machine.run("runs", "--json").stdout)
     assert (row["status"], row["last_step"]) == ("running", 41)
 
@@ -95,12 +93,8 @@ def test_a_name_cannot_write_on_the_terminal(machine: Any, make_run: Callable[..
     assert "\x1b" not in machine.run("runs", "show", "latest").stdout
 
 
-def test_a_narrow_terminal_keeps_the_run_ids_whole(
-    make_run: Callable[..., Path], terminal: Callable[..., Any]
-) -> None:
-    folder = make_run(
-        "x" * 30, status="failed", cause="a long story " * 10, project="a project with a long name"
-    )
+def test_a_narrow_terminal_keeps_the_run_ids_whole(make_run: Callable[..., Path], terminal: Callable[..., Any]) -> None:
+    folder = make_run("x" * 30, status="failed", cause="a long story " * 10, project="a project with a long name")
     session = terminal([*PROGRAM, "runs"], columns=80)
     assert session.wait() == 0
     lines = [line for line in session.screen() if line]
@@ -183,9 +177,7 @@ def test_rm_asks_on_a_terminal(
     assert folder.exists() is left
 
 
-def test_clean_says_what_it_would_remove_and_then_removes_it(
-    machine: Any, make_run: Callable[..., Path]
-) -> None:
+def test_clean_says_what_it_would_remove_and_then_removes_it(machine: Any, make_run: Callable[..., Path]) -> None:
     old, new = make_run("old"), make_run("new")
     live = make_run("live", status="running", ended=None, process=a_process_of_now())
     for folder in (old, live):
@@ -219,9 +211,7 @@ def test_seal_keeps_every_value(machine: Any, make_run: Callable[..., Path]) -> 
     assert "1 files, 100 lines sealed" in done.stdout
     assert not list(folder.glob("training_metrics_*.jsonl"))
     after = machine.run("export", "sealed", "--format", "jsonl").stdout
-    assert [json.loads(line) for line in after.splitlines()] == [
-        json.loads(line) for line in before.splitlines()
-    ]
+    assert [json.loads(line) for line in after.splitlines()] == [json.loads(line) for line in before.splitlines()]
 
 
 def test_seal_refuses_a_live_run(machine: Any, make_run: Callable[..., Path]) -> None:

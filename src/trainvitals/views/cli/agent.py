@@ -19,9 +19,7 @@ from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_te
 
 def _add_start(parser: Parser) -> None:
     parser.add_argument("--keep", action="store_true", help="stay and sample also when there is no run")
-    parser.add_argument(
-        "--foreground", action="store_true", help="do not go to the background; print the log"
-    )
+    parser.add_argument("--foreground", action="store_true", help="do not go to the background; print the log")
 
 
 def _start(arguments: argparse.Namespace) -> int:
@@ -94,9 +92,7 @@ def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
 def _source_rows(states: dict[str, Any], units: dict[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, state in states.items():
-        mine = {
-            key: unit for key, unit in units.items() if isinstance(unit, dict) and unit.get("source") == name
-        }
+        mine = {key: unit for key, unit in units.items() if isinstance(unit, dict) and unit.get("source") == name}
         if not mine:
             rows.append((clean(name), Cell("none", "dim"), "", "", Cell(clean(state), "dim")))
         for key, unit in mine.items():
@@ -130,9 +126,7 @@ def _add_stop(parser: Parser) -> None:
 def _stop(arguments: argparse.Namespace) -> int:
     from trainvitals.agent.control import stop
 
-    watched = [
-        item for _, item in runtime.registrations() if runtime.is_same_process(item.pid, item.pid_start)
-    ]
+    watched = [item for _, item in runtime.registrations() if runtime.is_same_process(item.pid, item.pid_start)]
     print("the agent has ended" if stop(arguments.timeout) else "no agent was running")
     if watched:
         say("a run is still under way: it will start the agent again when it next looks for it")
@@ -193,9 +187,7 @@ def _log_line(row: dict[str, Any], paint: Paint) -> str:
 
 
 def _add_systemd_unit(parser: Parser) -> None:
-    parser.add_argument(
-        "--system", action="store_true", help="for the whole machine, not for systemctl --user"
-    )
+    parser.add_argument("--system", action="store_true", help="for the whole machine, not for systemctl --user")
 
 
 def _systemd_unit(arguments: argparse.Namespace) -> int:

@@ -65,12 +65,8 @@ def read_settings() -> tuple[Settings, list[Finding]]:
     try:
         settings = resolve()
     except SettingError as error:
-        return resolve(environ={}, folder=Path(os.sep)), [
-            Finding("settings", "fail", error.message, error.hint)
-        ]
-    origins = sorted(
-        {row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"}
-    )
+        return resolve(environ={}, folder=Path(os.sep)), [Finding("settings", "fail", error.message, error.hint)]
+    origins = sorted({row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"})
     text = f"from {', '.join(origins)}" if origins else "all defaults"
     unknown = [
         Finding("settings", "note", f"the variable {name} names no setting and is ignored", f"unset {name}")
@@ -86,13 +82,9 @@ def check_python(_: World) -> Iterator[Finding]:
     yield Finding("python", "ok", f"{found['python']}, {sys.executable}")
     for name in ("orjson", "psutil", "nvidia-ml-py", "numpy", "duckdb", "pyyaml"):
         if found[name] is None:
-            yield Finding(
-                "packages", "fail", f"{name} is not installed", f"{sys.executable} -m pip install {name}"
-            )
+            yield Finding("packages", "fail", f"{name} is not installed", f"{sys.executable} -m pip install {name}")
     known = [
-        f"{name} {text}"
-        for name, text in found.items()
-        if text and name not in ("trainvitals", "python", "platform")
+        f"{name} {text}" for name, text in found.items() if text and name not in ("trainvitals", "python", "platform")
     ]
     yield Finding("packages", "ok", ", ".join(known))
 
@@ -131,9 +123,7 @@ _NOT_ASKED = {
 def _check_source(name: str, looked_at: sources.World) -> Iterator[Finding]:
     answer = ask_in_time(lambda: _question_source(name, looked_at))
     if answer is None:
-        yield Finding(
-            name, "fail", f"has not answered for {PATIENCE:.0f} s: the driver hangs", "sudo dmesg | tail -50"
-        )
+        yield Finding(name, "fail", f"has not answered for {PATIENCE:.0f} s: the driver hangs", "sudo dmesg | tail -50")
         return
     if isinstance(answer, sources.SourceUnavailable):
         yield _tell_unavailable(name, str(answer), has_pci_display(looked_at.sysfs_root, name))
@@ -169,25 +159,20 @@ def _question_source(name: str, looked_at: sources.World) -> tuple[int, Mapping[
     return len(units), facts
 
 
-def ask_in_time(question: Callable[[], Any]) -> Any:
+def ask_in_time(question: Callable[[], Any], patience: float = PATIENCE) -> Any:
     """The answer, or None if it takes too long; the question is then left alone."""
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(question()), daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(patience)
     return answers[0] if answers else None
 
 
 def _tell_source(name: str, units: int, facts: Mapping[str, Any]) -> str:
     gpus = facts.get("gpus")
     if isinstance(gpus, list) and gpus:
-        names = [
-            str(gpu.get("name") or gpu.get("gpu_name") or "GPU") for gpu in gpus if isinstance(gpu, Mapping)
-        ]
-        counted = [
-            f"{names.count(item)} x {item}" if names.count(item) > 1 else item
-            for item in dict.fromkeys(names)
-        ]
+        names = [str(gpu.get("name") or gpu.get("gpu_name") or "GPU") for gpu in gpus if isinstance(gpu, Mapping)]
+        counted = [f"{names.count(item)} x {item}" if names.count(item) > 1 else item for item in dict.fromkeys(names)]
         driver = facts.get("driver_version") or facts.get("driver")
         cuda = f", CUDA {facts['cuda_version']}" if facts.get("cuda_version") else ""
         return ", ".join(counted) + (f"; driver {driver}{cuda}" if driver else "")
@@ -226,9 +211,7 @@ def check_container(world: World) -> Iterator[Finding]:
         limit, quota = read_memory_limit(group), read_cpu_quota(group)
         parts += [f"memory limit {quantities.format_bytes(limit[0])}"] if limit else []
         parts += [f"{quota:g} CPU cores"] if quota else []
-    yield Finding(
-        "limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU"
-    )
+    yield Finding("limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU")
 
 
 def check_stacks(world: World) -> Iterator[Finding]:
@@ -280,15 +263,13 @@ def check_agent(_: World) -> Iterator[Finding]:
     if about is None:
         yield Finding("agent", "ok", "does not run now; it starts with a run")
     elif about.get("version", trainvitals.__version__) != trainvitals.__version__:
-        text = (
-            f"process {about.get('pid')} is of version {about['version']}, this is {trainvitals.__version__}"
-        )
+        text = f"process {about.get('pid')} is of version {about['version']}, this is {trainvitals.__version__}"
         yield Finding("agent", "note", text, "trainvitals agent stop")
     else:
         yield Finding("agent", "ok", f"runs as process {about.get('pid')}")
 
 
-def check_root(world: World) -> Iterator[Finding]:
+def check_root(world: World, little: int = LITTLE_SPACE) -> Iterator[Finding]:
     root = Path(world.settings.dir).absolute()
     place = root
     while not place.exists() and place != place.parent:
@@ -302,14 +283,10 @@ def check_root(world: World) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     kind = read_file_system(place)
     text = f"{root}, {quantities.format_bytes(free)} free" + (f" on {kind}" if kind else "")
-    if free < LITTLE_SPACE:
-        yield Finding(
-            "runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run"
-        )
+    if free < little:
+        yield Finding("runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run")
     elif kind.startswith(SHARED_FILE_SYSTEMS):
-        yield Finding(
-            "runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own"
-        )
+        yield Finding("runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own")
     else:
         yield Finding("runs", "ok", text)
     if abs(skew) > CLOCK_SLACK:

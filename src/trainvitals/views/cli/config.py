@@ -22,9 +22,7 @@ TRAINVITALS_INTERVAL=0.5 trainvitals config --json
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "--describe", action="store_true", help="what each setting means, its variable and default"
-    )
+    parser.add_argument("--describe", action="store_true", help="what each setting means, its variable and default")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_config()
 

@@ -42,9 +42,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="MODE",
         help="train: a real small training; monitor: simulated hardware only (default: train)",
     )
-    parser.add_argument(
-        "--steps", type=number(2, whole=True), default=600, metavar="N", help="steps (default: 600)"
-    )
+    parser.add_argument("--steps", type=number(2, whole=True), default=600, metavar="N", help="steps (default: 600)")
     parser.add_argument(
         "--seconds",
         type=number(0),
@@ -162,9 +160,7 @@ class PlainView:
         for row in self._sorted_gpus():
             use = row.get("utilization_percent")
             label = f"GPU{row.get('gpu_index')}{' (simulated)' if row.get('simulated') else ''}"
-            parts.append(
-                f"{label} {quantities.format_percent(use if isinstance(use, (int, float)) else None)}"
-            )
+            parts.append(f"{label} {quantities.format_percent(use if isinstance(use, (int, float)) else None)}")
         print("  ".join(parts), flush=True)
 
     def _sorted_gpus(self) -> list[Mapping[str, Any]]:
@@ -221,9 +217,7 @@ class LiveView(PlainView):
     def _gpu_lines(self, columns: int) -> list[str]:
         lines = []
         for row in self._sorted_gpus()[:8]:
-            use, used, total = (
-                row.get(key) for key in ("utilization_percent", "memory_used_mb", "memory_total_mb")
-            )
+            use, used, total = (row.get(key) for key in ("utilization_percent", "memory_used_mb", "memory_total_mb"))
             share = use / 100 if isinstance(use, (int, float)) else 0.0
             parts = [
                 quantities.format_percent(use if isinstance(use, (int, float)) else None).rjust(5),
@@ -234,9 +228,7 @@ class LiveView(PlainView):
             ]
             text = "  ".join(parts)
             bar = draw_bar(share, max(min(columns - len(text) - 10, 40), 4))
-            lines.append(
-                f"GPU{row.get('gpu_index')}  {self._paint('green', bar)}  {shorten(text, columns - 12)}"
-            )
+            lines.append(f"GPU{row.get('gpu_index')}  {self._paint('green', bar)}  {shorten(text, columns - 12)}")
         return lines or [self._paint("dim", "waiting for the first sample of the hardware")]
 
 

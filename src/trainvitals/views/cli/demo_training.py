@@ -98,9 +98,7 @@ class Network:
         self._updates += 1
         fast, slow = 1 - 0.9**self._updates, 1 - 0.999**self._updates
         parameters = (*self.weights, *self.biases)
-        for value, mean, square, gradient in zip(
-            parameters, self._means, self._squares, gradients, strict=True
-        ):
+        for value, mean, square, gradient in zip(parameters, self._means, self._squares, gradients, strict=True):
             mean += 0.1 * (gradient - mean)
             square += 0.001 * (gradient**2 - square)
             value -= learning_rate * (mean / fast) / (np.sqrt(square / slow) + 1e-8)

@@ -19,6 +19,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("serve", "trainvitals.views.cli.serve", "the dashboard in the browser"),
     ("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
     ("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV or Parquet"),
+    ("alerts", "trainvitals.views.cli.alerts", "what fires and fired; test, silence, acknowledge, replay"),
     ("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
     ("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
     ("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),

@@ -48,9 +48,7 @@ HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("--gpu", metavar="N", help="one GPU, by index or UUID")
     parser.add_settings("gpus", "interval")
-    parser.add_argument(
-        "--duration", type=duration, metavar="SECONDS", help="end after this long (default: Ctrl-C)"
-    )
+    parser.add_argument("--duration", type=duration, metavar="SECONDS", help="end after this long (default: Ctrl-C)")
     parser.add_argument(
         "--log-dir",
         type=Path,
@@ -104,9 +102,7 @@ class Monitor:
             self.folder = Path(settings.dir).absolute() / "monitor" / run_folder.new_run_id("monitor")
         before = runtime.read_json(self.folder / layout.RUN_FILE) or {}
         if before and run_folder.read_state(self.folder, before)[0] not in run_folder.ENDED:
-            raise TrainvitalsError(
-                f"{self.folder} belongs to a run that is not over", hint="choose another --log-dir"
-            )
+            raise TrainvitalsError(f"{self.folder} belongs to a run that is not over", hint="choose another --log-dir")
         self.attempt = int(before.get("attempt") or 0) + 1
         self._run = self._describe(before)
         self._registered: Path | None = None
@@ -137,9 +133,7 @@ class Monitor:
                 "host": runtime.host_name(),
             },
             "correlation_id": before.get("correlation_id") or facts.correlation_id(os.environ),
-            **facts.capture(
-                self._settings, config=None, argv=sys.orig_argv, environ=os.environ, cwd=Path.cwd()
-            ),
+            **facts.capture(self._settings, config=None, argv=sys.orig_argv, environ=os.environ, cwd=Path.cwd()),
             "attempts": [*before.get("attempts", []), attempt],
         }
         if self._settings.simulate_gpus:
@@ -167,9 +161,7 @@ class Monitor:
         )
         if not runtime.ensure_agent(wait=15.0):
             self.end(status="failed")
-            raise AgentError(
-                "the agent did not start, so nothing is measured", hint="see why: trainvitals doctor"
-            )
+            raise AgentError("the agent did not start, so nothing is measured", hint="see why: trainvitals doctor")
 
     def watch(self, console: Console, seconds: float | None) -> None:
         """Print what arrives, until the time is over."""
@@ -198,9 +190,7 @@ class Monitor:
         deadline = time.monotonic() + FINAL_SECONDS
         while time.monotonic() < deadline and runtime.agent_is_alive():
             said = run_folder.read_statuses(self.folder)
-            if any(
-                item.get("attempt") == self.attempt and item.get("state") in run_folder.ENDED for item in said
-            ):
+            if any(item.get("attempt") == self.attempt and item.get("state") in run_folder.ENDED for item in said):
                 return
             time.sleep(0.05)
 
@@ -267,10 +257,7 @@ class Console:
         self._samples += 1
         if self._quiet:
             return
-        parts = [
-            self._gpus[key].title + ": " + self._words(key, now)
-            for key in sorted(self._gpus, key=self._order)
-        ]
+        parts = [self._gpus[key].title + ": " + self._words(key, now) for key in sorted(self._gpus, key=self._order)]
         simulated = " (simulated)" if all(gpu.simulated for gpu in self._gpus.values()) else ""
         print(f"GPU Monitor{simulated} - {' | '.join(parts)}", flush=True)
 
@@ -324,7 +311,5 @@ def _percent(value: object) -> str:
 def _why_no_gpu() -> str:
     """The reasons that the agent's GPU sources give."""
     states = (runtime.read_latest() or {}).get("states") or {}
-    found = [
-        str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"
-    ]
+    found = [str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"]
     return "; ".join(found[:1]) or "no source found one"

@@ -131,9 +131,7 @@ else:
             os.set_blocking(self._wakeup.writer, False)
             signal.set_wakeup_fd(self._wakeup.writer, warn_on_full_buffer=False)
             for number in watched:
-                signal.signal(
-                    number, _do_nothing
-                )  # the wake-up file tells; exec gives children the default back
+                signal.signal(number, _do_nothing)  # the wake-up file tells; exec gives children the default back
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         def release(self) -> None:
@@ -159,9 +157,7 @@ else:
                     self._witness.dismiss()
                     signal.signal(signal.SIGINT, signal.default_int_handler)  # what follows may be cut short
                     return ended
-                readable, _, _ = select.select(
-                    [self._wakeup.reader], [], [], max(next_tick - time.monotonic(), 0.0)
-                )
+                readable, _, _ = select.select([self._wakeup.reader], [], [], max(next_tick - time.monotonic(), 0.0))
                 if readable:
                     for number in os.read(self._wakeup.reader, 4096):
                         if number != signal.SIGCHLD:
@@ -253,11 +249,7 @@ else:
                     text = file.read()
             except OSError:
                 return False
-            masks = [
-                int(line.split()[1], 16)
-                for line in text.splitlines()
-                if line.startswith(("SigPnd:", "ShdPnd:"))
-            ]
+            masks = [int(line.split()[1], 16) for line in text.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
             return any(mask >> (number - 1) & 1 for mask in masks)
 
         def dismiss(self) -> None:
@@ -300,9 +292,7 @@ else:
             try:
                 os.execvpe(command[0], command, dict(environ))
             except OSError as error:
-                if (
-                    error.errno == errno.ENOEXEC
-                ):  # a script without a first line: shells, env and nice run it so
+                if error.errno == errno.ENOEXEC:  # a script without a first line: shells, env and nice run it so
                     os.execve("/bin/sh", ["/bin/sh", _path_of(command[0]), *command[1:]], dict(environ))
                 raise
         except OSError as error:
@@ -351,9 +341,7 @@ else:
 
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         # One byte: no core file of ours, and none handed to a crash reporter either (core(5)).
-        resource.setrlimit(
-            resource.RLIMIT_CORE, (1 if hard == resource.RLIM_INFINITY else min(1, hard), hard)
-        )
+        resource.setrlimit(resource.RLIMIT_CORE, (1 if hard == resource.RLIM_INFINITY else min(1, hard), hard))
         if ended.signal not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(ended.signal, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [ended.signal])

@@ -25,7 +25,8 @@ from trainvitals.views.cli.terminal import say
 
 DESCRIPTION = (
     "Run a program and watch it: hardware, its processes, and its training, found by itself if it uses PyTorch, or "
-    "what it logs if it calls trainvitals.init(), which then joins this run. Terminal, signals and exit code are the program's own."
+    "what it logs if it calls trainvitals.init(), which then joins this run. Terminal, signals and exit code are "
+    "the program's own."
 )
 EXAMPLES = """
 trainvitals run -- python train.py --lr 1e-3
@@ -41,18 +42,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_settings("project")
     parser.add_argument("--name", metavar="NAME", help="name of the run (default: that of the program)")
     parser.add_settings("dir")
-    parser.add_argument(
-        "--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times"
-    )
+    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times")
     parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
     parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary")
-    parser.add_argument(
-        "--top", action="store_true", help="show the dashboard around it; its output is a pane"
-    )
+    parser.add_argument("--top", action="store_true", help="show the dashboard around it; its output is a pane")
     parser.add_config()
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments"
-    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -134,9 +129,7 @@ class Watched:
             "notes": arguments.notes,
             "correlation_id": self._correlation_id,
             **facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
-            "attempts": [
-                {"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}
-            ],
+            "attempts": [{"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}],
         }
         if settings.simulate_gpus:
             self._details["simulated"] = True
@@ -231,11 +224,7 @@ def make_environment(arguments: argparse.Namespace, folder: Path, correlation_id
     environ["TRAINVITALS_RUN_DIR"] = str(folder)
     environ["TRAINVITALS_RUN_ID"] = folder.name
     environ["TRAINVITALS_CORRELATION_ID"] = correlation_id
-    if (
-        "TRACEPARENT" not in environ
-        and len(correlation_id) == 32
-        and set(correlation_id) <= set("0123456789abcdef")
-    ):
+    if "TRACEPARENT" not in environ and len(correlation_id) == 32 and set(correlation_id) <= set("0123456789abcdef"):
         environ["TRACEPARENT"] = f"00-{correlation_id}-{os.urandom(8).hex()}-01"
     return environ
 
@@ -250,9 +239,7 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
     run = run_folder.read_run(folder)
     known = {"exit_code": ended.code} if ended.signal is None else {"signal": ended.signal_name}
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
-    stands = run.get("status") in run_folder.ENDED and (
-        not run.get("tentative") or verdict.status == "finished"
-    )
+    stands = run.get("status") in run_folder.ENDED and (not run.get("tentative") or verdict.status == "finished")
     if not ask_agent:
         run.pop("tentative", None)
     if ask_agent or stands:

@@ -141,9 +141,7 @@ def _draw_list(found: list[dict[str, Any]]) -> str:
     ]
     header = ("run", "status", "last step", "time", "started", "project", "")
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
-    return draw_table(
-        header, rows, paint=Paint(sys.stdout), columns=columns, right=(2, 3), optional=(6, 5, 4)
-    )
+    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(2, 3), optional=(6, 5, 4))
 
 
 def _remark(row: Mapping[str, Any]) -> str:
@@ -187,9 +185,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _add_rm(parser: Parser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'"
-    )
+    parser.add_argument("run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_settings("dir")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
@@ -228,9 +224,7 @@ def _count(number: int) -> str:
 
 def _add_clean(parser: Parser) -> None:
     parser.add_settings("dir")
-    parser.add_argument(
-        "--max-age", type=duration, metavar="AGE", help="remove runs older than this, such as 30d"
-    )
+    parser.add_argument("--max-age", type=duration, metavar="AGE", help="remove runs older than this, such as 30d")
     parser.add_argument(
         "--max-size-gb",
         type=number(0, above=True),
@@ -249,9 +243,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     max_age = arguments.max_age if arguments.max_age is not None else settings.max_age
     max_size = arguments.max_size_gb if arguments.max_size_gb is not None else settings.max_size_gb
     if max_age is None and max_size is None:
-        raise UsageError(
-            "neither an age nor a size was given", hint="such as: trainvitals runs clean --max-age 30d"
-        )
+        raise UsageError("neither an age nor a size was given", hint="such as: trainvitals runs clean --max-age 30d")
     root = Path(settings.dir)
     doomed = clean_root(root, max_age=max_age, max_size_gb=max_size, dry_run=True)
     sizes = {folder: measure(folder)[1] for folder in doomed}
@@ -269,9 +261,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _add_seal(parser: Parser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'"
-    )
+    parser.add_argument("run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_settings("dir", "keep_jsonl")
 
 
@@ -309,9 +299,7 @@ def _seal(arguments: argparse.Namespace) -> int:
 
 
 ACTIONS = (
-    Action(
-        "list", "list the runs", "trainvitals runs\ntrainvitals runs --status failed --json", _add_list, _list
-    ),
+    Action("list", "list the runs", "trainvitals runs\ntrainvitals runs --status failed --json", _add_list, _list),
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
     Action("rm", "remove runs that are over", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
     Action(

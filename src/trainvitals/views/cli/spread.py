@@ -54,16 +54,9 @@ class Energy:
             if self._counter is not None:  # it begins again at zero when the driver is loaded anew
                 self.joules = (self.joules or 0.0) + max(counter - self._counter, 0.0)
             self._counter = counter
-        elif (
-            self._counter is None
-            and isinstance(power, (int, float))
-            and math.isfinite(power)
-            and moment is not None
-        ):
+        elif self._counter is None and isinstance(power, (int, float)) and math.isfinite(power) and moment is not None:
             if self._before is not None and 0 < moment - self._before[0] < _LONGEST_GAP:
-                self.joules = (self.joules or 0.0) + (moment - self._before[0]) * (
-                    power + self._before[1]
-                ) / 2
+                self.joules = (self.joules or 0.0) + (moment - self._before[0]) * (power + self._before[1]) / 2
             self._before = (moment, power)
 
 
@@ -114,6 +107,4 @@ def draw_spreads(gpus: Sequence[GpuSpread], paint: Paint, columns: int | None) -
             )
         )
     header = ("GPU", *(title for _, title in _SHOWN), "energy", "")
-    return draw_table(
-        header, rows, paint=paint, columns=columns, right=(1, 2, 3, 4, 5), optional=(6,), indent="  "
-    )
+    return draw_table(header, rows, paint=paint, columns=columns, right=(1, 2, 3, 4, 5), optional=(6,), indent="  ")

@@ -135,9 +135,7 @@ def duration_of(run: Mapping[str, Any], status: str) -> float | None:
 
 def _tells_end(row: Mapping[str, Any]) -> bool:
     """Whether the event says no more than the status and cause of the run do."""
-    return row.get("event") == "run_ended" or (
-        row.get("event") in ("failed", "rank_lost") and not row.get("rank")
-    )
+    return row.get("event") == "run_ended" or (row.get("event") in ("failed", "rank_lost") and not row.get("rank"))
 
 
 def count_alerts(rows: Sequence[Mapping[str, Any]]) -> int:
@@ -228,9 +226,7 @@ def print_summary(folder: Path) -> None:
     print(f"\n{text}", file=sys.stderr, flush=True)
 
 
-def draw_summary(
-    summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True
-) -> str:
+def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
     """The summary as text, lines at most `columns` wide where that is possible."""
     blocks = [draw_head(summary, paint)]
     if summary.metrics:
@@ -284,9 +280,7 @@ def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: in
         told = f"{title} {quantities.format_value(end)}" if title and end is not None else ""
         at = f"at step {step:,}" if told and step is not None else ""
         broken = Cell(f"{item.nonfinite:,} not finite", "yellow") if item.nonfinite else ""
-        rows.append(
-            (clean(name), Cell(quantities.format_value(item.last), "bold"), told, Cell(at, "dim"), broken)
-        )
+        rows.append((clean(name), Cell(quantities.format_value(item.last), "bold"), told, Cell(at, "dim"), broken))
     left = len(metrics) - len(rows)
     text = draw_table(
         ("metric", "last", "", "", ""),
@@ -368,20 +362,14 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
         lines.append(("alerts", paint("yellow", f"{summary.alerts:,}")))
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
-        parts += (
-            [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
-        )
+        parts += [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
         newest = clean(summary.last_events[-1].get("message", ""))[:80] if summary.last_events else ""
-        lines.append(
-            ("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}")
-        )
+        lines.append(("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}"))
     if summary.torn or summary.foreign:
         lines.append(
             (
                 "damage",
-                paint(
-                    "yellow", f"{summary.torn:,} torn and {summary.foreign:,} foreign lines, all others read"
-                ),
+                paint("yellow", f"{summary.torn:,} torn and {summary.foreign:,} foreign lines, all others read"),
             )
         )
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)

@@ -57,8 +57,7 @@ def clean(text: object) -> str:
     if line.isprintable():
         return line
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in line
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
     )
 
 
@@ -105,9 +104,7 @@ def draw_table(
     """Aligned columns, two spaces apart. `right` are aligned to the right; `optional` are left out, in that order,
     while the table is wider than `columns`; then the last column is cut."""
     wanted = list(range(len(header)))
-    widths = [
-        max([columns_of(title), *(columns_of(row[at]) for row in rows)]) for at, title in enumerate(header)
-    ]
+    widths = [max([columns_of(title), *(columns_of(row[at]) for row in rows)]) for at, title in enumerate(header)]
 
     def total() -> int:
         return len(indent) + sum(widths[at] for at in wanted) + 2 * (len(wanted) - 1)
@@ -125,11 +122,7 @@ def draw_table(
             cell = row[at]
             text = shorten(cell, widths[at])
             space = " " * (widths[at] - columns_of(text))
-            painted = (
-                paint(getattr(cell, "style", "") or style, text)
-                if style or getattr(cell, "style", "")
-                else text
-            )
+            painted = paint(getattr(cell, "style", "") or style, text) if style or getattr(cell, "style", "") else text
             parts.append(space + painted if at in right else painted if at == wanted[-1] else painted + space)
         return indent + "  ".join(parts)
 

@@ -1,0 +1,55 @@
+"""`trainvitals config`: values and where they came from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def test_each_value_says_where_it_came_from(machine: Any) -> None:
+    (machine.folder / "trainvitals.yaml").write_text("project: mnist\n")
+    found = json.loads(machine.run("config", "--json", environ={"TRAINVITALS_INTERVAL": "0.5"}).stdout)
+    assert found["project"] == {"value": "mnist", "origin": "trainvitals.yaml:1"}
+    assert found["interval"] == {"value": "500ms", "origin": "TRAINVITALS_INTERVAL"}
+    assert found["gpus"] == {"value": "all", "origin": "default"}
+
+
+def test_the_table_has_every_setting(machine: Any) -> None:
+    from trainvitals.settings import TABLE
+
+    values, meanings = machine.run("config").stdout, machine.run("config", "--describe").stdout
+    for row in TABLE:
+        assert row.name in values
+        assert row.help in meanings
+        assert row.variable in meanings
+
+
+def test_the_description_as_json(machine: Any) -> None:
+    found = json.loads(machine.run("config", "--describe", "--json").stdout)
+    assert found["interval"]["variable"] == "TRAINVITALS_INTERVAL"
+
+
+def test_a_file_can_be_named(machine: Any) -> None:
+    (machine.folder / "other.yaml").write_text("interval: 2s\n")
+    found = json.loads(machine.run("config", "--config", "other.yaml", "--json").stdout)
+    assert found["interval"] == {"value": "2s", "origin": "other.yaml:1"}
+
+
+def test_a_file_that_is_not_yaml_is_a_usage_error(machine: Any) -> None:
+    (machine.folder / "trainvitals.yaml").write_text("interval: [\n")
+    done = machine.run("config")
+    assert done.returncode == 2
+    assert "not YAML" in done.stderr
+
+
+def test_an_unknown_key_suggests_the_nearest(machine: Any) -> None:
+    (machine.folder / "trainvitals.yaml").write_text("intervall: 1\n")
+    done = machine.run("config")
+    assert done.returncode == 2
+    assert "did you mean 'interval'?" in done.stderr
+
+
+def test_a_variable_that_names_no_setting_is_said(machine: Any) -> None:
+    done = machine.run("config", environ={"TRAINVITALS_INTREVAL": "1"})
+    assert done.returncode == 0
+    assert "TRAINVITALS_INTREVAL names no setting" in done.stderr

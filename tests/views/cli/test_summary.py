@@ -1,0 +1,104 @@
+"""The summary of a run, from its folder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainvitals.views.cli.summary import draw_summary, main_metrics, read_summary
+from trainvitals.views.cli.terminal import Paint
+
+PLAIN = Paint(io.StringIO())
+
+
+def gpu_rows(count: int, *, counter: bool = True, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "gpu_index": 0,
+            "gpu_uuid": "GPU-a",
+            "utilization_percent": 50.0,
+            "power_draw_watts": 360.0,
+            **({"energy_joules": 1e9 + 360.0 * place} if counter else {}),
+            **more,
+        }
+        for place in range(count)
+    ]
+
+
+def test_metrics_are_found_under_any_of_their_names(make_run: Callable[..., Path]) -> None:
+    row = {
+        "step": 3,
+        "train/loss": 0.5,
+        "lr": 0.1,
+        "grad_norm": 2.0,
+        "acc": 0.9,
+        "throughput": 100.0,
+        "other": 1.0,
+    }
+    summary = read_summary(make_run(rows=[row]))
+    assert main_metrics(summary.metrics) == ["train/loss", "acc", "grad_norm", "throughput", "lr"]
+    assert "and 1 more" in draw_summary(summary, PLAIN)
+
+
+def test_best_is_the_lowest_loss_and_the_highest_accuracy(make_run: Callable[..., Path]) -> None:
+    rows = [{"step": step, "val_loss": abs(step - 5) + 1.0, "accuracy": 1 - abs(step - 7) / 10} for step in range(10)]
+    text = " ".join(draw_summary(read_summary(make_run(rows=rows)), PLAIN).split())
+    assert "val_loss 5 best 1 at step 5" in text
+    assert "accuracy 0.8 best 1 at step 7" in text
+
+
+def test_values_that_are_not_finite_are_counted(make_run: Callable[..., Path]) -> None:
+    rows = [{"step": 0, "loss": 1.0}, {"step": 1, "loss": float("nan")}]
+    text = draw_summary(read_summary(make_run(rows=rows)), PLAIN)
+    assert "NaN" in text
+    assert "1 not finite" in text
+
+
+def test_a_run_with_metrics_of_its_own_names_shows_them(make_run: Callable[..., Path]) -> None:
+    assert "widgets" in draw_summary(read_summary(make_run(rows=[{"step": 0, "widgets": 7}])), PLAIN)
+
+
+@pytest.mark.parametrize("counter", [True, False])
+def test_energy_is_the_counters_difference_or_power_over_time(make_run: Callable[..., Path], counter: bool) -> None:
+    summary = read_summary(make_run(gpus=gpu_rows(101, counter=counter)))
+    assert summary.energy_joules == pytest.approx(36_000)
+    assert "0.01 kWh" in draw_summary(summary, PLAIN)
+
+
+def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:
+    text = draw_summary(read_summary(make_run(gpus=gpu_rows(3, simulated=True, gpu_name="H100"))), PLAIN)
+    assert "GPUs simulated" in text
+    assert "H100 (simulated)" in text
+    assert "Wh (simulated)" in text
+
+
+def test_a_gpu_that_told_nothing_is_a_dash(make_run: Callable[..., Path]) -> None:
+    rows = [{"gpu_index": 0, "gpu_uuid": "GPU-a", "memory_used_mb": 1024.0}]
+    text = draw_summary(read_summary(make_run(gpus=rows)), PLAIN)
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("GPU0")]
+    assert line.split() == ["GPU0", "-", "1.0", "GB", "-", "-"]
+
+
+def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> None:
+    ended = {"event": "run_ended", "severity": "critical", "message": "the run is failed: boom"}
+    text = draw_summary(read_summary(make_run(status="failed", cause="boom", events=[ended])), PLAIN)
+    assert text.count("boom") == 1
+
+
+def test_what_to_type_next_works(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("next")
+    text = draw_summary(read_summary(folder), PLAIN)
+    (command,) = [line for line in text.splitlines() if "trainvitals runs show" in line]
+    done = machine.run(*command.split()[-3:])
+    assert done.returncode == 0
+    assert folder.name in done.stdout
+
+
+def test_an_empty_run_has_a_summary_too(make_run: Callable[..., Path]) -> None:
+    text = draw_summary(read_summary(make_run(rows=[])), PLAIN)
+    assert "finished" in text
+    assert "folder" in text
