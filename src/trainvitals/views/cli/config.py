@@ -21,6 +21,10 @@ TRAINVITALS_INTERVAL=0.5 trainvitals config --json
 """
 
 
+_WIDE = 180
+"""Columns from which the table with the meanings fits."""
+
+
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("--describe", action="store_true", help="what each setting means, its variable and default")
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -70,9 +74,16 @@ def _describe(as_json: bool, paint: Paint, columns: int | None) -> None:
         }
         print(json.dumps(table, indent=2))
         return
+    header = ("setting", "default", "variable", "meaning")
     rows = [
         (Cell(row.name, "bold"), _brief(row.kind.format(row.default)), Cell(row.variable, "dim"), row.help)
         for row in TABLE
     ]
-    header = ("setting", "default", "variable", "meaning")
-    print(draw_table(header, rows, paint=paint, columns=columns, optional=(2, 1)))
+    if columns is None or columns >= _WIDE:
+        print(draw_table(header, rows, paint=paint))
+        return
+    import textwrap
+
+    for name, default, _, help in rows:
+        print(f"{paint('bold', name)}  {paint('dim', default)}")
+        print(textwrap.fill(help, columns - 2, initial_indent="    ", subsequent_indent="    "))
