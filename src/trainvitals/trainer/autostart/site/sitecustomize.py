@@ -1,23 +1,68 @@
-"""Runs when a Python below `trainvitals run` starts. Understood by any Python 3, does nothing in an older one."""
+"""Runs when a Python below `trainvitals run` starts: waits for torch or a framework to be imported.
+
+Every Python started below pays for this file, so it imports nothing, not even trainvitals, until one of the modules
+in WANTED has been imported by the program. Understood by any Python 3, does nothing in one that is too old.
+"""
 
 import os
 import sys
 
+# A module to wait for, and the module of ours whose `autostart()` places the hook once it is there.
+WANTED = {
+    "torch": "trainvitals.trainer.autostart.beginning",
+    "transformers.trainer": "trainvitals.integrations.transformers",
+    "lightning.pytorch.trainer.trainer": "trainvitals.integrations.lightning",
+    "pytorch_lightning.trainer.trainer": "trainvitals.integrations.lightning",
+    "keras": "trainvitals.integrations.keras",
+}
 
-def _prepare() -> None:
-    if sys.version_info < (3, 11) or not os.environ.get("TRAINVITALS_RUN_DIR"):
-        return
-    try:
-        from trainvitals.trainer.autostart import imports
-    except ImportError:
-        return  # an environment without trainvitals, or with an older one
-    imports.install()
+
+class Finder:
+    """First in `sys.meta_path`; finds nothing itself, and steps aside for every name it does not wait for."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        hook = WANTED.get(name)
+        if hook is None:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    if hasattr(spec.loader, "exec_module"):
+                        spec.loader = Loader(spec.loader, hook)  # type: ignore[no-untyped-call, assignment]
+                    return spec
+        return None
+
+
+class Loader:
+    """Loads with the real loader, then places the hook. The module never sees anything but its real loader."""
+
+    def __init__(self, loader, hook):  # type: ignore[no-untyped-def]
+        self._loader = loader
+        self._hook = hook
+
+    def __getattr__(self, name):  # type: ignore[no-untyped-def]
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):  # type: ignore[no-untyped-def]
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):  # type: ignore[no-untyped-def]
+        module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        try:
+            from trainvitals.trainer.autostart import place
+        except ImportError:
+            return  # an environment without trainvitals, or with an older one
+        place(self._hook, module.__name__)
 
 
 def _pass_on() -> None:
     """Run the sitecustomize that this one hides, as if it had been found."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+    # What importlib.machinery and importlib.util offer, without the cost of importing them.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120 - pathlib would cost 3 ms of every start
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.realpath(p or ".") != here])
@@ -27,5 +72,6 @@ def _pass_on() -> None:
         spec.loader.exec_module(module)
 
 
-_prepare()
+if sys.version_info >= (3, 11) and os.environ.get("TRAINVITALS_RUN_DIR"):
+    sys.meta_path.insert(0, Finder())
 _pass_on()
