@@ -261,7 +261,7 @@ def test_the_file_is_understood_by_pythons_older_than_ours() -> None:
 def test_the_imported_module_looks_as_if_nobody_had_waited_for_it(tmp_path: Path) -> None:
     code = """
     import importlib.util, inspect, sys
-        assert type(sys.meta_path[0]).__name__ == "Finder"
+    assert type(sys.meta_path[0]).__name__ == "Finder"
     assert "trainvitals" not in sys.modules
     assert importlib.util.find_spec("torch").name == "torch"      # asking is not importing
     import torch
