@@ -72,6 +72,8 @@ class _Copy:
             return self.text(bytes(value[: 2 * MAX_TEXT]).decode("utf-8", "replace"))
         if issubclass(kind, os.PathLike):
             return self.convert(os.fspath(value), depth)
+        if hasattr(kind, "shape") and hasattr(kind, "tolist"):
+            return self.array(value, kind, depth)
         fields = _fields(value, kind, depth)
         if fields is not None:
             return self.mapping(fields, depth)
@@ -79,8 +81,6 @@ class _Copy:
             return sorted(self.items(value, depth), key=repr)
         if issubclass(kind, Sequence) and not issubclass(kind, range):
             return self.items(value, depth)
-        if hasattr(kind, "shape") and hasattr(kind, "tolist"):
-            return self.array(value, kind, depth)
         return self.text(_describe(value, kind))
 
     def mapping(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""What is read from git's files is what git itself says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainvitals.trainer.git import find_repository, read_git, read_head
+
+# Nobody's own configuration, and no repository around the test's folder.
+ENVIRON = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.com",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.com",
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *arguments],
+        cwd=folder,
+        env=ENVIRON,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "train.py").write_text("lr = 1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def stand_in(folder: Path, script: str) -> dict[str, str]:
+    """An environment whose git is this script."""
+    folder.mkdir()
+    program = folder / "git"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return ENVIRON | {"PATH": f"{folder}{os.pathsep}{ENVIRON['PATH']}"}
+
+
+def test_a_clean_work_tree(repository: Path) -> None:
+    assert read_git(repository, ENVIRON) == {
+        "root": str(repository),
+        "commit": git(repository, "rev-parse", "HEAD"),
+        "branch": "main",
+        "dirty": False,
+    }
+
+
+def test_a_folder_inside_the_work_tree(repository: Path) -> None:
+    inner = repository / "a" / "b"
+    inner.mkdir(parents=True)
+    assert read_git(inner, ENVIRON)["root"] == str(repository)
+
+
+def test_changed_and_staged_files_make_it_dirty_and_untracked_ones_do_not(repository: Path) -> None:
+    (repository / "notes.txt").write_text("new")
+    assert read_git(repository, ENVIRON)["dirty"] is False
+    (repository / "train.py").write_text("lr = 2\n")
+    assert read_git(repository, ENVIRON)["dirty"] is True
+    git(repository, "add", "train.py")
+    assert read_git(repository, ENVIRON)["dirty"] is True
+
+
+def test_outside_a_repository_there_is_nothing(tmp_path: Path) -> None:
+    assert read_git(tmp_path, ENVIRON) == {}
+    (tmp_path / ".git").mkdir()
+    assert read_git(tmp_path, ENVIRON) == {}, "an empty folder of that name is no repository"
+
+
+def test_before_the_first_commit_there_is_only_a_branch(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    found = find_repository(tmp_path)
+    assert found is not None
+    assert read_head(found) == (None, "main")
+    assert "commit" not in read_git(tmp_path, ENVIRON)
+
+
+def test_a_detached_head_has_no_branch(repository: Path) -> None:
+    git(repository, "checkout", "-q", "--detach")
+    facts = read_git(repository, ENVIRON)
+    assert facts["commit"] == git(repository, "rev-parse", "HEAD")
+    assert "branch" not in facts
+
+
+def test_packed_references_are_read(repository: Path) -> None:
+    git(repository, "checkout", "-q", "-b", "topic/lr.1")
+    git(repository, "branch", "topic-lr")
+    git(repository, "pack-refs", "--all")
+    shutil.rmtree(repository / ".git" / "refs" / "heads" / "topic", ignore_errors=True)
+    found = find_repository(repository)
+    assert found is not None
+    assert read_head(found) == (git(repository, "rev-parse", "HEAD"), "topic/lr.1")
+
+
+def test_a_linked_work_tree_has_its_own_head(repository: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    git(repository, "worktree", "add", "-q", "-b", "experiment", str(other))
+    (other / "train.py").write_text("lr = 3\n")
+    git(other, "commit", "-q", "-a", "-m", "second")
+    facts = read_git(other, ENVIRON)
+    assert facts["commit"] == git(other, "rev-parse", "HEAD") != git(repository, "rev-parse", "HEAD")
+    assert (facts["branch"], facts["root"], facts["dirty"]) == ("experiment", str(other), False)
+    git(repository, "pack-refs", "--all")
+    assert read_git(other, ENVIRON) == facts
+
+
+def test_a_submodule_is_its_own_repository(repository: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "-q")
+    git(outer, "submodule", "--quiet", "add", str(repository), "inner")
+    facts = read_git(outer / "inner", ENVIRON)
+    assert facts["commit"] == git(repository, "rev-parse", "HEAD")
+    assert facts["root"] == str(outer / "inner")
+
+
+def test_a_repository_with_sha256_names(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "--object-format=sha256")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    commit = read_git(tmp_path, ENVIRON)["commit"]
+    assert commit == git(tmp_path, "rev-parse", "HEAD")
+    assert len(str(commit)) == 64
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:CANARY@github.com/a/b.git", "https://[redacted]@github.com/a/b.git"),
+        ("https://ghp_CANARYabcdefghijklmnop@github.com/a/b", "https://[redacted]@github.com/a/b"),
+        ("git@github.com:a/b.git", "git@github.com:a/b.git"),
+        ("/srv/git/b.git", "/srv/git/b.git"),
+    ],
+)
+def test_the_remote_comes_without_its_credentials(repository: Path, url: str, shown: str) -> None:
+    git(repository, "remote", "add", "upstream", "https://example.com/up.git")
+    git(repository, "remote", "add", "origin", url)
+    assert read_git(repository, ENVIRON)["remote"] == shown
+
+
+def test_the_first_remote_counts_where_none_is_called_origin(repository: Path) -> None:
+    git(repository, "remote", "add", "upstream", "https://example.com/up.git")
+    assert read_git(repository, ENVIRON)["remote"] == "https://example.com/up.git"
+
+
+def test_without_the_program_all_but_dirty_is_known(repository: Path, tmp_path: Path) -> None:
+    facts = read_git(repository, {"PATH": str(tmp_path)})
+    assert set(facts) == {"root", "commit", "branch"}
+
+
+def test_a_git_that_fails_leaves_dirty_unknown(repository: Path, tmp_path: Path) -> None:
+    assert "dirty" not in read_git(repository, stand_in(tmp_path / "bin", "echo dirty; exit 128"))
+
+
+def test_a_git_that_hangs_is_ended_and_leaves_dirty_unknown(repository: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    facts = read_git(repository, stand_in(tmp_path / "bin", f"echo $$ > {pid_file}; exec sleep 600"))
+    assert set(facts) == {"root", "commit", "branch"}
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+def test_references_in_another_format_are_asked_of_git(repository: Path, tmp_path: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    # What a repository with the reftable format has in HEAD, for programs that read files.
+    (repository / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    script = f'case "$*" in *rev-parse*) printf "{commit}\\nmain\\n" ;; esac'
+    facts = read_git(repository, stand_in(tmp_path / "bin", script))
+    assert (facts["commit"], facts["branch"], facts["dirty"]) == (commit, "main", False)
+    assert "branch" not in read_git(repository, {"PATH": str(tmp_path)})
+
+
+def test_git_is_asked_without_locks_hooks_or_a_folder_from_elsewhere(
+    repository: Path, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    script = f'echo "$*" > {seen}; env >> {seen}; pwd >> {seen}'
+    environ = stand_in(tmp_path / "bin", script) | {
+        "GIT_DIR": "/elsewhere",
+        "GIT_INDEX_FILE": "/elsewhere/index",
+    }
+    read_git(repository, environ)
+    lines = seen.read_text().splitlines()
+    assert lines[0] == "-c core.fsmonitor=false status --porcelain --untracked-files=no"
+    assert "GIT_OPTIONAL_LOCKS=0" in lines
+    assert not any(line.startswith(("GIT_DIR=", "GIT_INDEX_FILE=")) for line in lines)
+    assert lines[-1] == str(repository)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["", "rubbish", "ref: ../../etc/passwd", "ref: refs/../../../etc/passwd", "ref: refs/heads/none", "\0"],
+)
+def test_an_odd_head_is_no_commit(repository: Path, tmp_path: Path, head: str) -> None:
+    (repository / ".git" / "HEAD").write_text(head)
+    assert "commit" not in read_git(repository, {"PATH": str(tmp_path)})
+
+
+def test_references_that_go_round_in_circles_end(repository: Path, tmp_path: Path) -> None:
+    (repository / ".git" / "refs" / "heads" / "main").write_text("ref: refs/heads/main\n")
+    assert "commit" not in read_git(repository, {"PATH": str(tmp_path)})
+
+
+def test_a_pointer_to_nowhere_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: /nowhere/at/all\n")
+    assert read_git(tmp_path, ENVIRON) == {}
+    (tmp_path / ".git").write_text("something else\n")
+    assert read_git(tmp_path, ENVIRON) == {}
