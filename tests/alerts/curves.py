@@ -55,7 +55,7 @@ def synthetic(seed: int, kind: str, noise: float, shape: str, floor: float = 1.8
 def real(seed: int, kind: str, optimizer: str = "adam", batch: int = 32) -> list[Values]:
     """A small network that is really trained: two spirals with noise, numpy, every step's own batch loss."""
     random = np.random.default_rng(seed)
-    rate = schedule(kind, STEPS, peak=3e-3 if optimizer == "adam" else 0.1, warmup=200)
+    rate = schedule(kind, STEPS, peak=3e-3 if optimizer == "adam" else 0.02, warmup=200)
     angle = random.uniform(0.5, 9.0, 4000)
     side = random.integers(0, 2, 4000)
     x = np.stack([angle * np.cos(angle + np.pi * side), angle * np.sin(angle + np.pi * side)], 1) / 9
@@ -158,10 +158,10 @@ def surroundings(
             )
         state = {"state": "running", "cause": "", "seconds_since_step": 0.1, "world_size": 1.0}
         yield "run", {"rank": 0}, state, now + 0.07
-        if second and second % 300 == 0:
-            values = {"total": float(second // 300), "message": "saved", "severity": "info"}
-            if second > 300:
-                values["interval"] = 300.0 + random.normal(0, 3)
+        if second and second % 120 == 0:
+            values = {"total": float(second // 120), "message": "saved", "severity": "info"}
+            if second > 120:
+                values["interval"] = 120.0 + random.normal(0, 3)
             yield "event", {"event": "checkpoint"}, values, now + 0.08
 
 

@@ -68,6 +68,8 @@ class Following:
         self._positions: Mapping[str, Any] = positions if isinstance(positions, dict) else {}
         self._earlier = _parse_damage(known.get("damage"))
         self.summary = Summary.parse(known)
+        self.listen: Callable[[int, dict[str, Any]], None] | None = None
+        """Is given every line of every rank."""
 
     def set_ranks(self, ranks: Iterable[int], summarised: int) -> None:
         """Whose files to follow, and of which rank to keep the summary."""
@@ -105,13 +107,12 @@ class Following:
                 continue  # the older file first: the last value must be the newest
             rank = file.name.rank or 0
             growth = Growth()
-            take = self._summarise(growth, file.cursor.damage) if rank == self._summarised else None
-            if take is None:
+            if rank == self._summarised or self.listen is not None:
+                consumed = file.cursor.feed(self._understand(rank, growth, file.cursor.damage), PIECE)
+            else:
                 skim = _Skim(growth, file.cursor.damage)
                 consumed = file.cursor.feed(skim.take, PIECE)
                 skim.finish()
-            else:
-                consumed = file.cursor.feed(take, PIECE)
             file.at_end = consumed == 0
             if consumed >= PIECE:
                 behind.add(writer)
@@ -160,8 +161,9 @@ class Following:
                 if newest[file.name.writer] is not file:
                     file.superseded = min(file.superseded, now)
 
-    def _summarise(self, growth: Growth, damage: Damage) -> Callable[[bytes], None]:
-        add = self.summary.add
+    def _understand(self, rank: int, growth: Growth, damage: Damage) -> Callable[[bytes], None]:
+        add = self.summary.add if rank == self._summarised else _step_of
+        listen = self.listen
 
         def take(line: bytes) -> None:
             row = parse_line(line, damage)
@@ -171,8 +173,15 @@ class Following:
                 step = add(row)
                 if step is not None:
                     growth.step = step
+                if listen is not None:
+                    listen(rank, row)
 
         return take
+
+
+def _step_of(row: Mapping[str, Any]) -> int | None:
+    step = row.get("step")
+    return step if type(step) is int else None
 
 
 class _Skim:

@@ -47,6 +47,8 @@ class RunLines:
         self._writers: dict[str, LineWriter] = {}
         self._due: dict[str, float] = {}
         self.gpu_use = gpu_use
+        self.listen: Callable[[Sample], None] | None = None
+        """Is given every sample that is written."""
         self.gpus: dict[str, Sample] = {}
         """The newest line of each GPU, by UUID or number."""
         self.processes: dict[Any, Sample] = {}
@@ -166,6 +168,8 @@ class RunLines:
         if reading.late:
             row["late_seconds"] = reading.duration
         self._append(sample.table, row)
+        if self.listen is not None:
+            self.listen(sample)
         if sample.table == "gpu":
             self.gpu_use.add(sample.labels, sample.values)
             self.gpus[str(sample.labels.get("gpu_uuid", sample.labels.get("gpu_index")))] = sample

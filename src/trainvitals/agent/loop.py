@@ -19,6 +19,7 @@ from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.sampling import Health, Reading, Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.watching import Machine, WatchedRun
+from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.runtime import AgentLock, Registration
@@ -78,6 +79,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
             signal.signal(number, self._on_signal)
         self._log.info("the agent has started", version=trainvitals.__version__, keep=self._keep)
+        self._take_up_messages()
         while True:
             self._introduce()
             self._serve()
@@ -91,6 +93,16 @@ class Agent:
             self._idle_since = None
         self._say_farewell()
         return 0
+
+    def _take_up_messages(self) -> None:
+        """Alerts of runs that ended, which an earlier agent could not deliver."""
+        try:
+            count = resume_sending(self._settings_from)
+        except (OSError, SettingError) as error:
+            self._log.warning("messages of an earlier agent cannot be sent", error=str(error))
+            return
+        if count:
+            self._log.info("sending what an earlier agent could not", runs=count)
 
     def _acquire(self) -> bool:
         # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
@@ -150,7 +162,7 @@ class Agent:
         return True
 
     def _is_idle(self) -> bool:
-        if self._keep or self._runs or self._assigned or self._sealer.busy:
+        if self._keep or self._runs or self._assigned or self._sealer.busy or still_sending():
             self._idle_since = None
             return False
         if self._idle_since is None:
@@ -202,13 +214,16 @@ class Agent:
 
     def _settings_of(self, registration: Registration) -> Settings:
         """The settings of the run's own process; the agent's environment has nothing to say about them."""
-        known = {row.name for row in settings_room.TABLE}
-        given = {name: value for name, value in registration.settings.items() if name in known}
         try:
-            return settings_room.resolve(given, environ={}, folder=Path("/"))
+            return self._settings_from(registration.settings)
         except SettingError as error:  # a trainer of another version
             self._log.warning("a run's settings cannot be used", run_id=registration.run_id, error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
+
+    def _settings_from(self, values: Mapping[str, Any]) -> Settings:
+        known = {row.name for row in settings_room.TABLE}
+        given = {name: value for name, value in values.items() if name in known}
+        return settings_room.resolve(given, environ={}, folder=Path("/"))
 
     def _forget_over(self) -> None:
         for folder, run in list(self._runs.items()):

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.agent import status
+from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.ending import decide_end, write_end
 from trainvitals.agent.following import Following
@@ -70,6 +71,7 @@ class WatchedRun:
         self.attempt = first.attempt
         self.folder = Path(first.folder)
         self.settings = settings
+        self._first_pid = first.pid
         self.correlation_id = first.correlation_id or secrets.token_hex(16)
         self.finishing = False
         """It has ended; its files are being sealed."""
@@ -198,10 +200,22 @@ class WatchedRun:
         self._persisted: dict[str, int] = {}
         self._stalls = Stalls(self.folder, self.settings, self._lines, before.get("cause"))
         self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
+        self._alerting = Alerting(
+            self.folder,
+            self.settings,
+            FileName("alerts", self.attempt, "", host=self._host_token),
+            self._machine.host,
+            lambda: list(self._ranks.values()),
+            lambda event, message, severity: self._lines.write_event(event, message, severity=severity),
+            self._log,
+        )
         # An earlier agent told the end and was itself ended before it could clean up.
         self._told_end = before.get("state") in run_folder.ENDED
         if self._told_end or not self.folder.is_dir():
             return
+        self._alerting.start(self._first_pid, known.get("positions"))
+        self._following.listen = self._alerting.see_row
+        self._lines.listen = self._alerting.see_sample
         again = bool(before)
         self._lines.write_event(
             "agent_attached",
@@ -248,6 +262,7 @@ class WatchedRun:
         for rank in list(self._ranks.values()):
             self._look(rank, now, ended)
         self._stalls.tell()
+        self._alerting.tick(now, self._stalls.cause)
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -408,7 +423,9 @@ class WatchedRun:
         tentative = (
             number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
         )
-        if verdict.status == "finished" or excused or tentative:
+        peaceful = verdict.status == "finished" or excused or tentative
+        self._alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
+        if peaceful:
             self._lines.write_event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
         else:
             message = f"{rank.name} is lost: {verdict.cause}"
@@ -447,6 +464,7 @@ class WatchedRun:
         )
         self._log.info("the run has ended", status=verdict.status, cause=verdict.cause)
         self.state, self._stalls.cause = verdict.status, verdict.cause
+        self._alerting.end(verdict, list(self._ranks.values()))
         self._write_status(time.monotonic(), force=True)
         self._clean_up()
 
@@ -468,6 +486,7 @@ class WatchedRun:
             return
         self._follow(time.monotonic())
         self._drain()
+        self._alerting.leave()
         self._lines.write_event(
             "agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()}
         )
@@ -521,6 +540,7 @@ class WatchedRun:
                 self._machine.describe(), [rank.registration for rank in ranks]
             ),
             "gpu_summary": self._gpu_use.as_json(),
+            "alerts": self._alerting.active(),
             "damage": {"torn": self._following.damage.torn, "foreign": self._following.damage.foreign},
             "dropped_lines": self._lines.dropped,
         }

@@ -200,10 +200,9 @@ GPU: tuple[Row, ...] = (
 HOST: tuple[Row, ...] = (
     {
         "name": "cpu_high",
-        "when": "system.cpu_usage_percent > $cpu_usage_percent",
-        "for": "5m",
-        "clear": "system.cpu_usage_percent < $cpu_usage_percent - 10",
-        "clear_for": "60s",
+        "when": "mean(system.cpu_usage_percent, 5m) > $cpu_usage_percent",
+        "for": "60s",
+        "clear": "mean(system.cpu_usage_percent, 5m) < $cpu_usage_percent - 10",
         "severity": "info",
         "message": "The CPU is used {cpu_usage_percent:.0f} % on {host}",
         "advice": "Fine if the GPUs are busy too. If they wait, data loading is the limit: fewer transforms, or "
@@ -249,11 +248,11 @@ HOST: tuple[Row, ...] = (
     },
     {
         "name": "disk_full_soon",
-        "when": "correlation(system.disk_free_gb, 30m) < -0.9 and slope(system.disk_free_gb, 30m) < 0 and "
-        "system.disk_free_gb / -slope(system.disk_free_gb, 30m) < $disk_full_hours * 3600",
+        "when": "correlation(system.disk_free_gb, 15m) < -0.9 and slope(system.disk_free_gb, 15m) < 0 and "
+        "system.disk_free_gb / -slope(system.disk_free_gb, 15m) < $disk_full_hours * 3600",
         "for": "60s",
-        "clear": "correlation(system.disk_free_gb, 30m) > -0.5",
-        "let": {"minutes": "system.disk_free_gb / -slope(system.disk_free_gb, 30m) / 60"},
+        "clear": "correlation(system.disk_free_gb, 15m) > -0.5",
+        "let": {"minutes": "system.disk_free_gb / -slope(system.disk_free_gb, 15m) / 60"},
         "message": "The disk of the run folder is full in about {minutes:.0f} minutes at this rate",
         "advice": "See what is being written; keep fewer checkpoints.",
     },
@@ -297,7 +296,7 @@ TRAINING: tuple[Row, ...] = (
         "name": "loss_spike",
         "when": "deviation(loss, 200) > $loss_spike_deviations and loss > 1.5 * median(loss, 200) "
         # Near zero a loss jumps by factors and means nothing: a spike is large against where the run began.
-        "and loss - median(loss, 200) > 0.1 * abs(baseline(loss))",
+        "and loss - median(loss, 200) > 0.2 * abs(baseline(loss))",
         "for": "3 steps",
         "after": "200 steps",
         "clear": "loss < 1.25 * median(loss, 200) or deviation(loss, 200) < $loss_spike_deviations / 2",
@@ -463,9 +462,9 @@ LIFE: tuple[Row, ...] = (
     },
     {
         "name": "checkpoint_overdue",
-        "when": "stale(event[checkpoint].total) > $checkpoint_factor * median(event[checkpoint].interval, 5) + 60",
+        "when": "stale(event[checkpoint].total) > $checkpoint_factor * median(event[checkpoint].interval, 3) + 60",
         "clear": "stale(event[checkpoint].total) < 60",
-        "let": {"usual": "median(event[checkpoint].interval, 5)", "waited": "stale(event[checkpoint].total)"},
+        "let": {"usual": "median(event[checkpoint].interval, 3)", "waited": "stale(event[checkpoint].total)"},
         "message": "The last checkpoint was {waited:.0f} s ago; they used to come every {usual:.0f} s",
         "advice": "Check free disk space and the process that saves. What was trained since is lost if the run dies.",
     },

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from trainvitals.alerts import template
 from trainvitals.alerts.evaluation import Read, Subject, Value, compile_node, names_of
-from trainvitals.alerts.language import COMPARISONS, Metric, Node, Operation, metrics, walk
+from trainvitals.alerts.language import COMPARISONS, Metric, Node, Operation, metrics, type_of, walk
 from trainvitals.alerts.rules import Rule, Wait
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
@@ -88,6 +88,7 @@ class _Case:
         self.sides = [
             (compile_node(node, subject), *(compile_node(side, subject) for side in node.operands))
             for node in _comparisons(rule.condition)
+            if type_of(node.operands[0]) == "number"
         ]
         self.state: str | None = None
         self.since = 0.0
@@ -146,6 +147,9 @@ class Engine:
         self._names: dict[str, list[str]] = {}
         for (table, _), names in self._names_of.items():
             self._names.setdefault(table, []).extend(names)
+        for rule, lead, _ in self._leads:  # what only the texts of a rule speak of
+            if lead is not None:
+                self._names.setdefault(lead[0], []).extend(template.check(rule.message + rule.advice))
         self._whole = Subject("whole", {}, self)
         for rule, lead, _ in self._leads:
             if lead is None:
@@ -428,6 +432,10 @@ class Engine:
             value = read()
             if value is not None:
                 values[name] = value
+        for name in template.check(rule.message + rule.advice) - values.keys():
+            series = subject.series.get(name)
+            if series is not None and series.value is not None:
+                values[name] = series.value
         value, threshold = _sides(case.sides)
         step = int(subject.step) if subject.table == "training" and subject.count else self._run_step()
         fields: dict[str, Any] = {**self._context, **subject.labels, **values}

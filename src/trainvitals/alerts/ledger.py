@@ -210,28 +210,28 @@ class Ledger:
 
     # -- the clock
 
-    def tick(self, now: float) -> list[Row]:
-        """Messages that are due now, already written."""
+    def tick(self, now: float, ahead: float = 0.0) -> list[Row]:
+        """Messages that are due now, already written; also those due within `ahead` seconds, at the end of a run."""
         sent = []
         for group in list(self.groups.values()):
-            row = self._next_message(group, now)
+            row = self._next_message(group, now, now + ahead)
             if row is not None:
                 self._record(row)
                 sent.append(row)
         return sent
 
-    def _next_message(self, group: Group, now: float) -> Row | None:
+    def _next_message(self, group: Group, now: float, until: float) -> Row | None:
         if self._silence_of(group) > now:
             return None
         rule = self._rules.get(group.rule)
-        if group.due is not None and group.due <= now:
+        if group.due is not None and group.due <= until:
             if not (self._is_worth_telling(group) and self._may_speak(group)):
                 group.due = None
                 group.fresh.clear()
                 return None
             alerts = list({**group.firing, **group.fresh}.values())
             return self._message("firing", group, alerts, self._channels(rule), now)
-        if group.resolved_due is not None and group.resolved_due <= now:
+        if group.resolved_due is not None and group.resolved_due <= until:
             if not group.first_told or group.firing:
                 group.resolved_due = None
                 return None

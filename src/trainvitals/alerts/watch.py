@@ -297,7 +297,7 @@ class RunAlerts:
 
     def _send_now(self) -> None:
         """The last chance to tell: nothing waits for more of the same any longer."""
-        for row in self.ledger.tick(time.time() + self._settings.alerts_group_wait + 0.001):
+        for row in self.ledger.tick(time.time(), self._settings.alerts_group_wait + 0.001):
             self._outbox.add(row)
 
     # -- writing

@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C; `run` gives its program's own."""
     try:
         code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
     except TrainvitalsError as error:
         _complain(error.message, error.hint)
         return 2 if isinstance(error, SettingError) or type(error).__name__ == "UsageError" else 1
@@ -90,12 +91,11 @@ def draw_help() -> str:
 
 
 def _complain(message: str, hint: str | None) -> None:
-    try:
-        print(f"trainvitals: {message}", file=sys.stderr)
-        if hint:
-            print(f"  {hint}", file=sys.stderr)
-    except OSError:
-        pass  # nobody is left to tell
+    from trainvitals.views.cli.terminal import print_error
+
+    print_error(f"trainvitals: {message}")
+    if hint:
+        print_error(f"  {hint}")
 
 
 if __name__ == "__main__":

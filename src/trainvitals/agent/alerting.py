@@ -1,0 +1,149 @@
+"""The alerts of a watched run, behind a guard: what goes wrong there is said once and harms nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.agent.causes import Verdict
+from trainvitals.agent.liveness import Rank
+from trainvitals.agent.log import BoundLog
+from trainvitals.alerts.actions import Target
+from trainvitals.alerts.watch import RunAlerts
+from trainvitals.errors import SettingError
+from trainvitals.journal import layout
+from trainvitals.journal.layout import FileName
+from trainvitals.settings import Settings
+from trainvitals.sources import Sample
+
+RANK_SECONDS = 1.0
+DEAD = ("failed", "killed", "crashed")
+
+
+class Alerting:
+    """Nothing happens here with `alerts.enabled: false`, or after rules that cannot be used."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        name: FileName,
+        host: str,
+        ranks: Callable[[], list[Rank]],
+        tell: Callable[[str, str, str], None],
+        log: BoundLog,
+    ) -> None:
+        self._log = log
+        self._told: set[str] = set()
+        self._ranks = ranks
+        self._next_ranks = 0.0
+        self._ended: dict[int, tuple[str, str | None]] = {}
+        self._alerts: RunAlerts | None = None
+        self._place = (folder, settings, name, host)
+        self._tell = tell
+
+    def start(self, pid: int, positions: object) -> None:
+        """Begin to judge. `pid` is a process of the run: it knows the environment that addresses may refer to;
+        `positions` say how far an earlier agent has judged what was logged."""
+        if self._place[1].alerts_enabled:
+            self._guard(lambda: self._begin(pid))
+            if self._alerts is not None and isinstance(positions, Mapping):
+                alerts = self._alerts
+                self._guard(lambda: alerts.warm(positions))
+
+    def _begin(self, pid: int) -> None:
+        folder, settings, name, host = self._place
+        run = runtime.read_json(folder / layout.RUN_FILE) or {}
+        about = {"run": folder.name, "project": run.get("project"), "name": run.get("name"), "host": host}
+        try:
+            self._alerts = RunAlerts(
+                folder, settings, about, name=name, pid=pid, targets=self._targets, tell=self._tell
+            )
+        except SettingError as error:  # the run was told at its start; here it may be one of another version
+            self._tell("alerts_off", f"no rule is judged: {error.message}", "warning")
+
+    def _targets(self) -> list[Target]:
+        return [
+            Target(item.rank, item.pid, item.pid_start, item.stack_signal)
+            for item in (rank.registration for rank in self._ranks() if rank.is_alive)
+        ]
+
+    # -- what happens
+
+    def see_row(self, rank: int, row: dict[str, Any]) -> None:
+        if self._alerts is not None:
+            alerts = self._alerts
+            self._guard(lambda: alerts.see_row(rank, row))
+
+    def see_sample(self, sample: Sample) -> None:
+        if self._alerts is not None:
+            alerts = self._alerts
+            self._guard(lambda: alerts.see_sample(sample.table, sample.labels, sample.values, sample.time))
+
+    def see_event(self, row: Mapping[str, Any]) -> None:
+        if self._alerts is not None:
+            alerts = self._alerts
+            self._guard(lambda: alerts.see_event(row))
+
+    def see_end(self, rank: Rank, status: str, cause: str | None) -> None:
+        """A rank has ended, by this judgement of all that is known."""
+        self._ended[rank.registration.rank] = (status, cause)
+        self._see_rank(rank, 0.0)
+
+    def tick(self, now: float, cause: str | None) -> None:
+        """`cause` is what the agent found out about a stall."""
+        if self._alerts is None:
+            return
+        if now >= self._next_ranks:
+            self._next_ranks = now + RANK_SECONDS
+            for rank in self._ranks():
+                if rank.is_alive and rank.registration.kind == "training":
+                    self._see_rank(rank, now, cause if rank.state != "running" else None)
+        self._guard(self._alerts.tick)
+
+    def _see_rank(self, rank: Rank, now: float, cause: str | None = None) -> None:
+        if self._alerts is None:
+            return
+        alerts, item = self._alerts, rank.registration
+        state, why = self._ended.get(item.rank, (rank.state, cause))
+        silence = rank.progress.silence(now) if now else 0.0
+        self._guard(lambda: alerts.see_rank(item.rank, state, why, silence, item.world_size))
+
+    # -- the end
+
+    def end(self, verdict: Verdict, ranks: Iterable[Rank]) -> None:
+        """The run is over, in this way."""
+        if self._alerts is None:
+            return
+        for rank in ranks:
+            alone = rank.registration.world_size == 1
+            if (
+                verdict.status in DEAD
+                and alone
+                and self._ended.get(rank.registration.rank, ("", ""))[0] not in DEAD
+            ):
+                self.see_end(rank, verdict.status, verdict.cause)
+        alerts, self._alerts = self._alerts, None
+        self._guard(lambda: alerts.end(verdict.status))
+
+    def leave(self) -> None:
+        """The agent ends, the run goes on."""
+        if self._alerts is not None:
+            self._guard(self._alerts.leave)
+
+    def active(self) -> list[dict[str, Any]] | None:
+        """What fires now, None if nothing does."""
+        return (self._alerts.active() or None) if self._alerts is not None else None
+
+    def _guard(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001 - alerts are a help: a fault in them must not end the watch
+            text = f"{type(error).__name__}: {error}"
+            if text not in self._told:
+                import traceback
+
+                self._told.add(text)
+                self._log.error("judging alerts failed", error=text, traceback=traceback.format_exc())

@@ -1,0 +1,342 @@
+"""`trainvitals alerts`: what fires, what fired, test the channels, silence, acknowledge, replay a recorded run."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.alerts import builtin, delivery, messages, records
+from trainvitals.alerts.language import RuleError
+from trainvitals.alerts.references import resolve as resolve_reference
+from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import encode_line, format_time, spell_all
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import LineWriter
+from trainvitals.settings import Settings
+from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
+from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, say, width
+
+_STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
+
+
+def _add_place(parser: Parser) -> None:
+    parser.add_settings("dir")
+    parser.add_config()
+
+
+def _print_json(rows: Sequence[Mapping[str, Any]]) -> None:
+    print(json.dumps(spell_all(list(rows)), indent=2, ensure_ascii=False, default=str))
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    print(draw_table(titles, rows, paint=Paint(sys.stdout), columns=width(sys.stdout)))
+
+
+def _clock(text: object) -> str:
+    """`2026-11-15T22:36:01.123456Z` as people read it."""
+    return str(text)[:19].replace("T", " ")
+
+
+# -- list
+
+
+def _add_list(parser: Parser) -> None:
+    _add_place(parser)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found: list[dict[str, Any]] = []
+    for folder in _folders(arguments):
+        found += [{**row, "run": folder.name} for row in records.current(records.read_rows(folder))]
+    if arguments.json:
+        _print_json(found)
+        return 0
+    if not found:
+        say("nothing fires")
+        return 0
+    rows = [
+        (
+            Cell(str(row.get("severity")), _STYLES.get(str(row.get("severity")), "")),
+            clean(row.get("rule")),
+            clean(row.get("message", "")),
+            _clock(row.get("since")),
+            clean(row["run"]),
+            ", ".join(word for word in ("silenced", "acknowledged") if row.get(word)),
+        )
+        for row in found
+    ]
+    _table(("severity", "rule", "message", "since (UTC)", "run", ""), rows)
+    return 0
+
+
+def _folders(arguments: argparse.Namespace) -> list[Path]:
+    """The run that was named, else every run that is alive, else the newest."""
+    root = Path(resolve_settings(arguments).dir)
+    if arguments.run:
+        return [run_folder.find(arguments.run, root)]
+    folders = run_folder.list_folders(root)
+    alive = [folder for folder in folders if run_folder.read_state(folder)[0] not in run_folder.ENDED]
+    return alive or folders[-1:]
+
+
+# -- history
+
+
+def _add_history(parser: Parser) -> None:
+    _add_place(parser)
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument("--rule", metavar="RULE", help="only this rule")
+    parser.add_argument("--all", action="store_true", help="messages, deliveries and actions too")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
+    rows = records.read_rows(folder)
+    if not arguments.all:
+        rows = [row for row in records.changes(rows) if row["state"] != "pending"]
+    if arguments.rule:
+        rows = [row for row in rows if row.get("rule") == arguments.rule]
+    if arguments.json:
+        _print_json(rows)
+        return 0
+    if not rows:
+        say(f"no alert in {folder.name}")
+        return 0
+    _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in rows])
+    return 0
+
+
+def _history_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    if "state" in row:
+        style = _STYLES.get(str(row["state"] if row["state"] == "resolved" else row.get("severity")), "")
+        text = str(row.get("message") or row.get("until") or "")
+        text += f" ({row['reason']})" if row.get("reason") else ""
+        what = Cell(str(row["state"]), style)
+    elif "outgoing" in row:
+        what, text = (
+            Cell("message", ""),
+            f"{row.get('kind')} to {', '.join(row.get('channels') or ['nobody'])}",
+        )
+    elif "delivery" in row:
+        late = f", {row['late_seconds']:.0f} s late" if row.get("late_seconds") else ""
+        reason = f": {row['reason']}" if row.get("reason") else ""
+        what, text = Cell(str(row.get("result")), ""), f"{row.get('channel')}{late}{reason}"
+    else:
+        word = "action" if "action" in row else "asked"
+        what, text = (
+            Cell(word, ""),
+            f"{row.get(word if word == 'action' else 'control')} {row.get('result', '')}",
+        )
+    step = row.get("step")
+    return (
+        _clock(row["timestamp"]),
+        what,
+        clean(row.get("rule", "")),
+        "" if step is None else f"{step:,}",
+        clean(text),
+    )
+
+
+# -- test
+
+
+def _add_test(parser: Parser) -> None:
+    parser.add_settings("alerts.notify")
+    parser.add_config()
+    parser.add_argument("channel", nargs="*", metavar="CHANNEL", help="only these, by name (default: all)")
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    settings = resolve_settings(arguments)
+    addresses = settings.alerts_notify
+    if not addresses:
+        raise TrainvitalsError(
+            "no channel is configured",
+            hint="set alerts.notify in trainvitals.yaml, or TRAINVITALS_ALERTS_NOTIFY=ntfy://my-topic",
+        )
+    names = [address.name for address in addresses]
+    for name in arguments.channel:
+        if name not in names:
+            raise UsageError(f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}")
+    body = _test_body()
+    failed = 0
+    for address in addresses:
+        if arguments.channel and address.name not in arguments.channel:
+            continue
+        began = time.monotonic()
+        try:
+            result = delivery.carry(resolve_reference(address.url), body, terminals=_own_terminals())
+        except TrainvitalsError as error:
+            result = delivery.Result(False, str(error))
+        took = f"{time.monotonic() - began:.1f} s"
+        if result.sent:
+            print(f"{clean(address.name)}: sent ({took})")
+        else:
+            failed += 1
+            print(f"{clean(address.name)}: NOT sent: {clean(result.reason)} ({took})")
+    return 1 if failed else 0
+
+
+def _test_body() -> dict[str, Any]:
+    now = format_time()
+    alert = {
+        "timestamp": now,
+        "since": now,
+        "severity": "info",
+        "message": "This is a test: alerts of trainvitals arrive here",
+        "advice": "Nothing. If you read this, it works.",
+    }
+    about = {"run": "test", "name": "test", "host": runtime.host_name()}
+    return messages.build("test", "test", [alert], about, os.urandom(12).hex(), now)
+
+
+def _own_terminals() -> tuple[str, ...]:
+    from trainvitals.alerts.channels.bell import find_terminals
+
+    return find_terminals([os.getpid()])
+
+
+# -- silence and ack
+
+
+def _add_silence(parser: Parser) -> None:
+    _add_place(parser)
+    parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
+    parser.add_argument("--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="(default: 1h)")
+    parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
+
+
+def _silence(arguments: argparse.Namespace) -> int:
+    until = format_time(time.time() + arguments.seconds)
+    return _control(arguments, {"control": "silence", "until": until}, f"silenced until {_clock(until)} UTC")
+
+
+def _add_ack(parser: Parser) -> None:
+    _add_place(parser)
+    parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
+    parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
+
+
+def _ack(arguments: argparse.Namespace) -> int:
+    return _control(arguments, {"control": "ack"}, "acknowledged: no repetition, no escalation")
+
+
+def _control(arguments: argparse.Namespace, row: dict[str, Any], done: str) -> int:
+    """Leave the wish in the run folder, in a file of this process's own; the agent follows it."""
+    folders = _folders(arguments)
+    if not folders:
+        raise TrainvitalsError("there is no run", hint="list them: trainvitals runs")
+    for folder in folders:
+        known = _known_rules(arguments, folder)
+        if arguments.rule != "all" and arguments.rule not in known:
+            raise UsageError(
+                f"no rule '{clean(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
+            )
+        token = runtime.host_name().replace(".", "-")
+        writer = LineWriter(folder, FileName("alerts", 1, "", pid=os.getpid(), host=token))
+        line = {"timestamp": format_time(), **row, "rule": arguments.rule, "by": getpass.getuser()}
+        writer.append(encode_line(line))
+        writer.close()
+        print(f"{clean(arguments.rule)} in {folder.name}: {done}")
+    return 0
+
+
+def _known_rules(arguments: argparse.Namespace, folder: Path) -> set[str]:
+    settings = resolve_settings(arguments)
+    names = {rule.name for rule in builtin.rules_of(settings)}
+    return names | {str(row.get("rule")) for row in records.read_rows(folder)}
+
+
+# -- replay
+
+
+def _add_replay(parser: Parser) -> None:
+    _add_place(parser)
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument("--rule", metavar="RULE", help="only this rule")
+    parser.add_argument(
+        "--severity", type=one_of("info", "warning", "critical"), default="info", help="at least this severe"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from trainvitals.alerts.replay import replay
+    from trainvitals.alerts.rules import SEVERITIES
+    from trainvitals.journal.reader import open_run
+
+    settings = resolve_settings(arguments)
+    rules = _chosen_rules(settings, arguments)
+    reader = open_run(arguments.run, settings.dir)
+    context = {"run": reader.folder.name, "host": runtime.host_name()}
+    lowest = SEVERITIES.index(arguments.severity)
+    began = time.monotonic()
+    found = [
+        records.from_change(change)
+        for change in replay(rules, reader.rows, reader.events(), context)
+        if SEVERITIES.index(change.rule.severity) >= lowest
+    ]
+    if arguments.json:
+        _print_json(found)
+        return 0
+    fired = sum(row["state"] == "firing" for row in found)
+    if found:
+        _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in found])
+    say(f"{len(rules)} rules over {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)")
+    return 0
+
+
+def _chosen_rules(settings: Settings, arguments: argparse.Namespace) -> list[Any]:
+    rules = builtin.rules_of(settings)
+    if not arguments.rule:
+        return rules
+    chosen = [rule for rule in rules if rule.name == arguments.rule]
+    if not chosen:
+        raise RuleError(f"no rule '{arguments.rule}'{nearest(arguments.rule, [rule.name for rule in rules])}")
+    return chosen
+
+
+ACTIONS = (
+    Action("list", "what fires now", "trainvitals alerts\ntrainvitals alerts list --json", _add_list, _list),
+    Action(
+        "history",
+        "what fired in a run, and when it was over",
+        "trainvitals alerts history latest --all",
+        _add_history,
+        _history,
+    ),
+    Action("test", "send a test message to each channel", "trainvitals alerts test", _add_test, _test),
+    Action(
+        "silence",
+        "send nothing about a rule for a while",
+        "trainvitals alerts silence gpu_temperature_high --for 2h",
+        _add_silence,
+        _silence,
+    ),
+    Action(
+        "ack",
+        "say that somebody has seen it: no repetition, no escalation",
+        "trainvitals alerts ack gpu_lost",
+        _add_ack,
+        _ack,
+    ),
+    Action(
+        "replay",
+        "today's rules over a recorded run: what would have fired",
+        "trainvitals alerts replay latest --severity warning",
+        _add_replay,
+        _replay,
+    ),
+)

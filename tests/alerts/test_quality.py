@@ -1,0 +1,286 @@
+"""How good the built-in rules are: silent on healthy runs, and each fires once for its fault, and resolves.
+
+The table that comes out is in docs/alerts.md; `TRAINVITALS_REWRITE=1 pytest tests/alerts/test_quality.py` rewrites it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import curves
+
+from trainvitals.alerts import builtin
+from trainvitals.alerts.engine import Change, Engine
+from trainvitals.alerts.rules import assemble
+
+RULES = assemble(builtin.RULES, [], builtin.THRESHOLDS, {})
+PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"
+BEGIN, END = "<!-- quality: written by tests/alerts/test_quality.py -->", "<!-- /quality -->"
+
+HEALTHY = {
+    "power law, constant rate": lambda: curves.synthetic(0, "constant", 0.03, "power"),
+    "power law, cosine, heavy tails": lambda: curves.synthetic(1, "cosine", 0.06, "power"),
+    "exponential, restarts": lambda: curves.synthetic(2, "restarts", 0.05, "exp"),
+    "very noisy, cosine": lambda: curves.synthetic(3, "cosine", 0.15, "power"),
+    "noisy, restarts, heavy tails": lambda: curves.synthetic(5, "restarts", 0.12, "power"),
+    "real: Adam, cosine": lambda: curves.real(1, "cosine"),
+    "real: Adam, restarts": lambda: curves.real(3, "restarts"),
+    "real: SGD, constant": lambda: curves.real(2, "constant", "sgd"),
+}
+
+
+def judge(points: Any) -> list[Change]:
+    engine = Engine(RULES, context={"host": "node", "run": "r"}, enrich=builtin.enrich)
+    changes: list[Change] = []
+    second = 0
+    for point in points:
+        found = engine.feed(point)
+        if int(point.time) != second:
+            second = int(point.time)
+            found += engine.tick(point.time)
+        changes += [change for change in found if change.state != "pending"]
+    problems = engine.take_problems()
+    assert problems == [], problems
+    return changes
+
+
+@cache
+def healthy_alarms() -> Counter[str]:
+    alarms: Counter[str] = Counter()
+    for seed, make in enumerate(HEALTHY.values()):
+        alarms.update(change.rule.name for change in judge(curves.play(seed, make())) if change.state == "firing")
+    return alarms
+
+
+def test_no_rule_fires_on_a_healthy_run() -> None:
+    assert healthy_alarms() == Counter()
+
+
+# -- faults
+
+FAULT_STEP = 2000
+AT = FAULT_STEP * curves.STEP_SECONDS
+"""When a fault begins, in seconds; it ends a while later."""
+
+
+def between(now: float, seconds: float) -> bool:
+    return AT <= now < AT + seconds
+
+
+def set_values(table: str, seconds: float, **values: Any) -> curves.Fault:
+    """From the fault on, for so long, these values stand in the lines of that table (of GPU 0)."""
+
+    def fault(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
+        if found == table and labels.get("gpu_index", 0) == 0 and between(now, seconds):
+            for name, value in values.items():
+                row[name] = value(now - AT, row) if callable(value) else value
+        return row
+
+    return fault
+
+
+def training(seconds: float, **values: Any) -> curves.Fault:
+    return set_values("training", seconds, **values)
+
+
+def leave_out(table: str, seconds: float) -> curves.Fault:
+    return lambda found, labels, row, now, step: None if found == table and between(now, seconds) else row
+
+
+def counter(table: str, name: str, extra: dict[str, Any]) -> curves.Fault:
+    """A counter that rises by one and stays there."""
+
+    def fault(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
+        if found == table and labels.get("gpu_index", 0) == 0 and now >= AT:
+            row[name] += 1
+            row.update(extra)
+        return row
+
+    return fault
+
+
+def low_learning_rate(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
+    if found == "training" and between(now, 400):
+        row["learning_rate"] = 1e-9
+    return row
+
+
+FAULTS: dict[str, tuple[str, curves.Fault]] = {
+    "gpu_temperature_high": ("85 °C for 2 min", set_values("gpu", 120, temperature_celsius=85)),
+    "gpu_temperature_limit": ("92 °C, limit 90", set_values("gpu", 20, temperature_celsius=92)),
+    "gpu_memory_high": ("96 % of memory", set_values("gpu", 120, memory_percent=96.0)),
+    "gpu_throttled_heat": (
+        "thermal slowdown",
+        set_values("gpu", 60, throttle_reasons="power cap, hardware thermal slowdown"),
+    ),
+    "gpu_throttled_power": ("power brake", set_values("gpu", 60, throttle_reasons="hardware power brake")),
+    "gpu_xid": ("Xid 79", counter("gpu", "xid_errors_total", {"xid_last": 79})),
+    "gpu_ecc_uncorrected": ("one more error", counter("gpu", "ecc_uncorrected_total", {})),
+    "gpu_row_remap_failed": ("remap failed", set_values("gpu", 60, row_remap_failed=1)),
+    "gpu_row_remap_pending": ("remap pending", set_values("gpu", 60, row_remap_pending=1)),
+    "gpu_lost": ("GPU lost for 1 min", set_values("gpu", 60, state="lost")),
+    "gpu_fan_stopped": ("fan at 0 at 76 °C", set_values("gpu", 60, fan_speed_percent=0, temperature_celsius=76)),
+    "gpu_idle": ("0 % for 17 min", set_values("gpu", 1020, utilization_percent=0)),
+    "gpu_low_use": ("12 % from the start", None),  # type: ignore[dict-item]
+    "gpu_memory_leak": (
+        "2 MB a step",
+        training(500, memory_allocated_mb=lambda t, row: row["memory_allocated_mb"] + 10 * t),
+    ),
+    "gpu_oom_soon": (
+        "4 MB a second",
+        set_values("gpu", 600, memory_used_mb=lambda t, row: row["memory_used_mb"] + 4 * t),
+    ),
+    "cpu_high": ("97 % for 6 min", set_values("system", 360, cpu_usage_percent=97)),
+    "memory_high": ("94 % for 1 min", set_values("system", 60, memory_usage_percent=94)),
+    "memory_oom_soon": (
+        "100 MB a second",
+        set_values("system", 500, memory_available_mb=lambda t, row: max(66000 - 100 * t, 100.0)),
+    ),
+    "swap_used": (
+        "swap fills",
+        set_values("system", 200, swap_usage_percent=70.0, swap_used_mb=lambda t, row: 200 + 10 * t),
+    ),
+    "disk_space_low": ("1 GB left", set_values("system", 60, disk_free_gb=1.0)),
+    "disk_full_soon": (
+        "50 MB a second",
+        set_values("system", 1000, disk_free_gb=lambda t, row: row["disk_free_gb"] - 0.05 * t),
+    ),
+    "file_descriptors_high": ("5 x 950 of 1,024", set_values("process", 60, fd_count=4750.0)),
+    "host_memory_leak": (
+        "6 MB a second",
+        set_values("process", 1100, rss_mb=lambda t, row: row["rss_mb"] + 6 * t),
+    ),
+    "loss_not_finite": ("NaN for 5 steps", training(1, loss="NaN")),
+    "loss_spike": ("3 x for 10 steps", training(2, loss=lambda t, row: row["loss"] * 3)),
+    "loss_diverging": (
+        "doubles slowly",
+        training(300, loss=lambda t, row: row["loss"] * (1 + min(t / 100, 1.2))),
+    ),
+    "loss_above_baseline": ("slowly to 8.5", training(300, loss=lambda t, row: 2 + min(t / 40, 6.5))),
+    "loss_plateau": ("flat from step 1,500", None),  # type: ignore[dict-item]
+    "gradient_exploded": ("norm 40 for 20 steps", training(4, gradient_norm=40.0)),
+    "gradient_outlier": ("norm 9, usually 0.6", training(4, gradient_norm=9.0)),
+    "gradient_vanished": ("norm 1e-9", training(10, gradient_norm=1e-9)),
+    "learning_rate_low": ("1e-9 for 2,000 steps", low_learning_rate),
+    "learning_rate_high": ("rate 3", training(10, learning_rate=3.0)),
+    "throughput_low": ("a third", training(60, throughput_samples_per_sec=lambda t, row: 50.0)),
+    "step_time_uneven": (
+        "every 4th step 4 x",
+        training(150, batch_time=lambda t, row: row["batch_time"] * (4 if round(t * 5) % 4 == 0 else 1)),
+    ),
+    "straggler": ("one of four ranks 1.6 x", None),  # type: ignore[dict-item]
+    "data_bound": ("half of the step", training(120, data_time=0.1)),
+    "training_stalled": (
+        "no step for 2 min",
+        set_values("run", 120, state="stalled", cause="rank 0 in write()", seconds_since_step=61.0),
+    ),
+    "process_died": ("killed", set_values("run", 60, state="killed", cause="SIGKILL, out of memory")),
+    "rank_lost": (
+        "rank killed",
+        set_values("run", 60, state="killed", cause="SIGKILL", world_size=4.0),
+    ),
+    "checkpoint_overdue": ("none for 12 min", leave_out("event", 700)),
+}
+# The fault of one rule is seen by these too, rightly.
+ALSO = {
+    "gpu_temperature_high": {"gpu_temperature_high"},
+    "gpu_idle": {"gpu_low_use"},
+    "gpu_low_use": set(),
+    "loss_diverging": {"loss_above_baseline"},
+    "loss_above_baseline": {"loss_diverging", "loss_spike"},
+    "gradient_exploded": {"gradient_outlier"},
+    "gpu_oom_soon": set(),
+    "disk_full_soon": set(),
+    "gpu_lost": set(),
+    "host_memory_leak": set(),
+}
+
+
+@cache
+def base(name: str) -> list[curves.Values]:
+    if name == "loss_plateau":
+        rows = curves.synthetic(0, "constant", 0.02, "power")
+        return [{**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)} for n, row in enumerate(rows)]
+    return curves.synthetic(4, "constant", 0.06, "power")
+
+
+def run_fault(name: str) -> list[Change]:
+    fault = FAULTS[name][1]
+    if name == "gpu_low_use":
+        fault = lambda table, labels, row, now, step: (  # noqa: E731
+            {**row, "utilization_percent": 12.0} if table == "gpu" and labels["gpu_index"] == 0 else row
+        )
+    if name == "straggler":
+        return judge(four_ranks())
+    long = ("gpu_idle", "gpu_low_use", "disk_full_soon", "host_memory_leak", "loss_plateau", "checkpoint_overdue")
+    rows = base(name) if name in long else base(name)[: FAULT_STEP + 4000]
+    return judge(curves.play(7, rows, fault))
+
+
+def four_ranks() -> Any:
+    for step in range(1500):
+        for rank in range(4):
+            slow = 1.6 if rank == 2 and 500 <= step < 1000 else 1.0
+            seconds = 0.05 * slow * math.exp(0.03 * math.sin(step * (rank + 3)))
+            now = curves.START + step * curves.STEP_SECONDS + rank * 0.01
+            yield curves.Point("training", {"rank": rank}, {"forward_time": seconds}, now, step)
+
+
+_table: dict[str, tuple[int, int, float]] = {}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_once_under_its_name_and_resolved(name: str) -> None:
+    changes = run_fault(name)
+    mine = [change.state for change in changes if change.rule.name == name]
+    fired = Counter(change.rule.name for change in changes if change.state == "firing")
+    others = set(fired) - {name} - ALSO.get(name, set())
+    assert mine[:1] == ["firing"], f"{name} did not fire: {fired}"
+    assert fired[name] == 1, fired
+    assert others == set(), others
+    if name not in ("gpu_low_use", "loss_plateau"):  # these last to the end of the run
+        assert mine == ["firing", "resolved"]
+    first = next(change for change in changes if change.rule.name == name)
+    start = {"gpu_low_use": 0.0, "loss_plateau": 300.0, "straggler": 100.0}.get(name, AT)
+    delay = first.time - curves.START - start
+    assert delay >= -1
+    assert "?}" not in first.message + first.advice
+    _table[name] = (fired[name], healthy_alarms()[name], delay)
+
+
+def test_every_built_in_rule_has_a_fault() -> None:
+    assert set(FAULTS) == {rule.name for rule in RULES}
+
+
+def test_the_table_in_the_documentation_is_what_was_measured() -> None:
+    if set(_table) != set(FAULTS):
+        pytest.skip("only some of the faults were run")
+    steps = len(HEALTHY) * curves.STEPS
+    lines = [
+        BEGIN,
+        "",
+        f"{len(HEALTHY)} healthy runs ({steps:,} steps), and one fault each:",
+        "",
+        "| rule | fault put in | fired | false alarms | after |",
+        "|---|---|---|---|---|",
+    ]
+    for name, (fired, wrong, delay) in _table.items():
+        shown = "at once" if delay < 1.5 else f"{delay:.0f} s"
+        lines.append(f"| `{name}` | {FAULTS[name][0]} | {fired} | {wrong} | {shown} |")
+    table = "\n".join([*lines, "", END])
+    page = PAGE.read_text(encoding="utf-8")
+    start, end = page.index(BEGIN), page.index(END) + len(END)
+    if os.environ.get("TRAINVITALS_REWRITE"):
+        PAGE.write_text(page[:start] + table + page[end:], encoding="utf-8")
+    else:
+        assert page[start:end] == table, "TRAINVITALS_REWRITE=1 pytest tests/alerts/test_quality.py"
