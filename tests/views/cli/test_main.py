@@ -172,3 +172,16 @@ def test_the_version_is_told(machine: Any) -> None:
     assert found["trainvitals"] == trainvitals.__version__
     assert found["numpy"] is not None
     assert "numpy" in machine.run("version").stdout
+
+
+def test_everything_can_be_imported_where_there_is_no_unix(machine: Any) -> None:
+    script = (
+        "import sys, pkgutil, importlib\n"
+        "for name in ('fcntl', 'resource', 'termios', 'pty', 'pwd', 'grp', 'tty'): sys.modules[name] = None\n"
+        "import trainvitals.views.cli as room\n"
+        "for item in pkgutil.iter_modules(room.__path__): importlib.import_module(f'{room.__name__}.{item.name}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=machine.environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

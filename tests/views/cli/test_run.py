@@ -198,20 +198,29 @@ def test_a_new_window_size_reaches_the_program_once(terminal: Callable[..., Any]
     assert session.wait() == 11
 
 
-def test_nothing_is_left_behind_when_the_wrapper_is_killed(machine: Any) -> None:
+def test_only_the_program_is_left_when_the_wrapper_is_killed(machine: Any) -> None:
     process = machine.start("run", "--", "sleep", "60")
     deadline = time.monotonic() + 60
-    members: list[str] = []
-    while len(members) < 3 and time.monotonic() < deadline:
-        members = _group_of(process.pid)
+    while "sleep" not in _names(_group_of(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     process.kill()
     process.wait()
-    while len(members) > 1 and time.monotonic() < deadline:
-        members = _group_of(process.pid)
-    left = [(Path("/proc") / pid / "comm").read_text().strip() for pid in members]
+    while len(_group_of(process.pid)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = _names(_group_of(process.pid))
     os.killpg(process.pid, signal.SIGKILL)
-    assert left == ["sleep"]
     process.communicate()
+    assert left == ["sleep"]
+
+
+def _names(pids: list[str]) -> list[str]:
+    found = []
+    for pid in pids:
+        try:
+            found.append((Path("/proc") / pid / "comm").read_text().strip())
+        except OSError:
+            continue
+    return found
 
 
 def _group_of(leader: int) -> list[str]:
@@ -346,6 +355,27 @@ def test_what_the_training_says_of_its_end_is_kept(machine: Any) -> None:
 def test_no_summary_prints_nothing_of_ours(machine: Any) -> None:
     done = machine.run("run", "--no-summary", "--", "echo", "hello")
     assert (done.stdout, done.stderr) == ("hello\n", "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">/dev/full 2>/dev/full"])
+def test_closed_or_full_streams_do_not_change_the_end(machine: Any, closed: str) -> None:
+    script = f'"$@" {closed}'
+    command = ["sh", "-c", script, "sh", *TRAINVITALS, "run", "--", "sh", "-c", "exit 5"]
+    done = subprocess.run(command, env=machine.environ, cwd=machine.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert machine.only_run()[1]["exit_code"] == 5
+
+
+def test_without_its_witness_signals_are_still_passed_on(machine: Any) -> None:
+    process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGTERM)))
+    assert process.stdout.readline() == "ready\n"
+    program = machine.only_run()[1]["process"]["pid"]
+    (witness,) = {int(pid) for pid in _group_of(process.pid)} - {process.pid, program}
+    os.kill(witness, signal.SIGKILL)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == "counted 1\n"
 
 
 # -- with the agent

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from trainvitals.errors import TrainvitalsError
 
@@ -51,6 +51,16 @@ class Ended(NamedTuple):
             return signal.Signals(self.signal).name
         except ValueError:
             return f"signal {self.signal}"
+
+
+def flush_streams() -> None:
+    """Whatever we printed is out, as far as that is possible: a stream may be closed or its disk full."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            continue
 
 
 def cannot_start(name: str, error: OSError) -> CannotStart:
@@ -102,9 +112,13 @@ if sys.platform == "win32":
                 except KeyboardInterrupt:
                     continue  # the program got it too and decides
 
-    def end_like(ended: Ended) -> int:
-        """The exit code to end with."""
-        return ended.code or 0
+        def allow_interrupt(self) -> None:
+            """Ctrl-C is ours already."""
+
+    def end_like(ended: Ended) -> NoReturn:
+        """End with the same exit code."""
+        flush_streams()
+        os._exit(ended.code or 0)
 
 else:
 
@@ -116,8 +130,7 @@ else:
             self._signals = _forwarded_signals()
             self._wakeup = _Pipe()
             go, failure = _Pipe(), _Pipe()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_streams()  # or the forked processes would have our text as well
             watched = {*self._signals, signal.SIGCHLD}
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
             self.pid = os.fork()
@@ -155,7 +168,6 @@ else:
                 ended = self._look()
                 if ended is not None:
                     self._witness.dismiss()
-                    signal.signal(signal.SIGINT, signal.default_int_handler)  # what follows may be cut short
                     return ended
                 readable, _, _ = select.select([self._wakeup.reader], [], [], max(next_tick - time.monotonic(), 0.0))
                 if readable:
@@ -165,6 +177,10 @@ else:
                 elif time.monotonic() >= next_tick:
                     tick()
                     next_tick = time.monotonic() + every
+
+        def allow_interrupt(self) -> None:
+            """The program has ended; from now on Ctrl-C is ours again, as KeyboardInterrupt."""
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
         def _look(self) -> Ended | None:
             while True:
@@ -333,19 +349,18 @@ else:
             return False
         return True
 
-    def end_like(ended: Ended) -> int:
-        """The exit code to end with; a program that died by a signal is followed into that death."""
-        if ended.signal is None:
-            return ended.code or 0
-        import resource
+    def end_like(ended: Ended) -> NoReturn:
+        """End with the same exit code; a program that died by a signal is followed into that death."""
+        flush_streams()
+        if ended.signal is not None:
+            import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        # One byte: no core file of ours, and none handed to a crash reporter either (core(5)).
-        resource.setrlimit(resource.RLIMIT_CORE, (1 if hard == resource.RLIM_INFINITY else min(1, hard), hard))
-        if ended.signal not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(ended.signal, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [ended.signal])
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.kill(os.getpid(), ended.signal)
-        return 128 + ended.signal
+            _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+            # One byte: no core file of ours, and none handed to a crash reporter either (core(5)).
+            resource.setrlimit(resource.RLIMIT_CORE, (1 if hard == resource.RLIM_INFINITY else min(1, hard), hard))
+            if ended.signal != signal.SIGKILL:
+                signal.signal(ended.signal, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [ended.signal])
+            os.kill(os.getpid(), ended.signal)
+        # Python would change the code if a stream cannot be flushed.
+        os._exit(ended.code if ended.signal is None and ended.code is not None else 128 + (ended.signal or 0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from trainvitals.settings.table import find
 from trainvitals.trainer import autostart
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
-from trainvitals.views.cli.terminal import say
+from trainvitals.views.cli.terminal import print_error, say
 
 DESCRIPTION = (
     "Run a program and watch it: hardware, its processes, and its training, found by itself if it uses PyTorch, or "
@@ -74,11 +73,12 @@ def execute(arguments: argparse.Namespace) -> int:
             watched.withdraw()
         say(error.message)
         if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
+            print_error(f"  {error.hint}")
         return error.code
     ended = program.wait(watched.look_after_agent if watched else _do_nothing, WATCH_SECONDS)
     if watched:
         try:
+            program.allow_interrupt()
             watched.finish(ended)
         except KeyboardInterrupt:
             pass  # no patience for the summary; the run is written

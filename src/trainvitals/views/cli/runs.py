@@ -22,7 +22,7 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
-from trainvitals.views.cli.terminal import Cell, Paint, clean, confirm, draw_table, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, clean, confirm, draw_table, is_terminal, print_error, say, width
 
 STATUSES = (run_folder.RUNNING, "stalled", "hung", *run_folder.ENDED)
 _STYLES = {
@@ -76,11 +76,11 @@ def _list(arguments: argparse.Namespace) -> int:
     if not found:
         said = "no run fits" if arguments.project or arguments.status else "there are no runs yet"
         say(f"{said} in {root}")
-        print("  start one: trainvitals run -- python train.py", file=sys.stderr)
+        print_error("  start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found))
     if left_out:
-        say(f"{left_out:,} older runs are not shown: --limit N shows more")
+        say(f"{left_out:,} older runs were not looked at: --limit N looks at more")
     return 0
 
 
@@ -205,7 +205,7 @@ def _rm(arguments: argparse.Namespace) -> int:
         if not is_terminal(sys.stdin):
             raise UsageError("there is nobody to ask whether to remove", hint="say it with --yes")
         for folder in folders:
-            print(f"  {clean(folder)}  {quantities.format_bytes(measure(folder)[1])}", file=sys.stderr)
+            print_error(f"  {clean(folder)}  {quantities.format_bytes(measure(folder)[1])}")
         if not confirm(f"remove {_count(len(folders))}?"):
             say("nothing was removed")
             return 1

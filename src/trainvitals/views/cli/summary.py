@@ -13,7 +13,7 @@ from trainvitals import catalog
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import MetricSummary, RunInfo, RunReader, Series
 from trainvitals.views.cli import quantities
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, width
+from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, print_error, width
 
 # Which end of a metric is worth telling: the lowest loss, the highest accuracy, the largest gradient.
 _BEST = {
@@ -222,8 +222,7 @@ def energy_used(counter: Series | None, power: Series | None) -> float | None:
 def print_summary(folder: Path) -> None:
     """To standard error, as everything that is about a run and not its output."""
     columns = width(sys.stderr) if is_terminal(sys.stderr) else None
-    text = draw_summary(read_summary(folder), Paint(sys.stderr), columns)
-    print(f"\n{text}", file=sys.stderr, flush=True)
+    print_error(f"\n{draw_summary(read_summary(folder), Paint(sys.stderr), columns)}")
 
 
 def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
