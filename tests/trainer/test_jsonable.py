@@ -105,6 +105,13 @@ class Proxy:
         raise RuntimeError("not bound")
 
 
+def halfway_dataclass() -> Optimizer:
+    """A dataclass that lacks a field, as one that was unpickled from an older version may."""
+    optimizer = Optimizer(betas=(1, 2))
+    del optimizer.schedule
+    return optimizer
+
+
 def device_tensor(device: str) -> object:
     """Stands in for a tensor on a device that this machine lacks."""
 
@@ -172,7 +179,8 @@ def device_tensor(device: str) -> object:
         (Model(), f"<{__name__}.Model>"),
         (Broken(), f"<{__name__}.Broken>"),
         (Proxy(), f"<{__name__}.Proxy>"),
-        (Interpolated(lr="???"), f"<{__name__}.Interpolated>"),
+        (Interpolated(lr="???", steps=5), {"lr": "<RuntimeError>", "steps": 5}),
+        (halfway_dataclass(), {"name": "adamw", "betas": [1, 2], "schedule": "<AttributeError>"}),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import Enum
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -134,12 +135,12 @@ def _number(value: float) -> float | str:
 def _fields(value: Any, kind: type, depth: int) -> Mapping[Any, Any] | None:
     """The fields of whatever holds named values; None if it does not."""
     if issubclass(kind, Mapping):
-        return dict.copy(value) if issubclass(kind, dict) else dict(value.items())
+        return dict.copy(value) if issubclass(kind, dict) else _read(value, value.__getitem__)
     names = getattr(kind, "__dataclass_fields__", ()) or [
         field.name for field in getattr(kind, "__attrs_attrs__", ())
     ]
     if names:
-        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+        return _read(names, partial(getattr, value))
     if issubclass(kind, SimpleNamespace) or kind.__module__ == "argparse":
         return dict(vars(value))
     for name in _AS_MAPPING:
@@ -154,6 +155,17 @@ def _fields(value: Any, kind: type, depth: int) -> Mapping[Any, Any] | None:
     if not _has_own_repr(kind) and hasattr(value, "__dict__"):  # self.lr = 1e-3
         return dict(vars(value))
     return None
+
+
+def _read(names: Iterable[Any], get: Callable[[Any], Any]) -> dict[Any, Any]:
+    """Each value on its own: one that is missing or refers to nothing must not cost the others."""
+    fields = {}
+    for name in names:
+        try:
+            fields[name] = get(name)
+        except Exception as error:  # noqa: BLE001 - a boundary: a lazy config runs the user's code here
+            fields[name] = f"<{type(error).__name__}>"
+    return fields
 
 
 def _describe(value: Any, kind: type) -> str:
