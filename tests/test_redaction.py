@@ -342,9 +342,7 @@ VALUES = st.recursive(
     lambda inner: (
         st.lists(inner)
         | st.tuples(inner, inner)
-        | st.dictionaries(
-            st.text() | st.sampled_from(["token", "name", "value", "lr"]) | st.integers(), inner
-        )
+        | st.dictionaries(st.text() | st.sampled_from(["token", "name", "value", "lr"]) | st.integers(), inner)
     ),
     max_leaves=20,
 )

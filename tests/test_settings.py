@@ -148,9 +148,7 @@ def test_a_relative_path_in_a_file_is_meant_from_that_file(tmp_path: Path) -> No
 
 
 def test_yaml_scalars_are_what_was_written(tmp_path: Path) -> None:
-    (tmp_path / "trainvitals.yaml").write_text(
-        "project: 007\nstrict: yes\ncapture_env: [A_*, B]\ngpus: 0,GPU-1\n"
-    )
+    (tmp_path / "trainvitals.yaml").write_text("project: 007\nstrict: yes\ncapture_env: [A_*, B]\ngpus: 0,GPU-1\n")
     settings = resolve_in(tmp_path)
     assert settings.project == "007"
     assert settings.strict is True
@@ -166,9 +164,7 @@ def test_sections_become_dotted_names_with_their_lines() -> None:
         ("alerts.cooldown", "5m", "f.yaml:3"),
         ("alerts.mail.to", "me", "f.yaml:5"),
     ]
-    toml = (
-        '[tool.trainvitals]\ninterval = 1\n[tool.trainvitals.alerts]\ncooldown = "5m"\nmail = { to = "me" }\n'
-    )
+    toml = '[tool.trainvitals]\ninterval = 1\n[tool.trainvitals.alerts]\ncooldown = "5m"\nmail = { to = "me" }\n'
     assert parse_toml(toml, "f.toml", names) == [
         ("interval", 1, "f.toml:2"),
         ("alerts.cooldown", "5m", "f.toml:4"),
@@ -255,9 +251,7 @@ def test_an_unknown_variable_is_listed_and_harms_nobody(tmp_path: Path) -> None:
         ("stall_factor", 0.5),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_name_and_place(
-    tmp_path: Path, name: str, value: object
-) -> None:
+def test_a_value_that_does_not_fit_is_refused_with_name_and_place(tmp_path: Path, name: str, value: object) -> None:
     message = refusal(tmp_path, arguments={name: value})
     assert re.match(rf"setting '{name}' \(argument\): .* is not .+\n  the default is ", message, re.DOTALL)
 
@@ -284,9 +278,7 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(tmp_path: Path) -> None:
         ("project: a\n---\nproject: b\n", "trainvitals.yaml:2:1"),
     ],
 )
-def test_a_file_that_is_not_yaml_is_refused_with_line_and_column(
-    tmp_path: Path, text: str, place: str
-) -> None:
+def test_a_file_that_is_not_yaml_is_refused_with_line_and_column(tmp_path: Path, text: str, place: str) -> None:
     (tmp_path / "trainvitals.yaml").write_text(text)
     message = refusal(tmp_path)
     assert message.startswith(place)
@@ -457,9 +449,7 @@ def test_reading_settings_imports_no_third_party_module(tmp_path: Path) -> None:
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(new - sys.stdlib_module_names - {'trainvitals'}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -120,9 +120,7 @@ def test_no_planted_secret_reaches_the_facts(tmp_path: Path) -> None:
         "1",
     ]
     environ = {"HF_TOKEN": CANARY, "NCCL_PASSWORD": CANARY, "TORCH_URL": f"https://{CANARY}@host/"}
-    facts = facts_of(
-        tmp_path, config=config, argv=argv, environ=environ, capture_env=["*"], redact=["site_*"]
-    )
+    facts = facts_of(tmp_path, config=config, argv=argv, environ=environ, capture_env=["*"], redact=["site_*"])
     assert CANARY not in json.dumps(facts)
     assert facts["command"] == (
         "python -c 'x = 1' --api-key '[redacted]' '--token=[redacted]' 'HF_TOKEN=[redacted]' --lr 1"
@@ -178,9 +176,7 @@ def test_capturing_imports_none_of_the_packages(tmp_path: Path) -> None:
         "roots = {name.partition('.')[0] for name in sys.modules}\n"
         "print(sorted(roots & {'numpy', 'torch', 'psutil', 'yaml', 'orjson', 'duckdb', 'pynvml'}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -188,9 +188,7 @@ def test_references_in_another_format_are_asked_of_git(repository: Path, tmp_pat
     assert "branch" not in read_git(repository, {"PATH": str(tmp_path)})
 
 
-def test_git_is_asked_without_locks_hooks_or_a_folder_from_elsewhere(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_git_is_asked_without_locks_hooks_or_a_folder_from_elsewhere(repository: Path, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     script = f'echo "$*" > {seen}; env >> {seen}; pwd >> {seen}'
     environ = stand_in(tmp_path / "bin", script) | {

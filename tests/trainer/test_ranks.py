@@ -138,9 +138,7 @@ def test_mvapich_and_horovod_are_found(launcher: str, prefix: str, size: str, lo
     ("rank", "node", "local_rank", "local_world_size"),
     [(0, 0, 0, 2), (1, 0, 1, 2), (3, 1, 1, 2), (4, 2, 0, 1)],
 )
-def test_tasks_of_a_slurm_step_are_found(
-    rank: int, node: int, local_rank: int, local_world_size: int
-) -> None:
+def test_tasks_of_a_slurm_step_are_found(rank: int, node: int, local_rank: int, local_world_size: int) -> None:
     assert find_rank(srun(rank, node, local_rank)) == Rank(rank, local_rank, 5, local_world_size, "slurm")
 
 

@@ -116,28 +116,20 @@ def select_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> d
     """The variables that one of the patterns names."""
     wanted = tuple(patterns)
     return {
-        name: value
-        for name, value in sorted(environ.items())
-        if any(fnmatchcase(name, pattern) for pattern in wanted)
+        name: value for name, value in sorted(environ.items()) if any(fnmatchcase(name, pattern) for pattern in wanted)
     }
 
 
-_TRACEPARENT = re.compile(
-    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
-)
+_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 def correlation_id(environ: Mapping[str, str]) -> str:
     """What ties log lines and events of one run together: TRAINVITALS_CORRELATION_ID, else the trace id of a
     W3C TRACEPARENT, else 32 new hex digits."""
     given = environ.get("TRAINVITALS_CORRELATION_ID", "")
-    if re.fullmatch(
-        r"[A-Za-z0-9_.:-]{1,128}", given
-    ):  # it goes into every log line: nothing odd, nothing long
+    if re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", given):  # it goes into every log line: nothing odd, nothing long
         return given
     trace = _TRACEPARENT.fullmatch(environ.get("TRACEPARENT", ""))
-    if trace and (
-        trace[1] != "00" or trace[3] is None
-    ):  # version 00 has four parts, later ones may have more
+    if trace and (trace[1] != "00" or trace[3] is None):  # version 00 has four parts, later ones may have more
         return trace[2]
     return os.urandom(16).hex()

@@ -136,9 +136,7 @@ def _fields(value: Any, kind: type, depth: int) -> Mapping[Any, Any] | None:
     """The fields of whatever holds named values; None if it does not."""
     if issubclass(kind, Mapping):
         return dict.copy(value) if issubclass(kind, dict) else _read(value, value.__getitem__)
-    names = getattr(kind, "__dataclass_fields__", ()) or [
-        field.name for field in getattr(kind, "__attrs_attrs__", ())
-    ]
+    names = getattr(kind, "__dataclass_fields__", ()) or [field.name for field in getattr(kind, "__attrs_attrs__", ())]
     if names:
         return _read(names, partial(getattr, value))
     if issubclass(kind, SimpleNamespace) or kind.__module__ == "argparse":
