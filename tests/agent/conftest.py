@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from trainvitals import runtime
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunReader
 
 T = TypeVar("T")
@@ -144,8 +145,9 @@ class Training:
         )
 
     def wait_for_end(self) -> dict[str, Any]:
-        """run.json once the run has ended and the agent has told so."""
+        """run.json once the run has ended and the agent has told so everywhere."""
         self.wait_for_event("run_ended")
+        wait_for(lambda: self.status["state"] in run_folder.ENDED, "a status that tells the end")
         return self.run
 
 

@@ -139,8 +139,11 @@ def _ask_py_spy(registration: Registration) -> Stacks:
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
             file.write(text)
     except OSError as error:
-        return Stacks(extract=parse_py_spy(text), note=f"the stacks could not be kept: {error.strerror}")
-    return Stacks(path, parse_py_spy(text))
+        return Stacks(
+            extract=parse_py_spy(text, registration.pid),
+            note=f"the stacks could not be kept: {error.strerror}",
+        )
+    return Stacks(path, parse_py_spy(text, registration.pid))
 
 
 def _find_py_spy() -> str | None:
@@ -148,9 +151,11 @@ def _find_py_spy() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
-def parse_py_spy(dump: str) -> tuple[str, ...]:
-    """The innermost frames of the main thread out of `py-spy dump`, innermost first."""
-    blocks = re.split(r"\n(?=Thread )", dump)
-    threads = [block for block in blocks if block.startswith("Thread ")]
-    main = next((block for block in threads if '"MainThread"' in block.splitlines()[0]), "")
-    return tuple(line.strip() for line in main.splitlines()[1 : EXTRACT_FRAMES + 1])
+def parse_py_spy(dump: str, pid: int) -> tuple[str, ...]:
+    """The innermost frames of the main thread out of `py-spy dump`, innermost first.
+
+    The main thread has the number of the process; py-spy does not know its name in a process without threading.
+    """
+    blocks = [block.splitlines() for block in re.split(r"\n(?=Thread )", dump) if block.startswith("Thread ")]
+    main = next((block for block in blocks if re.match(rf"Thread {pid} |.*\"MainThread\"", block[0])), [])
+    return tuple(line.strip() for line in main[1 : EXTRACT_FRAMES + 1])

@@ -1,0 +1,50 @@
+"""What each GPU did during a run."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from trainvitals.agent.gpu_use import GpuUse
+
+LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100"}
+
+
+def test_means_maxima_and_energy_are_kept_by_gpu() -> None:
+    use = GpuUse()
+    for utilization, memory, energy in ((10.0, 100, 1000.0), (90.0, 300, 1500.0), (50.0, 200, 1600.0)):
+        use.add(
+            LABELS, {"utilization_percent": utilization, "memory_used_mb": memory, "energy_joules": energy}
+        )
+    use.add({**LABELS, "gpu_uuid": "GPU-2"}, {"utilization_percent": 1.0})
+    gpu = use.as_json()["GPU-1"]
+    assert (gpu["utilization_percent_mean"], gpu["utilization_percent_max"], gpu["memory_used_mb_max"]) == (
+        50,
+        90,
+        300,
+    )
+    assert gpu["energy_used_joules"] == 600 and gpu["gpu_name"] == "H100"
+    assert set(use.as_json()) == {"GPU-1", "GPU-2"} and "energy_used_joules" not in use.as_json()["GPU-2"]
+
+
+def test_a_counter_that_begins_again_loses_no_energy() -> None:
+    use = GpuUse()
+    for energy in (1000.0, 1200.0, 30.0, 50.0):
+        use.add(LABELS, {"energy_joules": energy})
+    assert use.as_json()["GPU-1"]["energy_used_joules"] == 250.0
+
+
+def test_the_next_agent_goes_on_from_the_status_file() -> None:
+    use = GpuUse()
+    use.add(LABELS, {"utilization_percent": 10.0, "energy_joules": 100.0})
+    again = GpuUse(json.loads(json.dumps(use.as_json())))
+    again.add(LABELS, {"utilization_percent": 30.0, "energy_joules": 160.0})
+    gpu = again.as_json()["GPU-1"]
+    assert gpu["utilization_percent_mean"] == 20.0 and gpu["energy_used_joules"] == 60.0
+    assert GpuUse("nonsense").as_json() == {}
+
+
+def test_what_is_no_finite_number_is_not_counted() -> None:
+    use = GpuUse()
+    use.add(LABELS, {"utilization_percent": math.nan, "energy_joules": math.inf, "memory_used_mb": "?"})
+    assert use.as_json()["GPU-1"] == {"gpu_index": 0, "gpu_name": "H100"}

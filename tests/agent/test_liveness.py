@@ -1,0 +1,164 @@
+"""Is a rank still there, and is it still stepping?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainvitals import runtime
+from trainvitals.agent.causes import GroupCounts, OomCounts
+from trainvitals.agent.liveness import Progress, Rank, wait_for_end
+from trainvitals.runtime import Registration
+
+
+def stepping(seconds: float, steps: int = 20, start: float = 100.0) -> tuple[Progress, float]:
+    """A rank that has logged `steps` times, and when it did so last."""
+    progress = Progress(start)
+    for _ in range(steps):
+        start += seconds
+        progress.grow(1, 0.5, start)
+    return progress, start
+
+
+def test_a_rank_is_stalled_after_the_longer_of_the_two_limits_and_hung_after_five_times_that() -> None:
+    progress, now = stepping(1.0)
+    assert progress.step_seconds == pytest.approx(1.0)
+    assert progress.judge(now + 59, 60, 10) == "running"
+    assert progress.judge(now + 61, 60, 10) == "stalled"
+    assert progress.judge(now + 299, 60, 10) == "stalled"
+    assert progress.judge(now + 301, 60, 10) == "hung"
+    slow, now = stepping(30.0)
+    assert slow.judge(now + 299, 60, 10) == "running"
+    assert slow.judge(now + 301, 60, 10) == "stalled"
+
+
+def test_a_rank_that_has_not_logged_twice_may_take_any_time() -> None:
+    progress = Progress(0.0)
+    assert progress.judge(1e6, 60, 10) == "running"
+    progress.grow(1, 0.5, 10.0)
+    assert progress.judge(1e6, 60, 10) == "running"
+    progress.grow(1, 0.5, 11.0)
+    assert progress.judge(1e6, 60, 10) == "hung"
+
+
+def test_many_steps_between_two_looks_share_the_time() -> None:
+    progress = Progress(0.0)
+    for look in range(1, 10):
+        progress.grow(250, 0.5, look * 0.5)
+    assert progress.step_seconds == pytest.approx(0.002)
+
+
+def test_lines_that_come_in_bursts_are_measured_by_the_silence_between_them() -> None:
+    progress = Progress(0.0)
+    for burst in range(1, 10):
+        progress.grow(100, 0.5, burst * 300.0)
+    assert progress.judge(2700.0 + 400, 60, 10) == "running"
+
+
+def test_one_long_evaluation_does_not_change_what_is_usual() -> None:
+    progress, now = stepping(1.0)
+    progress.grow(1, 0.5, now + 500)
+    assert progress.step_seconds == pytest.approx(1.0)
+
+
+def test_what_was_logged_before_the_agent_came_was_not_logged_just_now() -> None:
+    progress = Progress(1000.0)
+    progress.grow(500, 0.5, 1000.0, silent=200.0)
+    assert progress.silence(1000.0) == pytest.approx(200.0)
+    assert progress.judge(1000.0, 60, 10) == "stalled"
+
+
+def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
+    progress = Progress(5.0)
+    progress.restore(
+        {"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}, 50.0, 5.0
+    )
+    assert progress.step == 99 and progress.silence(5.0) == 50.0
+    assert progress.judge(5.0 + 200, 60, 10) == "running"
+    assert progress.judge(5.0 + 251, 60, 10) == "stalled"
+    empty = Progress(0.0)
+    empty.restore({"lines": "many", "step": None}, 0.0, 0.0)
+    assert empty.lines == 0 and empty.step is None
+
+
+# -- real processes
+
+
+def register(process: subprocess.Popen[bytes], start: float | None = None) -> Registration:
+    return Registration(
+        run_id="r",
+        folder="/nowhere",
+        rank=0,
+        pid=process.pid,
+        pid_start=start if start is not None else runtime.process_start(process.pid),
+        host="here",
+    )
+
+
+@pytest.fixture
+def sleeper() -> subprocess.Popen[bytes]:  # type: ignore[misc]
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    rank = Rank(register(sleeper), tmp_path / "r.json", time.monotonic(), None)
+    assert rank.is_alive and rank.pidfd is not None
+    assert wait_for_end([rank.pidfd], 0.01) == frozenset()
+    rank.look(time.monotonic(), frozenset())
+    assert not rank.is_over
+    sleeper.terminate()
+    ended = wait_for_end([rank.pidfd], 60)
+    assert ended == {rank.pidfd}
+    rank.look(time.monotonic(), ended)
+    assert rank.verdict is not None and rank.verdict.signal == "SIGTERM"
+    assert rank.state == "killed" and rank.describe()["alive"] is False
+    rank.close()
+
+
+def test_a_process_that_only_has_the_number_is_not_the_rank(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    rank = Rank(register(sleeper, start=1.0), tmp_path / "r.json", time.monotonic(), None)
+    assert not rank.is_alive and rank.pidfd is None
+    rank.look(time.monotonic(), frozenset())
+    assert rank.verdict is not None and rank.verdict.cause == "the process ended while no agent was watching"
+    assert sleeper.poll() is None
+
+
+def test_a_kill_for_memory_that_took_the_agent_too_is_suspected_by_the_next_one(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    registration = register(gone)
+    gone.wait()
+    known = {"oom_kills": OomCounts(-1, {}).as_json()}  # as it stood before the last kill
+    rank = Rank(registration, tmp_path / "r.json", time.monotonic(), known)
+    rank.look(time.monotonic(), frozenset())
+    assert rank.verdict is not None and "out of memory" in (rank.verdict.cause or "")
+    quiet = Rank(registration, tmp_path / "r.json", time.monotonic(), {"oom_kills": GroupCounts(0, 0)})
+    quiet.look(time.monotonic(), frozenset())
+    assert quiet.verdict is not None and "memory" not in (quiet.verdict.cause or "")
+
+
+def test_a_registration_is_taken_away_only_while_it_is_still_ours(
+    sleeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
+    mine = register(sleeper)
+    path = runtime.register(mine)
+    rank = Rank(mine, path, time.monotonic(), None)
+    newer = Registration(**{**{f: getattr(mine, f) for f in mine.__dataclass_fields__}, "attempt": 2})
+    runtime.register(newer)
+    rank.unregister()
+    assert [item.attempt for _, item in runtime.registrations()] == [2]
+    Rank(newer, path, time.monotonic(), None).unregister()
+    assert runtime.registrations() == [] and list((tmp_path / "runs").iterdir()) == []
+    rank.unregister()  # there is nothing left to take away
+    rank.close()

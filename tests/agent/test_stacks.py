@@ -1,0 +1,133 @@
+"""Where a process hangs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.agent.stacks import catches_signal, collect_stacks, parse_main_thread, parse_py_spy
+from trainvitals.runtime import Registration
+
+FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "loader.py", line 7 in work
+
+Current thread 0x00007f0 (most recent call first):
+  File "train.py", line 12 in wait_for_batch
+  File "train.py", line 40 in <module>
+"""
+
+PY_SPY = """Process 4711: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 4711 (idle): "MainThread"
+    wait_for_batch (train.py:12)
+    <module> (train.py:40)
+Thread 4712 (idle): "loader"
+    work (loader.py:7)
+"""
+
+STUCK = """
+import sys, time
+def wait_for_batch():
+    print("ready", flush=True)
+    time.sleep(600)
+wait_for_batch()
+"""
+
+
+def start(script: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline().strip() == "ready"
+    return process
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def registration(folder: Path, process: subprocess.Popen[str], **more: Any) -> Registration:
+    return Registration(
+        run_id="r",
+        folder=str(folder),
+        rank=0,
+        pid=process.pid,
+        pid_start=runtime.process_start(process.pid),
+        host="here",
+        **more,
+    )
+
+
+def test_the_main_thread_is_found_in_a_dump_of_faulthandler() -> None:
+    assert parse_main_thread(FAULTHANDLER)[0] == 'File "train.py", line 12 in wait_for_batch'
+    without_current = FAULTHANDLER.replace("Current thread", "Thread")
+    assert parse_main_thread(without_current)[0] == 'File "train.py", line 12 in wait_for_batch'
+    assert parse_main_thread("") == ()
+
+
+def test_the_main_thread_is_found_in_a_dump_of_py_spy() -> None:
+    frames = ("wait_for_batch (train.py:12)", "<module> (train.py:40)")
+    assert parse_py_spy(PY_SPY, 1) == frames
+    assert parse_py_spy(PY_SPY.replace(': "MainThread"', ""), 4711) == frames
+    assert parse_py_spy("no threads here", 1) == ()
+
+
+def test_a_signal_that_is_not_caught_is_known_as_such() -> None:
+    process = start(STUCK)
+    assert not catches_signal(process.pid, signal.SIGUSR1)
+    assert catches_signal(process.pid, signal.SIGINT)  # Python's own
+    assert not catches_signal(2**22 + 1, signal.SIGINT)
+    stop(process)
+
+
+def test_a_process_that_does_not_catch_the_signal_is_not_sent_it_but_asked_from_outside(
+    tmp_path: Path,
+) -> None:
+    process = start(STUCK)
+    (tmp_path / "stacks").mkdir()
+    lie = registration(
+        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks" / "0.txt")
+    )
+    found = collect_stacks(lie, None, "sleeping")
+    assert process.poll() is None
+    if found.path is not None:  # py-spy may look into this process
+        assert "wait_for_batch" in found.path.read_text() and "wait_for_batch" in found.extract[0]
+    else:
+        assert "py-spy" in (found.note or "")
+    stop(process)
+
+
+def test_a_stopped_process_is_left_alone(tmp_path: Path) -> None:
+    process = start(STUCK)
+    found = collect_stacks(registration(tmp_path, process), None, "stopped")
+    assert found.path is None and "stopped" in (found.note or "")
+    stop(process)
+
+
+def test_the_process_that_has_the_number_now_is_not_mistaken_for_the_one_that_had_it(tmp_path: Path) -> None:
+    armed = STUCK.replace(
+        "import sys, time",
+        f"import sys, time, faulthandler\n"
+        f"faulthandler.register({int(signal.SIGUSR1)}, file=open({str(tmp_path / 'stacks.txt')!r}, 'w'))",
+    )
+    process = start(armed)
+    item = registration(
+        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt")
+    )
+    found = collect_stacks(item, None, "sleeping")
+    assert found.path == tmp_path / "stacks.txt" and "wait_for_batch" in found.extract[0]
+    size = (tmp_path / "stacks.txt").stat().st_size
+    other = registration(
+        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt")
+    )
+    reused = Registration(**{**{f: getattr(other, f) for f in other.__dataclass_fields__}, "pid_start": 1.0})
+    collect_stacks(reused, None, "sleeping")
+    assert (tmp_path / "stacks.txt").stat().st_size == size
+    stop(process)
