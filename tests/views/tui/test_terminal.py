@@ -112,9 +112,9 @@ def find_top() -> int:
             continue
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"trainvitals.views.cli.main" in words and b"top" in words:
-                if mine in (folder / "environ").read_bytes():
-                    return int(folder.name)
+            ours = b"trainvitals.views.cli.main" in words and b"top" in words
+            if ours and mine in (folder / "environ").read_bytes():
+                return int(folder.name)
         except OSError:
             continue
     raise AssertionError("no dashboard runs")

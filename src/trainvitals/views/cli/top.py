@@ -24,12 +24,8 @@ trainvitals top --json | jq .gpus          # one frame as JSON
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="run id, its beginning, name, path, or 'latest'"
-    )
-    parser.add_argument(
-        "--gpu", metavar="INDEX", action="append", default=[], help="only this GPU; may be repeated"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run id, its beginning, name, path, or 'latest'")
+    parser.add_argument("--gpu", metavar="INDEX", action="append", default=[], help="only this GPU; may be repeated")
     parser.add_settings("interval", "gpus", "simulate_gpus", "dir")
     parser.add_argument("--once", action="store_true", help="print one frame as text and end")
     parser.add_argument("--json", action="store_true", help="print one frame as JSON and end")
@@ -55,9 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.theme is not None:
         chosen = palettes.BY_NAME.get(arguments.theme)
         if chosen is None:
-            raise UsageError(
-                f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}"
-            )
+            raise UsageError(f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}")
     feed = Feed(
         Options(
             run=folder,
@@ -72,7 +66,8 @@ def execute(arguments: argparse.Namespace) -> int:
         from trainvitals.views.tui import once
 
         return once.print_json(feed) if arguments.json else once.print_frame(feed)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws through stderr, so that stdout may be a file.
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal here", hint="print one frame instead: trainvitals top --once")
     from trainvitals.views.tui.app import run
 

@@ -46,7 +46,7 @@ class Board(Widget):
         width = self.size.width
         changed = []
         for y, line in enumerate(lines):
-            segments = [Segment(text, style if style is not None else blank) for text, style, _ in line]
+            segments = _joined(line, blank)
             if y < len(self._strips) and self._strips[y]._segments == segments:
                 continue
             strip = Strip(segments, width)
@@ -70,6 +70,23 @@ class Board(Widget):
     def text(self) -> str:
         """What is on the screen, without colours."""
         return "\n".join(strip.text.rstrip() for strip in self._strips)
+
+
+def _joined(line: list[Segment], blank: Any) -> list[Segment]:
+    """The line with neighbours of one style as one piece: fewer bytes for the terminal."""
+    joined: list[Segment] = []
+    text, style = "", None
+    for piece, own, _ in line:
+        own = blank if own is None else own
+        if own is style or own == style:
+            text += piece
+            continue
+        if text:
+            joined.append(Segment(text, style))
+        text, style = piece, own
+    if text:
+        joined.append(Segment(text, style))
+    return joined
 
 
 def _regions(lines: list[int], width: int) -> list[Region]:

@@ -169,7 +169,7 @@ def run_with_top(words: Sequence[str], *, interval: float) -> int:
             "--top needs a terminal of the POSIX kind",
             hint="open a second window and type: trainvitals top",
         )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
     from trainvitals.views.tui.app import TopApp
     from trainvitals.views.tui.feed import Feed, Options
