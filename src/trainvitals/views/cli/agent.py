@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from trainvitals import runtime
 from trainvitals.errors import AgentError
 from trainvitals.views.cli import quantities
-from trainvitals.views.cli.arguments import Action, Parser, number
+from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
+from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter, exporter_environment
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, say, width
 
 # -- start
@@ -20,9 +22,19 @@ from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_te
 def _add_start(parser: Parser) -> None:
     parser.add_argument("--keep", action="store_true", help="stay and sample also when there is no run")
     parser.add_argument("--foreground", action="store_true", help="do not go to the background; print the log")
+    add_exporter_flags(parser)
+    parser.add_settings("simulate_gpus")
+    parser.add_config()
 
 
 def _start(arguments: argparse.Namespace) -> int:
+    settings = resolve_settings(arguments)
+    if exporter_environment(settings):
+        arguments.keep = True  # whoever scrapes does so also when there is no run
+        check_exporter(settings)
+        os.environ.update(exporter_environment(settings))
+    if settings.simulate_gpus:
+        os.environ["TRAINVITALS_SIMULATE_GPUS"] = str(settings.simulate_gpus)
     if arguments.foreground or arguments.keep:
         known = runtime.read_agent()
         if known is not None:
@@ -201,7 +213,7 @@ ACTIONS = (
     Action(
         "start",
         "start the agent, unless it runs",
-        "trainvitals agent\ntrainvitals agent start --foreground",
+        "trainvitals agent\ntrainvitals agent start --foreground\ntrainvitals agent --prometheus-port 9090",
         _add_start,
         _start,
     ),

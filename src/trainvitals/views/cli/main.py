@@ -22,6 +22,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("alerts", "trainvitals.views.cli.alerts", "what fires and fired; test, silence, acknowledge, replay"),
     ("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
     ("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
+    ("prometheus", "trainvitals.views.cli.prometheus", "rules and scrape configuration for Prometheus"),
+    ("grafana", "trainvitals.views.cli.grafana", "dashboards for Grafana"),
+    ("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
     ("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),
     ("version", "trainvitals.views.cli.version", "the versions of trainvitals and what it uses"),
 )
@@ -83,7 +86,7 @@ def draw_help() -> str:
         *(f"  {command:<44}{what}" for command, what in EXAMPLES),
         "",
         "commands:",
-        *(f"  {name:<10}{help}" for name, _, help in COMMANDS),
+        *(f"  {name:<12}{help}" for name, _, help in COMMANDS),
         "",
         "The flags of a command: trainvitals COMMAND --help",
     ]

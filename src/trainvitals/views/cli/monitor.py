@@ -23,6 +23,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
+from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
 
@@ -64,6 +65,7 @@ def add_arguments(parser: Parser) -> None:
         help="time between two tables; 0: only at the end (default: 60)",
     )
     parser.add_settings("simulate_gpus", "openmetrics", "dir")
+    add_exporter_flags(parser)
     parser.add_config()
 
 
@@ -73,6 +75,7 @@ def execute(arguments: argparse.Namespace) -> int:
             raise UsageError("--gpu and --gpus say the same thing", hint="use one of them: --gpus 0,1")
         arguments.gpus = arguments.gpu
     settings = resolve_settings(arguments)
+    check_exporter(settings)
     monitor = Monitor(settings, arguments.log_dir)
     # A service manager says "end" with SIGTERM; it is the same as Ctrl-C here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
+from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.trainer import autostart
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.terminal import print_error, say
 
@@ -44,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times")
     parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
     parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary")
+    add_exporter_flags(parser)
     parser.add_argument("--top", action="store_true", help="show the dashboard around it; its output is a pane")
     parser.add_config()
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments")
@@ -91,6 +94,10 @@ def _do_nothing() -> None:
 
 def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str]) -> Watched | None:
     """The run folder, or None, said, if there can be none: the program runs unwatched then."""
+    try:
+        check_exporter(settings)
+    except SettingError as error:
+        say(f"{error}\n  the program runs all the same, its metrics are not served")
     try:
         return Watched(arguments, settings, command)
     except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not

@@ -1,0 +1,74 @@
+"""`trainvitals prometheus`: the rules and the scrape configuration, for a Prometheus that is there already."""
+
+from __future__ import annotations
+
+import argparse
+
+from trainvitals.errors import nearest
+from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of
+
+
+def _add_rules(parser: Parser) -> None:
+    parser.add_argument(
+        "--names",
+        type=one_of("mb", "base"),
+        default="mb",
+        metavar="UNITS",
+        help="mb (default) or base, as the exporter",
+    )
+
+
+def _rules(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.deployment.files import find_deploy, rules_file
+
+    print((find_deploy() / rules_file(arguments.names)).read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _add_scrape(parser: Parser) -> None:
+    parser.add_argument("targets", nargs="*", metavar="HOST[:PORT]", help="machines to scrape (default: this one)")
+    parser.add_argument(
+        "--interval", type=number(1), default=5, metavar="SECONDS", help="between two scrapes (default: 5)"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help="file on Prometheus' machine with the token")
+    parser.add_argument("--tls", action="store_true", help="the exporters have a certificate")
+
+
+def _scrape(arguments: argparse.Namespace) -> int:
+    import yaml
+
+    targets = [target if ":" in target else f"{target}:9090" for target in arguments.targets or ["127.0.0.1"]]
+    job: dict[str, object] = {
+        "job_name": "trainvitals",
+        "scrape_interval": f"{arguments.interval:g}s",
+        "honor_labels": True,
+    }
+    if arguments.tls:
+        job["scheme"] = "https"
+    if arguments.token_file:
+        job["authorization"] = {"credentials_file": arguments.token_file}
+    job["static_configs"] = [{"targets": targets}]
+    for target in targets:
+        host, _, port = target.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"'{target}' is no host and port{nearest(target, ())}", hint="such as: gpu-01:9090")
+    print(yaml.safe_dump({"scrape_configs": [job]}, sort_keys=False), end="")
+    return 0
+
+
+ACTIONS = (
+    Action(
+        "rules",
+        "print recording and alerting rules",
+        "trainvitals prometheus rules > /etc/prometheus/trainvitals.rules.yml",
+        _add_rules,
+        _rules,
+    ),
+    Action(
+        "scrape-config",
+        "print what to put into prometheus.yml",
+        "trainvitals prometheus scrape-config gpu-01:9090 gpu-02:9090 --token-file /etc/prometheus/trainvitals.token",
+        _add_scrape,
+        _scrape,
+    ),
+)

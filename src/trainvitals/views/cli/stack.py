@@ -1,0 +1,92 @@
+"""`trainvitals stack`: Prometheus, Grafana, Alertmanager and the exporters, where there is none yet."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import socket
+from pathlib import Path
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.cli.arguments import Action, Parser
+
+# Folder of the stack -> where it comes from inside deploy/.
+_PARTS = {
+    ".": "compose",
+    "grafana/provisioning": "grafana/provisioning",
+    "grafana/dashboards": "grafana/dashboards",
+    "prometheus": "prometheus",
+    "alertmanager": "alertmanager",
+}
+_SECRETS = ("grafana_admin_password", "trainvitals_token")
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+
+
+def _add_init(parser: Parser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder to make")
+    gpu = parser.add_mutually_exclusive_group()
+    gpu.add_argument(
+        "--nvidia", action="store_true", default=None, help="with NVIDIA GPUs (default: if there is a driver)"
+    )
+    gpu.add_argument("--no-nvidia", dest="nvidia", action="store_false", help="without")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="wheel of trainvitals to build the image with")
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.deployment.files import find_deploy
+
+    folder: Path = arguments.folder
+    if folder.exists() and any(folder.iterdir()):
+        raise TrainvitalsError(f"{folder} is not empty, so nothing was written", hint="choose another folder")
+    if arguments.wheel is not None and not arguments.wheel.is_file():
+        raise TrainvitalsError(f"there is no wheel {arguments.wheel}")
+    deploy = find_deploy()
+    for place, part in _PARTS.items():
+        shutil.copytree(deploy / part, folder / place, dirs_exist_ok=True)
+    (folder / "prometheus" / "trainvitals.rules.base-units.yml").unlink()
+    if arguments.wheel is not None:
+        shutil.copy(arguments.wheel, folder)
+    _write_secrets(folder / "secrets")
+    nvidia = NVIDIA_DEVICE.exists() if arguments.nvidia is None else arguments.nvidia
+    _write_environment(folder, nvidia)
+    print(f"the stack is in {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs; start it:\n")
+    print(f"  cd {folder} && docker compose up -d\n")
+    print("Grafana is then on http://127.0.0.1:3000, user admin, password in secrets/grafana_admin_password")
+    return 0
+
+
+def _write_secrets(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    for name in _SECRETS:
+        path = folder / name
+        path.write_text(secrets.token_urlsafe(24))
+        # Read by the containers under users of their own; on this machine the folder keeps others out.
+        path.chmod(0o644)
+
+
+def _write_environment(folder: Path, nvidia: bool) -> None:
+    files = ["compose.yaml", *(["compose.nvidia.yaml"] if nvidia else [])]
+    lines = [
+        "# Read by docker compose.",
+        f"COMPOSE_FILE={':'.join(files)}",
+        f"STACK_HOST={socket.gethostname()}",
+        "# Simulated GPUs, to see the dashboards filled where there is none.",
+        "SIMULATE_GPUS=0",
+        "RETENTION=30d",
+        "GRAFANA_PORT=3000",
+        "PROMETHEUS_PORT=9090",
+        "ALERTMANAGER_PORT=9093",
+    ]
+    (folder / ".env").write_text("\n".join(lines) + "\n")
+
+
+ACTIONS = (
+    Action(
+        "init",
+        "make a folder with everything that docker compose needs",
+        "trainvitals stack init ./stack && cd stack && docker compose up -d",
+        _add_init,
+        _init,
+    ),
+)

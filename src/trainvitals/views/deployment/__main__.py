@@ -1,0 +1,31 @@
+"""`python -m trainvitals.views.deployment [DIR]`: write what is generated, by default into `deploy/` here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trainvitals.exporters.names import SPELLINGS
+from trainvitals.views.deployment import dashboards, rules
+from trainvitals.views.deployment.files import folder_of, rules_file
+
+
+def render_all() -> dict[str, str]:
+    """Path inside `deploy/` -> content, of everything that is generated."""
+    found = {}
+    for spelling in SPELLINGS:
+        for name, text in dashboards.build_all(spelling).items():
+            found[f"{folder_of(spelling)}/{name}"] = text
+        found[rules_file(spelling)] = rules.render(spelling)
+    return found
+
+
+def main(root: Path) -> None:
+    for name, text in render_all().items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "deploy"))

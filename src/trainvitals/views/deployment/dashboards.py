@@ -1,0 +1,416 @@
+"""The Grafana dashboards: every panel of `panels.py`, and what only makes sense over many machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from grafana_foundation_sdk.builders import (
+    bargauge,
+    common,
+    dashboard,
+    gauge,
+    heatmap,
+    prometheus,
+    stat,
+    statetimeline,
+    statushistory,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as common_model
+from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import heatmap as heatmap_model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from trainvitals.exporters.names import Spelling
+from trainvitals.views.deployment import queries
+from trainvitals.views.deployment.queries import RATE, Query, selector
+from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, Threshold, thresholds
+
+SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+TRAINING, FLEET, NODE = "trainvitals-training", "trainvitals-fleet", "trainvitals-node"
+_COLOURS = {"warning": "#EAB839", "critical": "#E24D42"}
+_DASH = model.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [8, 8]})
+
+Make = Callable[[], Any]
+
+
+def build_all(spelling: Spelling) -> dict[str, str]:
+    """File name -> JSON."""
+    return {
+        "gpu-training-dashboard.json": _render(build_training(spelling)),
+        "gpu-fleet-dashboard.json": _render(build_fleet(spelling)),
+        "gpu-node-dashboard.json": _render(build_node(spelling)),
+    }
+
+
+def _render(built: dashboard.Dashboard) -> str:
+    return json.dumps(json.loads(json.dumps(built.build(), cls=JSONEncoder)), indent=2, ensure_ascii=False) + "\n"
+
+
+# -- one training
+
+
+def build_training(spelling: Spelling) -> dashboard.Dashboard:
+    """A run and the GPUs it runs on."""
+    found = _begin("GPU training", TRAINING, "Training and hardware on one time line")
+    for name, of in (
+        ("project", "trainvitals_run_info"),
+        ("run", 'trainvitals_run_info{project=~"$project"}'),
+        ("host", 'trainvitals_run_info{project=~"$project",run=~"$run"}'),
+        ("gpu", 'gpu_info{host=~"$host"}'),
+    ):
+        found.with_variable(_variable(name, of))
+    chosen = selector("training")
+    found.with_row(dashboard.Row("At a glance"))
+    for title, expression, unit in (
+        ("Loss", f"min(training_loss{chosen})", "short"),
+        ("Learning rate", f"max(learning_rate{chosen})", "short"),
+        ("Steps", f"max(training_steps_total{chosen})", "short"),
+        ("Steps per second", f"max(rate(training_steps_total{chosen}{RATE}))", "short"),
+        ("Throughput", f"sum(training_throughput_samples_per_second{chosen})", "cps"),
+        ("Alerts", f"sum(trainvitals_alert_active{chosen}) or vector(0)", "short"),
+    ):
+        found.with_panel(_stat(title, expression, unit).span(4).height(4))
+    found.with_panel(_gauges(BY_ID["gpu_temperature"], spelling, 0, 110).span(12).height(6))
+    found.with_panel(_gauges(BY_ID["gpu_memory"], spelling, 0, 100).span(12).height(6))
+    for group, title in GROUPS:
+        found.with_row(dashboard.Row(title))
+        if group == "performance":
+            found.with_panel(_step_heatmap(chosen))
+            found.with_panel(_step_quantiles(chosen))
+        _add_panels(found, (panel for panel in PANELS if panel.group == group), spelling)
+    return found.annotation(_alerts(chosen))
+
+
+def _step_heatmap(chosen: str) -> heatmap.Panel:
+    return (
+        heatmap.Panel()
+        .title("Step duration")
+        .description("Every step of all ranks; a second band is a straggler or an uneven batch")
+        .datasource(SOURCE)
+        .with_target(
+            _target(Query(f"sum by (le) (rate(training_step_duration_seconds_bucket{chosen}{RATE}))", "{{le}}"), "A")
+            .format(PromQueryFormat.HEATMAP)
+            .exemplar(True)
+        )
+        .y_axis(heatmap.YAxisConfig().unit("s"))
+        .color(heatmap.HeatmapColorOptions().mode(heatmap_model.HeatmapColorMode.SCHEME).scheme("Turbo").steps(64))
+        .span(12)
+        .height(8)
+    )
+
+
+def _step_quantiles(chosen: str) -> timeseries.Panel:
+    asked = [
+        Query(
+            f"histogram_quantile({share}, sum by (le) (rate(training_step_duration_seconds_bucket{chosen}{RATE})))",
+            f"p{share * 100:.0f}",
+        )
+        for share in (0.5, 0.9, 0.99)
+    ]
+    return _lines("Step duration quantiles", asked, "s").span(12).height(8)
+
+
+# -- many machines
+
+
+def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
+    """Every GPU at once: who works, who is hot, who waits, and what it costs."""
+    found = _begin("GPU fleet", FLEET, "Every GPU of every machine")
+    found.with_variable(_variable("project", "trainvitals_run_info"))
+    found.with_variable(_variable("host", "gpu_info"))
+    found.with_variable(dashboard.TextBoxVariable("gpu_hour").label("Price of a GPU hour").default_value("2.0"))
+    found.with_variable(dashboard.TextBoxVariable("kwh").label("Price of a kWh").default_value("0.30"))
+    ratio = queries.series("gpu", "utilization_percent", spelling)
+    whole = "1" if spelling == "base" else "100"
+    here = '{host=~"$host"}'
+    power, temperature = (queries.series("gpu", name, spelling) for name in ("power_draw_watts", "temperature_celsius"))
+    memory = queries.series("gpu", "memory_percent", spelling)
+    percent = "percentunit" if spelling == "base" else "percent"
+    joules = f"sum(increase(gpu_energy_joules_total{here}[$__range]))"
+    found.with_row(dashboard.Row("Now"))
+    for title, expression, unit in (
+        ("GPUs", f"count({ratio}{here})", "short"),
+        ("Mean utilisation", f"avg({ratio}{here})", percent),
+        ("GPUs not ok", 'count(gpu_state{host=~"$host",state!="ok"} == 1) or vector(0)', "short"),
+        ("Power", f"sum({power}{here})", "watt"),
+        ("Runs", 'count(trainvitals_run_info{project=~"$project",host=~"$host"}) or vector(0)', "short"),
+        ("Alerts", 'sum(trainvitals_alert_active{project=~"$project",host=~"$host"}) or vector(0)', "short"),
+    ):
+        found.with_panel(_stat(title, expression, unit).span(4).height(4))
+    found.with_row(dashboard.Row("Every GPU"))
+    found.with_panel(
+        _tiles("Utilisation of every GPU", f"{ratio}{here}", percent, model.FieldColorModeId.CONTINUOUS_BLUES)
+        .span(24)
+        .height(10)
+    )
+    found.with_panel(
+        _tiles("Temperature of every GPU", f"{temperature}{here}", "celsius", model.FieldColorModeId.CONTINUOUS_YL_RD)
+        .span(24)
+        .height(10)
+    )
+    found.with_row(dashboard.Row("Waste"))
+    found.with_panel(
+        _lines("GPUs paid for and idle", [Query(f"sum by (host) (1 - {ratio}{here} / {whole})", "{{host}}")], "short")
+    )
+    found.with_panel(
+        _lines(
+            "Waste per hour", [Query(f"sum by (host) (1 - {ratio}{here} / {whole}) * $gpu_hour", "{{host}}")], "short"
+        )
+    )
+    idle = f"avg_over_time({ratio}{here}[1h]) < {0.05 if spelling == 'base' else 5} and {memory}{here} > 0"
+    found.with_panel(_bars("Held and idle for an hour", idle, percent))
+    found.with_row(dashboard.Row("Who stands out"))
+    found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius"))
+    slowest = 'topk(10, rank:training_step_duration_seconds:mean5m{project=~"$project",host=~"$host"})'
+    found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} rank {{rank}} ({{host}})"))
+    found.with_panel(_states("State", 'gpu_state{host=~"$host",state!="ok"} == 1', "{{host}} GPU {{gpu}}: {{state}}"))
+    found.with_row(dashboard.Row("Energy and cost"))
+    found.with_panel(_stat("Energy in this range", f"{joules} / 3.6e6", "kwatth").span(6).height(5))
+    found.with_panel(_stat("Cost of the energy", f"{joules} / 3.6e6 * $kwh", "short").span(6).height(5))
+    hours = f"sum(count_over_time({ratio}{here}[$__range:1m])) / 60"
+    found.with_panel(_stat("GPU hours", hours, "short").span(6).height(5))
+    found.with_panel(_stat("Cost of the GPU hours", f"{hours} * $gpu_hour", "short").span(6).height(5))
+    found.with_panel(_lines("Power", [Query(f"sum by (host) ({power}{here})", "{{host}}")], "watt").span(24))
+    found.with_row(dashboard.Row("Runs"))
+    found.with_panel(_runs())
+    return found.annotation(_alerts('{project=~"$project",host=~"$host"}'))
+
+
+# -- one machine
+
+
+def build_node(spelling: Spelling) -> dashboard.Dashboard:
+    """A host, its GPUs and the processes of the ranks on it."""
+    found = _begin("GPU node", NODE, "One machine: host, GPUs, processes, and how the sources do")
+    for name, of in (
+        ("host", "trainvitals_agent_start_time_seconds"),
+        ("gpu", 'gpu_info{host=~"$host"}'),
+        ("project", 'trainvitals_run_info{host=~"$host"}'),
+        ("run", 'trainvitals_run_info{host=~"$host",project=~"$project"}'),
+    ):
+        found.with_variable(_variable(name, of))
+    for group, title in GROUPS:
+        if group not in ("training", "performance"):
+            found.with_row(dashboard.Row(title))
+            _add_panels(found, (panel for panel in PANELS if panel.group == group), spelling)
+    here = '{host=~"$host"}'
+    found.with_row(dashboard.Row("Sources"))
+    found.with_panel(_states("Sources", f"trainvitals_source_up{here}", "{{unit}}"))
+    age = [Query(f"trainvitals_source_age_seconds{here}", "{{unit}}")]
+    found.with_panel(_lines("Age of the newest reading", age, "s"))
+    took = [Query(f"trainvitals_source_duration_seconds{here}", "{{unit}}")]
+    found.with_panel(_lines("Time to read", took, "s"))
+    return found.annotation(_alerts(here))
+
+
+# -- parts
+
+
+def _begin(title: str, uid: str, description: str) -> dashboard.Dashboard:
+    links = dashboard.DashboardLink("trainvitals").type(model.DashboardLinkType.DASHBOARDS).tags(["trainvitals"])
+    return (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .description(f"{description}. Made by trainvitals; change the panels there, not here.")
+        .tags(["trainvitals", "gpu"])
+        .time("now-1h", "now")
+        .refresh("10s")
+        .timezone("browser")
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .link(links.keep_time(True).include_vars(True).as_dropdown(False))
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    )
+
+
+def _variable(name: str, of: str) -> dashboard.QueryVariable:
+    return (
+        dashboard.QueryVariable(name)
+        .label(name.capitalize() if name != "gpu" else "GPU")
+        .datasource(SOURCE)
+        .query(f"label_values({of}, {name})")
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.NUMERICAL_ASC if name == "gpu" else model.VariableSort.ALPHABETICAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(model.VariableOption(text="All", value="$__all", selected=True))
+    )
+
+
+def _target(query: Query, letter: str) -> prometheus.Dataquery:
+    return prometheus.Dataquery().expr(query.expression).legend_format(query.legend).ref_id(letter).datasource(SOURCE)
+
+
+def _add_panels(found: dashboard.Dashboard, panels: Iterable[Panel], spelling: Spelling) -> None:
+    for panel in panels:
+        found.with_panel(_panel(panel, spelling))
+
+
+def _panel(panel: Panel, spelling: Spelling) -> Any:
+    asked = queries.queries_of(panel, spelling)
+    if panel.chart == "states":
+        return _states(panel.title, asked[0].expression, asked[0].legend)
+    built = _lines(panel.title, asked, queries.grafana_unit(panel, spelling))
+    factor = queries.factor_of(panel, spelling)
+    if panel.low is not None:
+        built.min(panel.low * factor)
+    if panel.high is not None and not panel.is_rate:
+        built.max(panel.high * factor)
+    if panel.chart == "stacked":
+        built.stacking(common.StackingConfig().mode(common_model.StackingMode.NORMAL)).fill_opacity(40)
+    if panel.log_scale and panel.low is None:
+        built.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
+    if panel.thresholds and not panel.is_rate:
+        built.thresholds(_steps(panel.thresholds, factor))
+        built.thresholds_style(common.GraphThresholdsStyleConfig().mode(common_model.GraphTresholdsStyleMode.DASHED))
+    return built
+
+
+def _lines(title: str, asked: Iterable[Query], unit: str) -> timeseries.Panel:
+    built = timeseries.Panel().title(title).datasource(SOURCE).unit(unit).span(8).height(8)
+    built.legend(
+        common.VizLegendOptions()
+        .display_mode(common_model.LegendDisplayMode.LIST)
+        .placement(common_model.LegendPlacement.BOTTOM)
+        .show_legend(True)
+    )
+    built.tooltip(common.VizTooltipOptions().mode(common_model.TooltipDisplayMode.MULTI))
+    built.line_width(1).fill_opacity(5).show_points(common_model.VisibilityMode.NEVER)
+    for letter, query in zip("ABCDEFGH", asked, strict=False):
+        built.with_target(_target(query, letter))
+        if query.is_limit:
+            built.override_by_query(letter, [_DASH, model.DynamicConfigValue(id_val="custom.fillOpacity", value=0)])
+    return built
+
+
+def _steps(found: tuple[Threshold, ...], factor: float = 1.0) -> dashboard.ThresholdsConfig:
+    if found[0].below:
+        worst = list(reversed(found))
+        colours = [_COLOURS[item.severity] for item in worst] + ["#73BF69"]
+        values = [None, *(item.value * factor for item in worst)]
+        steps = [model.Threshold(value=value, color=colour) for value, colour in zip(values, colours, strict=True)]
+    else:
+        steps = [model.Threshold(value=None, color="#73BF69")]
+        steps += [model.Threshold(value=item.value * factor, color=_COLOURS[item.severity]) for item in found]
+    return dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+def _last() -> common.ReduceDataOptions:
+    return common.ReduceDataOptions().calcs(["lastNotNull"])
+
+
+def _stat(title: str, expression: str, unit: str) -> stat.Panel:
+    return (
+        stat.Panel()
+        .title(title)
+        .datasource(SOURCE)
+        .unit(unit)
+        .with_target(_target(Query(expression, title), "A"))
+        .reduce_options(_last())
+        .graph_mode(common_model.BigValueGraphMode.AREA)
+        .color_mode(common_model.BigValueColorMode.NONE)
+    )
+
+
+def _gauges(panel: Panel, spelling: Spelling, low: float, high: float) -> gauge.Panel:
+    factor = queries.factor_of(panel, spelling)
+    query = queries.queries_of(panel, spelling)[0]
+    return (
+        gauge.Panel()
+        .title(panel.title)
+        .datasource(SOURCE)
+        .unit(queries.grafana_unit(panel, spelling))
+        .min(low * factor)
+        .max(high * factor)
+        .thresholds(_steps(thresholds(*panel.key), factor))
+        .with_target(_target(query, "A").instant())
+        .reduce_options(_last())
+        .show_threshold_markers(True)
+    )
+
+
+def _tiles(title: str, expression: str, unit: str, scheme: model.FieldColorModeId) -> statushistory.Panel:
+    """Time across, one row per GPU, the value as a colour."""
+    return (
+        statushistory.Panel()
+        .title(title)
+        .datasource(SOURCE)
+        .unit(unit)
+        .with_target(_target(Query(expression, "{{host}} GPU {{gpu}}"), "A"))
+        .color_scheme(dashboard.FieldColor().mode(scheme))
+        .show_value(common_model.VisibilityMode.NEVER)
+        .max_data_points(120)
+        .data_links([_to_node()])
+    )
+
+
+def _bars(title: str, expression: str, unit: str, legend: str = "{{host}} GPU {{gpu}}") -> bargauge.Panel:
+    return (
+        bargauge.Panel()
+        .title(title)
+        .datasource(SOURCE)
+        .unit(unit)
+        .with_target(_target(Query(expression, legend), "A").instant())
+        .reduce_options(_last())
+        .orientation(common_model.VizOrientation.HORIZONTAL)
+        .display_mode(common_model.BarGaugeDisplayMode.GRADIENT)
+        .no_value("none")
+        .data_links([_to_node()])
+        .span(8)
+        .height(8)
+    )
+
+
+def _states(title: str, expression: str, legend: str) -> statetimeline.Panel:
+    return (
+        statetimeline.Panel()
+        .title(title)
+        .datasource(SOURCE)
+        .with_target(_target(Query(expression, legend), "A"))
+        .show_value(common_model.VisibilityMode.NEVER)
+        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.CONTINUOUS_RD_YL_GR))
+        .no_value("none")
+        .span(8)
+        .height(8)
+    )
+
+
+def _runs() -> table.Panel:
+    expression = 'trainvitals_run_state{project=~"$project",host=~"$host"} == 1'
+    return (
+        table.Panel()
+        .title("Runs")
+        .datasource(SOURCE)
+        .with_target(_target(Query(expression, ""), "A").instant().format(PromQueryFormat.TABLE))
+        .data_links(
+            [
+                dashboard.DashboardLink("Open this run").url(
+                    f"/d/{TRAINING}?var-run=${{__data.fields.run}}&${{__url_time_range}}"
+                )
+            ]
+        )
+        .span(24)
+        .height(8)
+    )
+
+
+def _to_node() -> dashboard.DashboardLink:
+    return dashboard.DashboardLink("Open this machine").url(
+        f"/d/{NODE}?var-host=${{__field.labels.host}}&${{__url_time_range}}"
+    )
+
+
+def _alerts(chosen: str) -> dashboard.AnnotationQuery:
+    return (
+        dashboard.AnnotationQuery()
+        .name("Alerts")
+        .datasource(SOURCE)
+        .enable(True)
+        .icon_color("#E24D42")
+        .expr(f"trainvitals_alert_active{chosen} == 1")
+    )

@@ -1,0 +1,100 @@
+"""PromQL of a panel: which series, by which labels, chosen by which variables of the dashboard."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainvitals import catalog
+from trainvitals.exporters import names
+from trainvitals.exporters.names import Spelling
+from trainvitals.views.panels import Panel
+
+RATE = "[$__rate_interval]"
+
+# Table -> the variables that choose among its series; their name is also that of the label.
+_CHOSEN_BY: dict[str, tuple[str, ...]] = {
+    "gpu": ("host", "gpu"),
+    "system": ("host",),
+    "process": ("project", "run", "host"),
+    "training": ("project", "run", "host"),
+}
+_LEGENDS = {
+    "gpu": "{{host}} GPU {{gpu}}",
+    "system": "{{host}}",
+    "process": "{{run}} rank {{rank}}",
+    "training": "{{run}} rank {{rank}}",
+}
+
+
+class Query(NamedTuple):
+    """One line of a panel, or more: an expression and what its series are called."""
+
+    expression: str
+    legend: str
+    is_limit: bool = False
+
+
+def selector(table: str, *more: str) -> str:
+    """`{host=~"$host",gpu=~"$gpu"}`."""
+    chosen = [f'{name}=~"${name}"' for name in _CHOSEN_BY[table]]
+    return "{" + ",".join([*chosen, *more]) + "}"
+
+
+def series(table: str, metric: str, spelling: Spelling) -> str:
+    """The name of the series of a catalog metric that is a number."""
+    export = names.export_of(table, metric, spelling)
+    if export is None:
+        raise KeyError(f"{table}.{metric} has no series of its own")
+    return export.series
+
+
+def queries_of(panel: Panel, spelling: Spelling) -> list[Query]:
+    """What a panel asks Prometheus; the same metrics as the panel draws elsewhere."""
+    chosen, legend = selector(panel.table), _LEGENDS[panel.table]
+    if panel.chart == "states":
+        return [Query(f"gpu_throttle_reason{chosen}", f"{legend}: {{{{reason}}}}")]
+    if panel.metrics[0] in names.PHASES:
+        return [Query(f"training_phase_duration_seconds{chosen}", f"{{{{phase}}}} ({legend})")]
+    if panel.metrics == ("batch_time",):
+        return [
+            Query(
+                f"rate(training_step_duration_seconds_sum{chosen}{RATE})"
+                f" / rate(training_step_duration_seconds_count{chosen}{RATE})",
+                legend,
+            )
+        ]
+    found = []
+    for metric in panel.metrics:
+        row = catalog.find(panel.table, metric)
+        name = f"{series(panel.table, metric, spelling)}{chosen}"
+        expression = f"rate({name}{RATE})" if row is not None and row.kind == "counter" else name
+        found.append(Query(expression, f"{legend} {_short(metric)}" if len(panel.metrics) > 1 else legend))
+    if panel.limit is not None:
+        limit = f"{series(panel.table, panel.limit, spelling)}{chosen}"
+        found.append(Query(f"max({limit})", "limit", is_limit=True))
+    return found
+
+
+def factor_of(panel: Panel, spelling: Spelling) -> float:
+    """What a number in the panel's own unit is multiplied by to be in the unit of its series."""
+    export = names.export_of(panel.table, panel.metrics[0], spelling)
+    return export.factor if export is not None else 1.0
+
+
+def grafana_unit(panel: Panel, spelling: Spelling) -> str:
+    """Grafana's word for the unit of the series."""
+    if panel.is_rate:
+        # A counter is drawn as its rate: joules a second are watts, seconds a second a share of the time.
+        return {"J": "watt", "s": "percentunit"}.get(panel.unit, "cps")
+    base = {"MB": "bytes", "MB/s": "binBps", "%": "percentunit", "MHz": "hertz"}
+    plain = {
+        "MB": "mbytes", "MB/s": "MiBs", "%": "percent", "MHz": "rotmhz", "°C": "celsius", "W": "watt", "s": "s",
+        "samples/s": "cps", "GB": "gbytes", "rpm": "rotrpm",
+    }  # fmt: skip
+    return (base if spelling == "base" else {}).get(panel.unit) or plain.get(panel.unit, "short")
+
+
+def _short(metric: str) -> str:
+    for ending in ("_percent", "_total", "_seconds", "_mb_s", "_mb", "_watts", "_celsius"):
+        metric = metric.removesuffix(ending)
+    return metric.replace("_", " ")
