@@ -1,4 +1,29 @@
 import { render } from "preact";
+import { ApiSource } from "./data/api.ts";
+import { InlineSource, readInline } from "./data/inline.ts";
+import type { Source } from "./data/source.ts";
+import { go, route, start } from "./data/store.ts";
+import { App } from "./app.tsx";
+import { Problem } from "./ui/parts.tsx";
 import "./style.css";
 
-render(<p>trainvitals</p>, document.getElementById("app")!);
+const root = document.getElementById("app")!;
+
+async function boot(): Promise<void> {
+  const element = document.getElementById("data");
+  const data = element ? await readInline(element) : null;
+  const source: Source = data ? new InlineSource(data) : new ApiSource();
+  const [about, panels] = await Promise.all([source.about(), source.panels()]);
+  start(source, { about, panels });
+  if (data && !location.hash) {
+    const keys = Object.keys(data.runs);
+    go(data.comparison ? { page: "compare", run: null, query: new Map([["run", keys]]) } : { page: "overview", run: keys[0], query: route.value.query }, true);
+  }
+  render(<App />, root);
+}
+
+boot().catch((error: Error) => {
+  render(<main class="page"><Problem error={error} /></main>, root);
+  // A server that is just starting, or comes back: look again.
+  setTimeout(() => location.reload(), 5000);
+});

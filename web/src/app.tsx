@@ -1,0 +1,170 @@
+import { useEffect, useErrorBoundary } from "preact/hooks";
+import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme } from "./data/store.ts";
+import { formatSpan } from "./logic/format.ts";
+import { RUN_PAGES } from "./logic/route.ts";
+import { Alerts } from "./pages/alerts.tsx";
+import { Compare } from "./pages/compare.tsx";
+import { Export } from "./pages/export.tsx";
+import { Logs } from "./pages/logs.tsx";
+import { Overview } from "./pages/overview.tsx";
+import { Runs } from "./pages/runs.tsx";
+import { System } from "./pages/system.tsx";
+import { Training } from "./pages/training.tsx";
+import { Icon } from "./ui/icons.tsx";
+import { Empty, Link, Problem, runRoute, Status } from "./ui/parts.tsx";
+
+const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
+  overview: { title: "Overview", view: Overview },
+  training: { title: "Training", view: Training },
+  system: { title: "System", view: System },
+  alerts: { title: "Alerts", view: Alerts },
+  logs: { title: "Logs", view: Logs },
+  export: { title: "Export", view: Export },
+};
+const THEMES: [Theme, string, string][] = [["system", "system_theme", "as the system"], ["dark", "moon", "dark"], ["light", "sun", "light"]];
+
+export function App() {
+  const at = route.value;
+  const title = run.value && at.run ? `${run.value.name} · ${PAGES[at.page as keyof typeof PAGES]?.title ?? ""}` : at.page === "compare" ? "Compare" : "Runs";
+  useEffect(() => {
+    document.title = `${title} · trainvitals`;
+  }, [title]);
+  useEffect(() => {
+    document.addEventListener("keydown", shortcuts);
+    return () => document.removeEventListener("keydown", shortcuts);
+  }, []);
+  return (
+    <div class="shell">
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>to the content</a>
+      <Side />
+      <div class="body">
+        <Head />
+        {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "runs" ? <Runs /> : (
+          <main class="page" id="main"><Empty title="There is no such page"><p><Link to={{ page: "runs", run: null, query: new Map() }}>To the runs</Link></p></Empty></main>
+        )}
+      </div>
+    </div>
+  );
+}
+
+// g then a letter, as in mail programs: g r runs, g o overview, g t training, g s system, g a alerts, g l logs, g e export.
+let lead = 0;
+function shortcuts(event: KeyboardEvent): void {
+  const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "g") {
+    lead = Date.now();
+    return;
+  }
+  if (Date.now() - lead > 1500) return;
+  lead = 0;
+  const letters: Record<string, string> = { o: "overview", t: "training", s: "system", a: "alerts", l: "logs", e: "export" };
+  const page = letters[event.key];
+  if (page && route.value.run) go({ page, run: route.value.run, query: new Map() });
+  else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
+  else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
+}
+
+function Side() {
+  const at = route.value;
+  const key = at.run;
+  return (
+    <nav class="side" aria-label="pages">
+      <Link class="brand" to={{ page: "runs", run: null, query: new Map() }} title="trainvitals">
+        <svg viewBox="0 0 32 32" aria-hidden="true"><path d="M3 18h7l3-9 5 15 4-11 2 5h5" fill="none" stroke="currentColor" stroke-width="2.6" stroke-linejoin="round" stroke-linecap="round" /></svg>
+        <span>trainvitals</span>
+      </Link>
+      {key !== null && RUN_PAGES.map((page) => (
+        <Link key={page} to={runRoute(key, page)} current={at.page === page}>
+          <Icon name={page} /><span>{PAGES[page].title}</span>
+          {page === "alerts" && (run.value?.firing.length ?? 0) > 0 && <b class="count">{run.value!.firing.length}</b>}
+        </Link>
+      ))}
+      <div class="side-rest">
+        <Link to={{ page: "runs", run: null, query: new Map() }} current={at.page === "runs"}><Icon name="runs" /><span>Runs</span></Link>
+        <Link to={{ page: "compare", run: null, query: key !== null ? new Map([["run", [key]]]) : new Map() }} current={at.page === "compare"}><Icon name="compare" /><span>Compare</span></Link>
+      </div>
+      <div class="side-foot">
+        <button type="button" class="theme" title={`colours: ${THEMES.find(([name]) => name === theme.value)![2]}`} aria-label={`colours: ${THEMES.find(([name]) => name === theme.value)![2]}`} onClick={() => {
+          const place = THEMES.findIndex(([name]) => name === theme.value);
+          theme.value = THEMES[(place + 1) % THEMES.length][0];
+        }}><Icon name={THEMES.find(([name]) => name === theme.value)![1]} /></button>
+        <span class="dim version">{about.value?.version}</span>
+      </div>
+    </nav>
+  );
+}
+
+function Head() {
+  const at = route.value;
+  const known = run.value;
+  if (at.run === null) {
+    return <header class="head"><h1>{at.page === "compare" ? "Compare" : "Runs"}</h1>{!source.value?.isLive && <span class="badge">report</span>}</header>;
+  }
+  return (
+    <header class="head">
+      <h1 title={known?.id}>{known?.name ?? at.run}</h1>
+      {known && <Status status={known.status} live={known.live} />}
+      {known?.simulated && <span class="badge warning">simulated GPUs</span>}
+      {known && known.attempt > 1 && <span class="badge">attempt {known.attempt}</span>}
+      {known && <span class="dim">{known.project}</span>}
+      {!source.value?.isLive && <span class="badge">report</span>}
+      {stale.value && (
+        <span class="badge critical" role="status">{connected.value ? "stale" : "disconnected"}: no news for {formatSpan((now.value - heard.value) / 1000)}, trying again</span>
+      )}
+      <span class="head-rest">
+        <RunPicker />
+      </span>
+    </header>
+  );
+}
+
+function RunPicker() {
+  useEffect(() => void refreshRuns(), []);
+  const rows = runs.value?.runs ?? [];
+  if (rows.length < 2) return null;
+  return (
+    <select
+      aria-label="another run"
+      value={route.value.run ?? ""}
+      onFocus={() => void refreshRuns()}
+      onChange={(event) => go({ page: route.value.page, run: event.currentTarget.value, query: new Map() })}
+    >
+      {rows.slice(0, 300).map((row) => <option key={row.key} value={row.key}>{row.name} · {row.status} · {row.id}</option>)}
+    </select>
+  );
+}
+
+function RunPage() {
+  const page = route.value.page as keyof typeof PAGES;
+  const View = PAGES[page]?.view ?? Overview;
+  if (runError.value && !run.value) {
+    return (
+      <main class="page" id="main">
+        <Problem error={runError.value} />
+        <p><Link to={{ page: "runs", run: null, query: new Map() }}>All runs</Link></p>
+      </main>
+    );
+  }
+  if (!run.value) return <main class="page" id="main" aria-busy="true" />;
+  return (
+    <main class="page" id="main" tabIndex={-1}>
+      {runError.value && <Problem error={runError.value} />}
+      <Guard key={page}><View /></Guard>
+    </main>
+  );
+}
+
+// A mistake in one page must not take the others with it.
+function Guard({ children }: { children: preact.ComponentChildren }) {
+  const [error, reset] = useErrorBoundary();
+  if (error) {
+    return (
+      <div class="problem" role="alert">
+        <b>This page made a mistake: {String((error as Error).message ?? error)}</b>
+        <button type="button" onClick={reset}>try again</button>
+      </div>
+    );
+  }
+  return <>{children}</>;
+}

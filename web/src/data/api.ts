@@ -1,0 +1,195 @@
+import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
+import type {
+  About, Alerts, Comparison, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, TextFile,
+} from "./types.ts";
+
+const BASE = "api/v1";
+
+async function ask<T>(path: string, init?: RequestInit): Promise<T> {
+  let answer: Response;
+  try {
+    answer = await fetch(`${BASE}${path}`, init);
+  } catch {
+    throw new SourceError(0, "the server does not answer", "is `trainvitals serve` still running?");
+  }
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok) {
+    const said = body?.error;
+    throw new SourceError(answer.status, said?.message ?? `the server answered ${answer.status}`, said?.hint ?? "");
+  }
+  return body as T;
+}
+
+function query(pairs: [string, string | number | boolean | undefined][]): string {
+  const found = new URLSearchParams();
+  for (const [name, value] of pairs) if (value !== undefined) found.append(name, String(value));
+  const text = found.toString();
+  return text ? `?${text}` : "";
+}
+
+interface Waiting {
+  query: SeriesQuery;
+  resolve(answer: SeriesAnswer): void;
+  reject(error: unknown): void;
+}
+
+const MOST_NAMES = 50;
+
+export class ApiSource implements Source {
+  readonly isLive = true;
+  #waiting = new Map<string, Waiting[]>();
+
+  about(): Promise<About> {
+    return ask("/about");
+  }
+  panels(): Promise<Panels> {
+    return ask("/panels");
+  }
+  runs(): Promise<Runs> {
+    return ask("/runs");
+  }
+  run(key: string): Promise<Run> {
+    return ask(`/runs/${encodeURIComponent(key)}`);
+  }
+
+  // Charts that are drawn in the same moment ask together: one request for all names that share the rest.
+  series(run: string, wanted: SeriesQuery): Promise<SeriesAnswer> {
+    const { names: _, ...rest } = wanted;
+    const key = JSON.stringify([run, rest]);
+    return new Promise((resolve, reject) => {
+      const together = this.#waiting.get(key);
+      if (together) {
+        together.push({ query: wanted, resolve, reject });
+        return;
+      }
+      this.#waiting.set(key, [{ query: wanted, resolve, reject }]);
+      queueMicrotask(() => setTimeout(() => this.#flush(run, key), 0));
+    });
+  }
+
+  #flush(run: string, key: string): void {
+    const waiting = this.#waiting.get(key) ?? [];
+    this.#waiting.delete(key);
+    let batch: Waiting[] = [];
+    let count = 0;
+    for (const item of waiting) {
+      if (batch.length && count + item.query.names.length > MOST_NAMES) {
+        void this.#request(run, batch);
+        batch = [];
+        count = 0;
+      }
+      batch.push(item);
+      count += item.query.names.length;
+    }
+    if (batch.length) void this.#request(run, batch);
+  }
+
+  async #request(run: string, batch: Waiting[]): Promise<void> {
+    const first = batch[0].query;
+    const names = [...new Set(batch.flatMap((item) => item.query.names))];
+    const path = `/runs/${encodeURIComponent(run)}/series${query([
+      ...names.map((name): [string, string] => ["name", name]),
+      ["table", first.table],
+      ["x", first.x],
+      ["start", first.start],
+      ["end", first.end],
+      ["points", first.points],
+      ["rank", first.rank],
+      ["band", first.band || undefined],
+      ["rate", first.rate || undefined],
+      ["all_attempts", first.allAttempts || undefined],
+    ])}`;
+    try {
+      const answer = await ask<SeriesAnswer>(path);
+      for (const item of batch) {
+        const wanted = new Set(item.query.names);
+        item.resolve({ ...answer, series: answer.series.filter((series) => wanted.has(series.name)) });
+      }
+    } catch (error) {
+      for (const item of batch) item.reject(error);
+    }
+  }
+
+  layers(run: string, measure: string, points: number): Promise<Layers> {
+    return ask(`/runs/${encodeURIComponent(run)}/layers${query([["measure", measure], ["points", points]])}`);
+  }
+  async histograms(run: string, name: string): Promise<Histogram[]> {
+    const answer = await ask<{ histograms: Histogram[] }>(
+      `/runs/${encodeURIComponent(run)}/histograms${query([["name", name]])}`,
+    );
+    return answer.histograms;
+  }
+  events(run: string): Promise<Events> {
+    return ask(`/runs/${encodeURIComponent(run)}/events`);
+  }
+  alerts(run: string): Promise<Alerts> {
+    return ask(`/runs/${encodeURIComponent(run)}/alerts`);
+  }
+  text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile> {
+    return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}`);
+  }
+  compare(wanted: ComparisonQuery): Promise<Comparison> {
+    return ask(
+      `/compare${query([
+        ...wanted.runs.map((key): [string, string] => ["run", key]),
+        ...wanted.names.map((name): [string, string] => ["name", name]),
+        ["x", wanted.x],
+        ["start", wanted.start],
+        ["end", wanted.end],
+        ["points", wanted.points],
+      ])}`,
+    );
+  }
+  exportAddress(run: string, format: string, table: string): string {
+    return `${BASE}/runs/${encodeURIComponent(run)}/export${query([["format", format], ["table", table]])}`;
+  }
+
+  async remove(run: string): Promise<void> {
+    await ask(`/runs/${encodeURIComponent(run)}`, { method: "DELETE" });
+  }
+  async setTags(run: string, tags: string[]): Promise<void> {
+    await ask(`/runs/${encodeURIComponent(run)}`, json("PATCH", { tags }));
+  }
+  async controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void> {
+    await ask(`/runs/${encodeURIComponent(run)}/alerts`, json("POST", { action, rule, seconds }));
+  }
+
+  follow(run: string, listener: Listener): () => void {
+    let stream: EventSource | null = null;
+    let timer = 0;
+    let wait = 1000;
+    let closed = false;
+    const open = () => {
+      stream = new EventSource(`${BASE}/runs/${encodeURIComponent(run)}/stream`);
+      const on = (name: string, take: (data: any) => void) =>
+        stream!.addEventListener(name, (message) => take(JSON.parse((message as MessageEvent).data)));
+      on("points", (data) => listener.points(data.series, data.more));
+      on("event", (data) => listener.event(data));
+      on("alert", (data) => listener.alert(data));
+      on("state", (data) => listener.state(data));
+      on("reset", () => listener.reset());
+      stream.onopen = () => {
+        wait = 1000;
+        listener.connection(true);
+      };
+      stream.onerror = () => {
+        listener.connection(false);
+        // The browser tries again by itself, but not after an HTTP error: then we do, ever more patiently.
+        if (stream?.readyState === EventSource.CLOSED && !closed) {
+          timer = window.setTimeout(open, wait);
+          wait = Math.min(wait * 2, 15_000);
+        }
+      };
+    };
+    open();
+    return () => {
+      closed = true;
+      window.clearTimeout(timer);
+      stream?.close();
+    };
+  }
+}
+
+function json(method: string, body: unknown): RequestInit {
+  return { method, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+}

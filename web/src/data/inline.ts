@@ -1,0 +1,166 @@
+import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
+import type {
+  About, Alerts, Comparison, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, TextFile,
+} from "./types.ts";
+
+// The data of a report: the answers of the API, put into the file.
+export interface InlineRun {
+  run: Run;
+  // By table, then by axis ("step", "time"): every series of that table.
+  series: Record<string, Record<string, Series[]>>;
+  layers?: Record<string, Layers>;
+  histograms?: Record<string, Histogram[]>;
+  events: Events;
+  alerts: Alerts;
+  texts?: Record<string, TextFile>;
+}
+
+export interface InlineData {
+  about: About;
+  panels: Panels;
+  runs: Record<string, InlineRun>;
+  comparison?: Comparison;
+  written: string;
+}
+
+export async function readInline(element: HTMLElement): Promise<InlineData> {
+  const text = (element.textContent ?? "").trim();
+  if (element.dataset.encoding !== "gzip") return JSON.parse(text) as InlineData;
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return (await new Response(stream).json()) as InlineData;
+}
+
+export class InlineSource implements Source {
+  readonly isLive = false;
+  #data: InlineData;
+  constructor(data: InlineData) {
+    this.#data = data;
+  }
+
+  async about(): Promise<About> {
+    return { ...this.#data.about, allow_edit: false };
+  }
+  async panels(): Promise<Panels> {
+    return this.#data.panels;
+  }
+  async runs(): Promise<Runs> {
+    const runs = Object.values(this.#data.runs).map((item) => item.run);
+    return { total: runs.length, projects: [...new Set(runs.map((run) => run.project))], runs };
+  }
+  async run(key: string): Promise<Run> {
+    return this.#find(key).run;
+  }
+  async series(key: string, query: SeriesQuery): Promise<SeriesAnswer> {
+    return { axis: query.x, table: query.table, series: selectSeries(this.#find(key), query) };
+  }
+  async layers(key: string, measure: string): Promise<Layers> {
+    return this.#find(key).layers?.[measure] ?? { measure, layers: [], x: [], values: [], left_out: 0 };
+  }
+  async histograms(key: string, name: string): Promise<Histogram[]> {
+    return this.#find(key).histograms?.[name] ?? [];
+  }
+  async events(key: string): Promise<Events> {
+    return this.#find(key).events;
+  }
+  async alerts(key: string): Promise<Alerts> {
+    return this.#find(key).alerts;
+  }
+  async text(key: string, _kind: string, file: string): Promise<TextFile> {
+    const found = this.#find(key).texts?.[file];
+    if (!found) throw new SourceError(404, "the report does not hold this file");
+    return found;
+  }
+  async compare(query: ComparisonQuery): Promise<Comparison> {
+    const found = this.#data.comparison;
+    if (!found) throw new SourceError(404, "this report is of one run");
+    if (!query.names.length) return found;
+    const wanted = new Set(query.names);
+    return { ...found, series: found.series.filter((series) => wanted.has(series.name)) };
+  }
+  exportAddress(): null {
+    return null;
+  }
+  remove(): Promise<void> {
+    return Promise.reject(new SourceError(403, "a report cannot change anything"));
+  }
+  setTags(): Promise<void> {
+    return this.remove();
+  }
+  controlAlert(): Promise<void> {
+    return this.remove();
+  }
+  follow(_run: string, _listener: Listener): () => void {
+    return () => {};
+  }
+
+  #find(key: string): InlineRun {
+    const found = Object.hasOwn(this.#data.runs, key) ? this.#data.runs[key] : undefined;
+    if (!found) throw new SourceError(404, `the report has no run '${key}'`);
+    return found;
+  }
+}
+
+// What the server would say, from what is in the file.
+export function selectSeries(item: InlineRun, query: SeriesQuery): Series[] {
+  const wanted = new Set(query.names);
+  const tables = Object.hasOwn(item.series, query.table) ? item.series[query.table] : {};
+  const axis = query.x === "relative" ? "time" : query.x;
+  let found = (tables[axis] ?? tables.step ?? tables.time ?? []).filter((series) => wanted.has(series.name));
+  if (query.rank !== undefined) found = found.filter((series) => (series.rank ?? 0) === query.rank);
+  if (query.x === "relative") {
+    const origin = item.run.started ? Date.parse(item.run.started) / 1000 : 0;
+    found = found.map((series) => ({ ...series, x: series.x.map((x) => x - origin) }));
+  } else if (query.x !== "time" && query.x !== "step") {
+    const scale = (tables.step ?? []).find((series) => series.name === query.x);
+    found = scale ? found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(scale, x)) })) : [];
+  }
+  if (query.start !== undefined || query.end !== undefined) {
+    found = found.map((series) => cut(series, query.start ?? -Infinity, query.end ?? Infinity));
+  }
+  if (query.rate) found = found.map(perSecond);
+  return found;
+}
+
+function interpolate(scale: Series, x: number): number {
+  let low = 0;
+  let high = scale.x.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (scale.x[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return scale.y[low] ?? 0;
+}
+
+function cut(series: Series, start: number, end: number): Series {
+  const keep = series.x.map((x) => x >= start && x <= end);
+  const places = new Map<number, number>();
+  let count = 0;
+  keep.forEach((kept, at) => kept && places.set(at, count++));
+  const pick = <T,>(values: T[] | undefined) => values?.filter((_, at) => keep[at]);
+  return {
+    ...series,
+    x: pick(series.x)!,
+    y: pick(series.y)!,
+    low: pick(series.low),
+    high: pick(series.high),
+    nonfinite: series.nonfinite
+      ?.filter(([at]) => keep[at])
+      .map(([at, word]): [number, string] => [places.get(at)!, word]),
+  };
+}
+
+function perSecond(series: Series): Series {
+  const x: number[] = [];
+  const y: number[] = [];
+  for (let at = 1; at < series.x.length; at++) {
+    const span = series.x[at] - series.x[at - 1];
+    const rise = (series.y[at] ?? NaN) - (series.y[at - 1] ?? NaN);
+    if (span > 0 && rise >= 0) {
+      x.push(series.x[at]);
+      y.push(rise / span);
+    }
+  }
+  return { ...series, x, y, nonfinite: undefined };
+}

@@ -1,0 +1,54 @@
+import type {
+  About, Alert, Alerts, Comparison, Event, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
+  SeriesQuery, State, TextFile,
+} from "./types.ts";
+
+export interface Listener {
+  points(series: Increment[], more: boolean): void;
+  event(row: Event): void;
+  alert(row: Alert): void;
+  state(state: State): void;
+  reset(): void;
+  connection(up: boolean): void;
+}
+
+export interface ComparisonQuery {
+  runs: string[];
+  names: string[];
+  x: string;
+  start?: number;
+  end?: number;
+  points: number;
+}
+
+// Where the page gets its data: a server, or the file itself (a report).
+export interface Source {
+  readonly isLive: boolean;
+  about(): Promise<About>;
+  panels(): Promise<Panels>;
+  runs(): Promise<Runs>;
+  run(key: string): Promise<Run>;
+  series(run: string, query: SeriesQuery): Promise<SeriesAnswer>;
+  layers(run: string, measure: string, points: number): Promise<Layers>;
+  histograms(run: string, name: string): Promise<Histogram[]>;
+  events(run: string): Promise<Events>;
+  alerts(run: string): Promise<Alerts>;
+  text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile>;
+  compare(query: ComparisonQuery): Promise<Comparison>;
+  exportAddress(run: string, format: string, table: string): string | null;
+  remove(run: string): Promise<void>;
+  setTags(run: string, tags: string[]): Promise<void>;
+  controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void>;
+  follow(run: string, listener: Listener): () => void;
+}
+
+// What went wrong, in the server's words.
+export class SourceError extends Error {
+  status: number;
+  hint: string;
+  constructor(status: number, message: string, hint = "") {
+    super(message);
+    this.status = status;
+    this.hint = hint;
+  }
+}

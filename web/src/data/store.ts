@@ -1,0 +1,190 @@
+// What the page knows, as signals. One run is followed at a time: the one in the address.
+import { computed, effect, signal } from "@preact/signals";
+import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
+import type { Listener, Source } from "./source.ts";
+import type { About, Alert, Event, Increment, Panels, Run, Runs } from "./types.ts";
+
+export const source = signal<Source | null>(null);
+export const about = signal<About | null>(null);
+export const panels = signal<Panels | null>(null);
+export const runs = signal<Runs | null>(null);
+export const runsError = signal<Error | null>(null);
+export const run = signal<Run | null>(null);
+export const runError = signal<Error | null>(null);
+export const route = signal<Route>(parseRoute(location.hash));
+export const newEvents = signal<Event[]>([]);
+export const newAlerts = signal<Alert[]>([]);
+
+// -- connection: heard is when the server last said anything
+
+export const connected = signal(true);
+export const heard = signal(Date.now());
+export const now = signal(Date.now());
+const STALE_MS = 8000;
+export const stale = computed(() => !!source.value?.isLive && !!route.value.run && (!connected.value || now.value - heard.value > STALE_MS));
+
+// -- the theme
+
+export type Theme = "system" | "dark" | "light";
+const media = matchMedia("(prefers-color-scheme: dark)");
+const systemDark = signal(media.matches);
+media.addEventListener("change", () => (systemDark.value = media.matches));
+export const theme = signal<Theme>(remembered("theme") as Theme ?? "system");
+export const dark = computed(() => (theme.value === "system" ? systemDark.value : theme.value === "dark"));
+
+// localStorage is missing in some browsers for files, and may be forbidden.
+export function remembered(name: string): string | null {
+  try {
+    return localStorage.getItem(`trainvitals.${name}`);
+  } catch {
+    return null;
+  }
+}
+export function remember(name: string, value: string): void {
+  try {
+    localStorage.setItem(`trainvitals.${name}`, value);
+  } catch {
+    // Then it is forgotten at the next visit, nothing else.
+  }
+}
+
+// -- where we are
+
+export function go(to: Route, replace = false): void {
+  const hash = formatRoute(to);
+  if (hash === location.hash) return;
+  if (replace) history.replaceState(null, "", hash);
+  else history.pushState(null, "", hash);
+  route.value = to;
+}
+export function goRun(key: string, page = "overview"): void {
+  go({ page, run: key, query: new Map() });
+}
+export function setQuery(changes: Record<string, string | number | string[] | undefined>, replace = false): void {
+  go(withQuery(route.value, changes), replace);
+}
+
+export interface Zoom {
+  axis: string;
+  start: number;
+  end: number;
+}
+export const zoom = computed<Zoom | null>(() => {
+  const start = number(route.value, "from");
+  const end = number(route.value, "to");
+  const axis = route.value.query.get("zx")?.[0] ?? "step";
+  return start !== undefined && end !== undefined && end > start ? { axis, start, end } : null;
+});
+export function setZoom(to: Zoom | null): void {
+  setQuery(to ? { zx: to.axis, from: +to.start.toPrecision(13), to: +to.end.toPrecision(13) } : { zx: undefined, from: undefined, to: undefined });
+}
+
+// -- live
+
+type Taker = (series: Increment[], more: boolean) => void;
+const takers = new Set<Taker>();
+const resets = new Set<() => void>();
+export function onPoints(take: Taker, reset: () => void): () => void {
+  takers.add(take);
+  resets.add(reset);
+  return () => {
+    takers.delete(take);
+    resets.delete(reset);
+  };
+}
+
+const REFRESH_MS = 3000;
+let refreshed = 0;
+let refreshing = false;
+
+export async function refreshRun(): Promise<void> {
+  const key = route.value.run;
+  const from = source.value;
+  if (!key || !from || refreshing) return;
+  refreshing = true;
+  refreshed = Date.now();
+  try {
+    const found = await from.run(key);
+    if (route.value.run === key) {
+      run.value = found;
+      runError.value = null;
+    }
+  } catch (error) {
+    if (route.value.run === key) runError.value = error as Error;
+  } finally {
+    refreshing = false;
+  }
+}
+
+export async function refreshRuns(): Promise<void> {
+  try {
+    runs.value = await source.value!.runs();
+    runsError.value = null;
+  } catch (error) {
+    runsError.value = error as Error;
+  }
+}
+
+const listener: Listener = {
+  points(series, more) {
+    heard.value = Date.now();
+    for (const take of takers) take(series, more);
+    if (Date.now() - refreshed > REFRESH_MS) void refreshRun();
+  },
+  event(row) {
+    newEvents.value = [row, ...newEvents.value].slice(0, 500);
+  },
+  alert(row) {
+    newAlerts.value = [row, ...newAlerts.value].slice(0, 500);
+    if (Date.now() - refreshed > 500) void refreshRun();
+  },
+  state(state) {
+    heard.value = Date.now();
+    const known = run.value;
+    if (known && (known.status !== state.status || known.attempt !== (state.attempt ?? known.attempt))) void refreshRun();
+    else if (state.live && Date.now() - refreshed > REFRESH_MS) void refreshRun();
+  },
+  reset() {
+    for (const reset of resets) reset();
+  },
+  connection(up) {
+    if (up && !connected.value) void refreshRun();
+    connected.value = up;
+    if (up) heard.value = Date.now();
+  },
+};
+
+export function start(from: Source, first: { about: About; panels: Panels }): void {
+  source.value = from;
+  about.value = first.about;
+  panels.value = first.panels;
+  window.addEventListener("hashchange", () => (route.value = parseRoute(location.hash)));
+  window.addEventListener("popstate", () => (route.value = parseRoute(location.hash)));
+  setInterval(() => (now.value = Date.now()), 1000);
+
+  const runKey = computed(() => route.value.run);
+  effect(() => {
+    const key = runKey.value;
+    run.value = null;
+    runError.value = null;
+    newEvents.value = [];
+    newAlerts.value = [];
+    connected.value = true;
+    heard.value = Date.now();
+    if (!key) return;
+    refreshing = false;
+    void refreshRun();
+    return from.follow(key, listener);
+  });
+
+  void refreshRuns();
+  // The list changes slowly, and an answer that has not changed costs a 304.
+  setInterval(() => {
+    if (from.isLive && document.visibilityState === "visible" && !route.value.run) void refreshRuns();
+  }, 4000);
+}
+
+effect(() => {
+  document.documentElement.dataset.theme = dark.value ? "dark" : "light";
+  remember("theme", theme.value);
+});

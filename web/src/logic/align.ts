@@ -1,0 +1,76 @@
+// Series with their own x become columns over one x, as uPlot wants them.
+import type { Series } from "../data/types.ts";
+
+export type Column = (number | null | undefined)[];
+
+export interface Table {
+  x: number[];
+  columns: Column[];
+}
+
+// The union of all x; undefined where a series has no point, which uPlot draws through.
+export function join(series: { x: ArrayLike<number>; y: ArrayLike<number | null> }[]): Table {
+  if (series.length === 1) return { x: Array.from(series[0].x), columns: [Array.from(series[0].y)] };
+  if (series.every((item) => sameX(item.x, series[0].x))) {
+    return { x: Array.from(series[0]?.x ?? []), columns: series.map((item) => Array.from(item.y)) };
+  }
+  const all = new Set<number>();
+  for (const item of series) for (let at = 0; at < item.x.length; at++) all.add(item.x[at]);
+  const x = Float64Array.from(all).sort();
+  const columns = series.map((item) => {
+    const column: Column = new Array(x.length).fill(undefined);
+    let place = 0;
+    for (let at = 0; at < item.x.length; at++) {
+      while (x[place] < item.x[at]) place++;
+      column[place] = item.y[at];
+    }
+    return column;
+  });
+  return { x: Array.from(x), columns };
+}
+
+function sameX(a: ArrayLike<number>, b: ArrayLike<number>): boolean {
+  if (a.length !== b.length) return false;
+  if (a === b) return true;
+  for (let at = 0; at < a.length; at++) if (a[at] !== b[at]) return false;
+  return true;
+}
+
+// Values between two points on the straight line through them; null outside.
+export function interpolate(x: ArrayLike<number>, y: ArrayLike<number | null>, wanted: number[]): (number | null)[] {
+  const found: (number | null)[] = [];
+  let at = 0;
+  for (const place of wanted) {
+    while (at < x.length - 1 && x[at + 1] <= place) at++;
+    if (!x.length || place < x[0] || place > x[x.length - 1]) {
+      found.push(null);
+      continue;
+    }
+    const left = y[at];
+    const right = at + 1 < x.length ? y[at + 1] : left;
+    if (left === null || right === null || x[at] === place || at + 1 >= x.length) {
+      found.push(left);
+      continue;
+    }
+    found.push(left + ((right - left) * (place - x[at])) / (x[at + 1] - x[at]));
+  }
+  return found;
+}
+
+// Each series on top of the ones before; a missing part counts as nothing.
+export function stack(series: Series[]): Table {
+  const all = new Set<number>();
+  for (const item of series) for (const x of item.x) all.add(x);
+  const x = [...all].sort((a, b) => a - b);
+  const total = new Array<number>(x.length).fill(0);
+  const columns = series.map((item) => {
+    const values = interpolate(item.x, item.y, x);
+    return values.map((value, at) => (total[at] += value ?? 0));
+  });
+  return { x, columns };
+}
+
+// A logarithmic axis has no place for zero and less.
+export function positive(column: Column): Column {
+  return column.map((value) => (typeof value === "number" && value <= 0 ? null : value));
+}

@@ -1,0 +1,158 @@
+// Numbers as people read them, with their unit; never a number where there is none.
+import type { Value } from "../data/types.ts";
+
+export const NONE = "–";
+
+export function toNumber(value: Value | undefined): number | null {
+  if (value === null || value === undefined) return null;
+  if (typeof value === "number") return value;
+  if (value === "NaN") return NaN;
+  if (value === "Infinity") return Infinity;
+  if (value === "-Infinity") return -Infinity;
+  return null;
+}
+
+export function formatNumber(value: number | null | undefined, digits = 4): string {
+  if (value === null || value === undefined) return NONE;
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e7) return value.toLocaleString("en-US");
+  if (size >= 1e-4 && size < 1e7) {
+    const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+    return value.toLocaleString("en-US", { maximumFractionDigits: Math.min(decimals, 12) });
+  }
+  return value.toExponential(Math.max(digits - 2, 0)).replace(/\.?0+e/, "e").replace("e+", "e");
+}
+
+const COUNTS: [number, string][] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+// For axes and tight places: 1.2M, 35k.
+export function formatShort(value: number): string {
+  const size = Math.abs(value);
+  for (const [unit, letter] of COUNTS) {
+    if (size >= unit) return trim((value / unit).toPrecision(3)) + letter;
+  }
+  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace(/\.0e/, "e");
+  return trim(value.toPrecision(4));
+}
+
+function trim(text: string): string {
+  return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
+}
+
+export function formatBytes(count: number): string {
+  let size = count;
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (Math.abs(size) < 1024) return `${unit === "B" || size >= 99.5 ? size.toFixed(0) : trim(size.toFixed(1))} ${unit}`;
+    size /= 1024;
+  }
+  return `${size >= 99.5 ? size.toFixed(0) : trim(size.toFixed(1))} TB`;
+}
+
+// A value of a metric with its unit, rescaled where that reads better: 24,394 MB is 23.8 GB.
+export function formatValue(value: Value | undefined, unit = ""): string {
+  const number = toNumber(value);
+  if (number === null || !Number.isFinite(number)) return formatNumber(number);
+  switch (unit) {
+    case "MB":
+      return formatBytes(number * 1048576);
+    case "GB":
+      return formatBytes(number * 1073741824);
+    case "MB/s":
+      return `${formatBytes(number * 1048576)}/s`;
+    case "s":
+      return formatSeconds(number);
+    case "%":
+      return `${number >= 99.95 || number < 0.05 ? Math.round(number) : number.toFixed(number < 10 ? 1 : 0)} %`;
+    case "J":
+      return formatEnergy(number);
+    case "samples/s":
+      return `${formatShort(number)} samples/s`;
+    case "":
+      return formatNumber(number);
+    default:
+      return `${formatNumber(number, 3)} ${unit}`;
+  }
+}
+
+// A short time as a measurement: 12.3 ms.
+export function formatSeconds(seconds: number): string {
+  const size = Math.abs(seconds);
+  if (size === 0) return "0 s";
+  if (size < 1e-3) return `${trim((seconds * 1e6).toPrecision(3))} µs`;
+  if (size < 1) return `${trim((seconds * 1e3).toPrecision(3))} ms`;
+  if (size < 120) return `${trim(seconds.toPrecision(3))} s`;
+  return formatSpan(seconds);
+}
+
+// How long something took or will take: 4 min 05 s.
+export function formatSpan(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  if (seconds < 9.95) return `${Math.max(seconds, 0).toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${pad(whole % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${pad(minutes % 60)} min`;
+  return `${Math.floor(hours / 24)} d ${pad(hours % 24)} h`;
+}
+
+function pad(value: number): string {
+  return String(value).padStart(2, "0");
+}
+
+export function formatEnergy(joules: number | null | undefined): string {
+  if (joules === null || joules === undefined) return NONE;
+  const hours = joules / 3600;
+  if (hours < 1000) return `${formatNumber(hours, 3)} Wh`;
+  if (hours < 1e6) return `${formatNumber(hours / 1000, 3)} kWh`;
+  return `${formatNumber(hours / 1e6, 3)} MWh`;
+}
+
+export function formatPercent(share: number | null | undefined): string {
+  return share === null || share === undefined ? NONE : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+}
+
+export function formatChange(change: number | null): string {
+  if (change === null) return NONE;
+  const percent = change * 100;
+  const sign = percent > 0 ? "+" : percent < 0 ? "−" : "±";
+  return `${sign}${formatNumber(Math.abs(percent), 3)} %`;
+}
+
+// Times in the viewer's zone.
+export function formatClock(text: string | null | undefined, withSeconds = false): string {
+  if (!text) return NONE;
+  const moment = new Date(text);
+  if (Number.isNaN(moment.getTime())) return text;
+  const today = new Date();
+  const sameYear = moment.getFullYear() === today.getFullYear();
+  const sameDay = sameYear && moment.toDateString() === today.toDateString();
+  const time: Intl.DateTimeFormatOptions = { hour: "2-digit", minute: "2-digit", ...(withSeconds && { second: "2-digit" }) };
+  const day: Intl.DateTimeFormatOptions = { day: "numeric", month: "short", ...(!sameYear && { year: "numeric" }) };
+  return moment.toLocaleString(undefined, sameDay ? { ...time, hour12: false } : { ...day, ...time, hour12: false });
+}
+
+export function formatAgo(text: string | null | undefined, now = Date.now()): string {
+  if (!text) return NONE;
+  const seconds = (now - Date.parse(text)) / 1000;
+  if (!Number.isFinite(seconds)) return NONE;
+  return seconds < 0 ? "just now" : `${formatSpan(seconds)} ago`;
+}
+
+// x of a chart, in words.
+export function formatX(axis: string, x: number): string {
+  if (axis === "step") return `step ${Math.round(x).toLocaleString("en-US")}`;
+  if (axis === "time") return new Date(x * 1000).toLocaleString(undefined, { hour12: false });
+  if (axis === "relative") return formatSpan(x);
+  return `${axis} ${formatNumber(x)}`;
+}
+
+export function formatConfig(value: unknown): string {
+  if (value === null || value === undefined) return NONE;
+  if (typeof value === "number") return formatNumber(value, 6);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,79 @@
+// Names of metrics: groups by prefix, search, and the lines' titles.
+import type { Labels, Panel, Series } from "../data/types.ts";
+
+export interface Group {
+  name: string;
+  metrics: string[];
+}
+
+// "val/loss" belongs to "val"; a name without a slash to the first group. Layers have a picture of their own.
+export function groupByPrefix(names: string[], skip: ReadonlySet<string> = new Set()): Group[] {
+  const groups = new Map<string, string[]>();
+  for (const name of names) {
+    const slash = name.indexOf("/");
+    const prefix = slash > 0 ? name.slice(0, slash) : "";
+    if (skip.has(prefix)) continue;
+    const found = groups.get(prefix);
+    if (found) found.push(name);
+    else groups.set(prefix, [name]);
+  }
+  return [...groups]
+    .sort(([a], [b]) => (a === "" ? -1 : b === "" ? 1 : a.localeCompare(b)))
+    .map(([name, metrics]) => ({ name, metrics }));
+}
+
+// Every word must occur; /text/ is a regular expression.
+export function search(names: string[], text: string): string[] {
+  const wanted = text.trim();
+  if (!wanted) return names;
+  const pattern = /^\/(.+)\/$/.exec(wanted);
+  if (pattern) {
+    try {
+      const expression = new RegExp(pattern[1], "i");
+      return names.filter((name) => expression.test(name.slice(0, 500)));
+    } catch {
+      return [];
+    }
+  }
+  const words = wanted.toLowerCase().split(/\s+/);
+  return names.filter((name) => {
+    const low = name.toLowerCase();
+    return words.every((word) => low.includes(word));
+  });
+}
+
+// Which of the logged names a panel draws: each metric under its own name, else under the first alias that is there.
+export function panelNames(panel: Panel, logged: ReadonlySet<string>, aliases: Map<string, string[]>): string[] {
+  const found: string[] = [];
+  for (const name of panel.metrics) {
+    const spelling = [name, ...(aliases.get(name) ?? [])].find((candidate) => logged.has(candidate));
+    if (spelling !== undefined) found.push(spelling);
+  }
+  return found;
+}
+
+// What tells a line apart from its neighbours.
+export function seriesTitle(series: Series, all: Series[], by: string[] = []): string {
+  const several = new Set(all.map((item) => item.name)).size > 1;
+  const parts: string[] = several ? [shortName(series.name)] : [];
+  const hosts = new Set(all.map((item) => item.labels.host)).size > 1;
+  const subject = subjectOf(series, by, hosts, all);
+  if (subject) parts.push(subject);
+  return parts.join(" ") || series.name;
+}
+
+function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]): string {
+  if (series.members) return `${series.members} together`;
+  const labels: Labels = series.labels;
+  const parts: string[] = [];
+  if (hosts && labels.host !== undefined) parts.push(String(labels.host));
+  if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
+  const rank = series.rank ?? (by.includes("rank") ? labels.rank : undefined);
+  const ranks = new Set(all.map((item) => item.rank ?? item.labels.rank)).size > 1;
+  if (rank !== null && rank !== undefined && ranks) parts.push(`rank ${rank}`);
+  return parts.join(" ");
+}
+
+export function shortName(name: string): string {
+  return name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$/, "").replaceAll("_", " ");
+}

@@ -1,0 +1,64 @@
+// The address of what is shown, after the #: deep links work from a server and from a file.
+//   #/runs   #/compare?run=a&run=b   #/run/KEY/training?x=time&from=1&to=2
+
+export interface Route {
+  page: string;
+  run: string | null;
+  query: Map<string, string[]>;
+}
+
+export const RUN_PAGES = ["overview", "training", "system", "alerts", "logs", "export"] as const;
+
+export function parseRoute(hash: string): Route {
+  const text = hash.replace(/^#\/?/, "");
+  const mark = text.indexOf("?");
+  const path = mark < 0 ? text : text.slice(0, mark);
+  const query = new Map<string, string[]>();
+  for (const [name, value] of new URLSearchParams(mark < 0 ? "" : text.slice(mark + 1))) {
+    query.set(name, [...(query.get(name) ?? []), value]);
+  }
+  const parts = path.split("/").filter(Boolean).map(decode);
+  if (parts[0] === "run" && parts[1]) {
+    const page = (RUN_PAGES as readonly string[]).includes(parts[2]) ? parts[2] : "overview";
+    return { page, run: parts[1], query };
+  }
+  if (parts[0] === "compare") return { page: "compare", run: null, query };
+  return { page: parts[0] === "runs" || !parts[0] ? "runs" : "unknown", run: null, query };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export function formatRoute(route: Route): string {
+  const query = new URLSearchParams();
+  for (const [name, values] of route.query) for (const value of values) query.append(name, value);
+  const path = route.run !== null ? `run/${encodeURIComponent(route.run)}/${route.page}` : route.page;
+  const text = query.toString();
+  return `#/${path}${text ? `?${text}` : ""}`;
+}
+
+export function first(route: Route, name: string): string | undefined {
+  return route.query.get(name)?.[0];
+}
+
+export function number(route: Route, name: string): number | undefined {
+  const text = first(route, name);
+  if (text === undefined || text === "") return undefined;
+  const value = Number(text);
+  return Number.isFinite(value) ? value : undefined;
+}
+
+// The same route with some parts of the query changed; undefined takes one out.
+export function withQuery(route: Route, changes: Record<string, string | number | string[] | undefined>): Route {
+  const query = new Map(route.query);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === undefined || (Array.isArray(value) && !value.length)) query.delete(name);
+    else query.set(name, Array.isArray(value) ? value : [String(value)]);
+  }
+  return { ...route, query };
+}

@@ -1,0 +1,130 @@
+import { useEffect, useState } from "preact/hooks";
+import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
+import type { Alert, Alerts as Answer, Value } from "../data/types.ts";
+import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
+import { Choice, Empty, Problem, Section } from "../ui/parts.tsx";
+
+export function Alerts() {
+  const key = run.value!.key;
+  const [answer, setAnswer] = useState<Answer | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let current = true;
+    source.value!.alerts(key).then((found) => current && (setAnswer(found), setError(null)), (problem) => current && setError(problem));
+    return () => {
+      current = false;
+    };
+  }, [key, newAlerts.value.length, round]);
+  const ask = (action: "ack" | "silence", rule: string, seconds: number) => {
+    source.value!.controlAlert(key, action, rule, seconds).then(
+      () => setTimeout(() => (setRound(round + 1), void refreshRun()), 1200),
+      setError,
+    );
+  };
+  if (error && !answer) return <Problem error={error} />;
+  if (!answer) return null;
+  if (!answer.total && !answer.firing.length) {
+    return (
+      <Empty title="No alert so far">
+        <p>Rules for hardware, loss, gradients and stalls are judged while the run lives. <code>trainvitals alerts list</code> shows them.</p>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      {error && <Problem error={error} />}
+      <Section title="Active" note={`${answer.firing.length}`}>
+        {answer.firing.length === 0 && <p class="note">Nothing fires now.</p>}
+        <div class="cards">{answer.firing.map((alert) => <Card key={identify(alert)} alert={alert} onAsk={about.value?.allow_edit ? ask : undefined} />)}</div>
+      </Section>
+      <Section title="History" note={`${answer.total}`}>
+        <div class="table-box">
+          <table>
+            <thead><tr><th>time</th><th>state</th><th>severity</th><th>rule</th><th>of</th><th>what</th><th class="right">value</th><th class="right">threshold</th><th class="right">step</th></tr></thead>
+            <tbody>
+              {answer.history.map((alert, at) => (
+                <tr key={at}>
+                  <td><time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time></td>
+                  <td>{alert.state}</td>
+                  <td><span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span></td>
+                  <td>{alert.rule}</td>
+                  <td>{subject(alert)}</td>
+                  <td class="wide">{alert.message ?? alert.reason as string ?? ""}</td>
+                  <td class="right">{show(alert.value)}</td>
+                  <td class="right">{show(alert.threshold)}</td>
+                  <td class="right">{alert.step ?? ""}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Section>
+      {answer.deliveries.length > 0 && (
+        <Section title="Messages and actions" note={`${answer.deliveries.length}`}>
+          <div class="table-box">
+            <table>
+              <thead><tr><th>time</th><th>what</th><th>where</th><th>result</th></tr></thead>
+              <tbody>
+                {answer.deliveries.map((row, at) => (
+                  <tr key={at}>
+                    <td>{formatClock(row.timestamp, true)}</td><td>{String(row.action ?? row.kind ?? "message")} {row.rule}</td>
+                    <td>{String(row.channel ?? "")}</td><td>{String(row.result ?? "")}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </Section>
+      )}
+    </>
+  );
+}
+
+function identify(alert: Alert): string {
+  return `${alert.rule} ${JSON.stringify(alert.labels ?? {})}`;
+}
+
+function subject(alert: Alert): string {
+  const labels = alert.labels ?? {};
+  const parts: string[] = [];
+  if (labels.host !== undefined) parts.push(String(labels.host));
+  if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
+  if (labels.rank !== undefined) parts.push(`rank ${labels.rank}`);
+  return parts.join(" ");
+}
+
+function show(value: Value | undefined): string {
+  return typeof value === "string" ? value : value === undefined ? "" : formatValue(value);
+}
+
+const SPANS = [["900", "15 min"], ["3600", "1 h"], ["28800", "8 h"], ["86400", "1 d"]] as const;
+
+function Card({ alert, onAsk }: { alert: Alert; onAsk?: (action: "ack" | "silence", rule: string, seconds: number) => void }) {
+  const [span, setSpan] = useState<string>("3600");
+  return (
+    <article class={`alert-card ${alert.severity ?? ""}`}>
+      <header>
+        <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span><b>{alert.rule}</b><span class="dim">{subject(alert)}</span>
+        {alert.silenced ? <span class="badge">silenced</span> : null}
+        {alert.acknowledged ? <span class="badge">acknowledged</span> : null}
+        <time title={alert.since ?? alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
+      </header>
+      <p>{alert.message}</p>
+      {alert.advice && <p class="advice">{alert.advice}</p>}
+      <dl>
+        {alert.when && <><dt>rule</dt><dd><code>{alert.when}</code></dd></>}
+        {alert.value !== undefined && <><dt>saw</dt><dd>{show(alert.value)}{alert.threshold !== undefined && ` against ${show(alert.threshold)}`}</dd></>}
+        {Object.entries(alert.values ?? {}).map(([name, value]) => <><dt>{name}</dt><dd>{show(value)}</dd></>)}
+        {alert.step !== undefined && <><dt>step</dt><dd>{alert.step.toLocaleString("en-US")}</dd></>}
+      </dl>
+      {onAsk && alert.rule && (
+        <footer>
+          {!alert.acknowledged && <button type="button" onClick={() => onAsk("ack", alert.rule!, 1)}>acknowledge</button>}
+          <button type="button" onClick={() => onAsk("silence", alert.rule!, Number(span))}>silence for</button>
+          <Choice label="" value={span} options={SPANS} onChange={setSpan} />
+        </footer>
+      )}
+    </article>
+  );
+}

@@ -1,0 +1,157 @@
+import { useEffect, useState } from "preact/hooks";
+import { refreshRuns, runs, setQuery, source, usePageRoute } from "../data/page.ts";
+import { dark, zoom } from "../data/store.ts";
+import type { Comparison, Series, Verdict } from "../data/types.ts";
+import { lineStyle } from "../logic/colors.ts";
+import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
+import { first } from "../logic/route.ts";
+import { Chart } from "../ui/chart.tsx";
+import { Choice, Empty, Link, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
+
+const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
+const AGAIN_MS = 3000;
+
+export function Compare() {
+  const route = usePageRoute();
+  const keys = route.query.get("run") ?? [];
+  const axis = first(route, "x") ?? "step";
+  const smoothing = Number(first(route, "smooth") ?? 0.15);
+  const zoomed = zoom.value?.axis === axis ? zoom.value : null;
+  const [answer, setAnswer] = useState<Comparison | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [round, setRound] = useState(0);
+  useEffect(() => void refreshRuns(), []);
+  useEffect(() => {
+    if (source.value!.isLive && keys.length < 2) return;
+    let current = true;
+    source.value!.compare({ runs: keys, names: [], x: axis, start: zoomed?.start, end: zoomed?.end, points: 800 }).then(
+      (found) => current && (setAnswer(found), setError(null)),
+      (problem) => current && setError(problem),
+    );
+    return () => {
+      current = false;
+    };
+  }, [keys.join("\n"), axis, zoomed?.start, zoomed?.end, round]);
+  const anyLive = answer?.runs.some((row) => row.live);
+  useEffect(() => {
+    if (!anyLive || !source.value!.isLive) return;
+    const timer = setInterval(() => document.visibilityState === "visible" && setRound((value) => value + 1), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [anyLive]);
+  const rest = (runs.value?.runs ?? []).filter((row) => !keys.includes(row.key));
+  const picker = source.value!.isLive && keys.length < 20 && (
+    <Choice label="add" value="" options={[["", keys.length ? "another run" : "choose a run"], ...rest.slice(0, 500).map((row) => [row.key, `${row.name} (${row.id})`] as const)]} onChange={(key) => key && setQuery({ run: [...keys, key] })} />
+  );
+  if (source.value!.isLive && keys.length < 2) {
+    return (
+      <main class="page" id="main">
+        <div class="controls">{picker}</div>
+        <Empty title="Choose at least two runs"><p>Or mark them in the table of <Link to={{ page: "runs", run: null, query: new Map() }}>runs</Link> and press compare. The first is the baseline.</p></Empty>
+      </main>
+    );
+  }
+  if (error && !answer) return <main class="page" id="main"><div class="controls">{picker}</div><Problem error={error} /></main>;
+  if (!answer) return null;
+  const titles = uniqueTitles(answer.runs.map((row) => row.name));
+  return (
+    <main class="page" id="main">
+      <div class="controls">
+        {picker}
+        <Choice label="x" value={axis} options={AXES} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <label class="choice"><span>smoothing</span>
+          <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
+        </label>
+      </div>
+      {error && <Problem error={error} />}
+      <Section title="Runs">
+        <div class="table-box">
+          <table>
+            <thead><tr><th>run</th><th>status</th><th class="right">step</th><th class="right">time</th><th /></tr></thead>
+            <tbody>
+              {answer.runs.map((row, at) => (
+                <tr key={row.key}>
+                  <td class="run-name"><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}</td>
+                  <td><Status status={row.status} live={row.live} /></td>
+                  <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
+                  <td class="right">{formatSpan(row.seconds)}</td>
+                  <td class="right">
+                    {at > 0 && source.value!.isLive && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>make baseline</button>}
+                    {keys.length > 2 && source.value!.isLive && <button type="button" class="plain" aria-label={`leave out ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>leave out</button>}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </Section>
+      {answer.verdicts.length > 0 && <Verdicts verdicts={answer.verdicts} titles={titles} />}
+      <Section title="Metrics over each other">
+        <div class="charts">
+          {answer.names.map((name) => {
+            const series = answer.series.filter((item) => item.name === name);
+            if (!series.length) return null;
+            const unit = answer.metrics.find((metric) => metric.name === name)?.unit ?? "";
+            return <Chart key={name} title={name} series={series as Series[]} titles={series.map((item) => titles[item.run])} colors={series.map((item) => item.run)} axis={axis} unit={unit} smoothing={smoothing} canLog />;
+          })}
+        </div>
+      </Section>
+      <Section title="Configuration that differs" note={`${answer.config.length}`}>
+        {answer.config.length === 0 ? <p class="note">The configurations are the same.</p> : (
+          <div class="table-box"><table>
+            <thead><tr><th>key</th>{titles.map((title) => <th key={title}>{title}</th>)}</tr></thead>
+            <tbody>{answer.config.map((row) => <tr key={row.key}><td class="mono">{row.key}</td>{row.values.map((value, at) => <td key={at} class={at && JSON.stringify(value) !== JSON.stringify(row.values[0]) ? "changed" : ""}>{formatConfig(value)}</td>)}</tr>)}</tbody>
+          </table></div>
+        )}
+      </Section>
+      <Section title="Metrics" note="last value; the best of all values marked">
+        <div class="table-box"><table>
+          <thead><tr><th>metric</th>{titles.map((title) => <th key={title} class="right">{title}</th>)}</tr></thead>
+          <tbody>
+            {answer.metrics.map((metric) => (
+              <tr key={metric.name}>
+                <td class="mono">{metric.name}{metric.better && <span class="dim"> {metric.better} is better</span>}</td>
+                {metric.values.map((value, at) => (
+                  <td key={at} class={`right ${metric.best === at ? "best" : ""}`}>
+                    {formatValue(value?.last, metric.unit)}
+                    {value && metric.better && <span class="dim"> {metric.better === "lower" ? "low" : "high"} {formatValue(metric.better === "lower" ? value.low : value.high, metric.unit)}{metric.best === at && " ★"}</span>}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table></div>
+      </Section>
+    </main>
+  );
+}
+
+function uniqueTitles(names: string[]): string[] {
+  const seen = new Map<string, number>();
+  return names.map((name) => {
+    const count = (seen.get(name) ?? 0) + 1;
+    seen.set(name, count);
+    return count > 1 ? `${name} (${count})` : name;
+  });
+}
+
+function Verdicts({ verdicts, titles }: { verdicts: Verdict[]; titles: string[] }) {
+  return (
+    <Section title="Verdict against the baseline" note="mean of the last fifth of the common steps">
+      <div class="table-box"><table>
+        <thead><tr><th>run</th><th>metric</th><th>verdict</th><th class="right">baseline</th><th class="right">this run</th><th class="right">change</th><th class="right">confidence</th><th>because</th></tr></thead>
+        <tbody>
+          {verdicts.map((item) => (
+            <tr key={`${item.run} ${item.metric}`}>
+              <td>{titles[item.run]}</td><td class="mono">{item.metric}</td>
+              <td><span class={`verdict ${item.word}`}>{item.word}</span></td>
+              <td class="right">{formatValue(item.baseline)}</td><td class="right">{formatValue(item.value)}</td>
+              <td class="right">{formatChange(item.change)}</td>
+              <td class="right">{item.confidence === null ? "–" : item.confidence > 0.9999 ? "> 99.99 %" : `${(item.confidence * 100).toFixed(item.confidence > 0.99 ? 2 : 0)} %`}</td>
+              <td class="wide dim">{item.reason}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table></div>
+    </Section>
+  );
+}

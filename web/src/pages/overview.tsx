@@ -1,0 +1,144 @@
+import { useEffect, useState } from "preact/hooks";
+import { newAlerts, panels, run, source } from "../data/store.ts";
+import type { Alert, Panel, Run, Value } from "../data/types.ts";
+import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
+import { GpuGrid } from "../ui/gpus.tsx";
+import { useMarks } from "../ui/marks.ts";
+import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
+import { Empty, Fact, Link, runRoute, Section } from "../ui/parts.tsx";
+
+const SHOWN = ["loss", "throughput", "step_phases", "step_time", "gradient_norm", "learning_rate", "accuracy", "gpu_utilization", "gpu_memory", "cpu", "memory"];
+
+export function Overview() {
+  const known = run.value!;
+  const training = known.tables.training?.names ?? [];
+  const declared = (panels.value?.panels ?? []).filter((panel) => SHOWN.includes(panel.id));
+  const order = (panel: Panel) => SHOWN.indexOf(panel.id);
+  const there = declared.filter((panel) => namesOf(panel).length).sort((a, b) => order(a) - order(b));
+  const own = there.some((panel) => panel.table === "training") ? [] : training.slice(0, 6).map((name) => ownPanel(name));
+  const hasSteps = training.length > 0;
+  const marks = useMarks("step");
+  const nothing = !there.length && !own.length;
+  return (
+    <>
+      <Health known={known} />
+      <Facts known={known} />
+      <OpenAlerts known={known} />
+      {nothing && (
+        <Empty title="Nothing has been measured yet">
+          <p>{known.live ? "Numbers show up here as soon as the first step is logged or the agent takes its first sample." : "This run ended before anything was logged."}</p>
+          <p><code>trainvitals.log(step=step, loss=loss)</code></p>
+        </Empty>
+      )}
+      <div class="charts">
+        {[...own, ...there].slice(0, 8).map((panel) => (
+          <PanelChart key={panel.id} panel={panel} axis={panel.table === "training" && hasSteps ? "step" : "time"} smoothing={0.15} marks={panel.table === "training" ? marks : undefined} height={210} />
+        ))}
+      </div>
+      {known.tables.gpu && (
+        <Section title="GPUs" note={known.simulated ? "simulated" : undefined} actions={<Link to={runRoute(known.key, "system")}>all of the system</Link>}>
+          <GpuGrid />
+        </Section>
+      )}
+      <Ranks known={known} />
+    </>
+  );
+}
+
+function Health({ known }: { known: Run }) {
+  const { health, progress } = known;
+  return (
+    <div class={`health ${health.severity}`} role="status">
+      <div class="health-word"><i aria-hidden="true" />{health.word}</div>
+      <div class="health-why">
+        {health.reason && <span>{health.reason}</span>}
+        {health.advice && <span class="advice">{health.advice}</span>}
+      </div>
+      {progress.share !== null && (
+        <div class="progress">
+          <progress value={progress.share} max={1} aria-label="progress" />
+          <span>{formatPercent(progress.share)}{progress.seconds_left !== null && ` · ${formatSpan(progress.seconds_left)} left, ends ${formatClock(new Date(Date.now() + progress.seconds_left * 1000).toISOString())}`}</span>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function short(value: Value): string {
+  const number = toNumber(value);
+  return number !== null && Number.isFinite(number) ? formatShort(number) : formatValue(value);
+}
+
+function Facts({ known }: { known: Run }) {
+  const metric = (...names: string[]) => known.metrics.find((item) => names.includes(item.name));
+  const loss = metric("loss", "train_loss", "train/loss", "training_loss");
+  const accuracy = metric("accuracy", "acc", "train/accuracy");
+  const rate = metric("throughput_samples_per_sec", "throughput");
+  const norm = metric("gradient_norm", "grad_norm", "train/grad_norm");
+  const speed = metric("learning_rate", "lr", "train/learning_rate");
+  const epoch = metric("epoch");
+  const total = known.progress.total_steps;
+  return (
+    <div class="facts">
+      <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />
+      {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `lowest ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
+      {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`highest ${formatValue(accuracy.high)}`} />}
+      {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`highest ${formatValue(norm.high)}`} />}
+      {speed && <Fact title="learning rate" value={formatValue(speed.last)} />}
+      {rate && <Fact title="samples per second" value={short(rate.last)} note={`highest ${short(rate.high)}`} />}
+      <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
+      <Fact title={known.live ? "running for" : "took"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
+      {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
+      {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={`of ${known.cost.of}`} />}
+      {known.damage.torn + known.damage.foreign > 0 && (
+        <Fact title="not understood" value={known.damage.torn + known.damage.foreign} note="lines of the run folder" tone="warning" />
+      )}
+    </div>
+  );
+}
+
+function OpenAlerts({ known }: { known: Run }) {
+  const [firing, setFiring] = useState<Alert[]>(known.firing);
+  useEffect(() => setFiring(known.firing), [known.firing]);
+  useEffect(() => {
+    if (newAlerts.value.length) source.value?.alerts(known.key).then((answer) => setFiring(answer.firing), () => {});
+  }, [newAlerts.value.length]);
+  if (!firing.length) return null;
+  return (
+    <Section title="Open alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>
+      <ul class="alert-list">
+        {firing.slice(0, 5).map((alert) => (
+          <li key={`${alert.rule} ${JSON.stringify(alert.labels)}`} class={alert.severity}>
+            <b>{alert.rule}</b><span>{alert.message}</span><time title={alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
+            {alert.advice && <em>{alert.advice}</em>}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+function Ranks({ known }: { known: Run }) {
+  if (known.ranks.length < 2) return null;
+  const slowest = Math.max(...known.ranks.map((rank) => rank.step_seconds ?? 0));
+  const ahead = Math.max(...known.ranks.map((rank) => rank.step ?? 0));
+  return (
+    <Section title="Ranks" note={`${known.ranks.length}`}>
+      <div class="table-box">
+        <table>
+          <thead><tr><th>rank</th><th>host</th><th>state</th><th class="right">step</th><th class="right">step time</th><th>last line</th></tr></thead>
+          <tbody>
+            {known.ranks.map((rank) => (
+              <tr key={`${rank.host} ${rank.rank}`}>
+                <td>{rank.rank}</td><td>{rank.host}</td><td><span class={`status ${rank.state}`}>{rank.state}</span></td>
+                <td class={`right ${ahead - (rank.step ?? 0) > 2 ? "warning" : ""}`}>{rank.step?.toLocaleString("en-US") ?? "–"}</td>
+                <td class="right"><span class="cell-bar"><i style={{ width: `${slowest ? ((rank.step_seconds ?? 0) / slowest) * 100 : 0}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</td>
+                <td>{formatClock(rank.last_log, true)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Section>
+  );
+}

@@ -1,0 +1,159 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { about, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
+import { go } from "../data/store.ts";
+import type { Row } from "../data/types.ts";
+import { formatClock, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
+import { first } from "../logic/route.ts";
+import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
+import { Icon } from "../ui/icons.tsx";
+import { Choice, Empty, Link, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
+
+const SHOWN = 200;
+
+export function Runs() {
+  const route = usePageRoute();
+  const answer = runs.value;
+  const text = first(route, "q") ?? "";
+  const status = first(route, "status") ?? "";
+  const project = first(route, "project") ?? "";
+  const group = first(route, "group") ?? "";
+  const sort = first(route, "sort") ?? "-started";
+  const chosen = useSignal<ReadonlySet<string>>(new Set());
+  const columns = useSignal<ColumnId[] | null>(parseColumns(remembered("columns")));
+  const [limit, setLimit] = useState(SHOWN);
+  const [doomed, setDoomed] = useState<Row[]>([]);
+  const [error, setError] = useState<Error | null>(null);
+  useEffect(() => void refreshRuns(), []);
+  const all = answer?.runs ?? [];
+  const possible = useMemo(() => interesting(all), [all]);
+  const extra = columns.value ?? possible.slice(0, 6);
+  const rows = useMemo(() => sortRows(filterRows(all, { text, status, project }), sort), [all, text, status, project, sort]);
+  const groups = useMemo(() => groupRows(rows, group), [rows, group]);
+  if (runsError.value && !answer) return <main class="page"><Problem error={runsError.value} /></main>;
+  if (!answer) return null;
+  if (!all.length) {
+    return (
+      <main class="page">
+        <Empty title="There are no runs yet">
+          <p>Looked in <code>{about.value?.root}</code>. Start one, and it shows up here by itself:</p>
+          <pre class="text">{"trainvitals run -- python train.py\ntrainvitals demo"}</pre>
+        </Empty>
+      </main>
+    );
+  }
+  const order = (id: string) => setQuery({ sort: sort === id ? `-${id}` : id }, true);
+  const head = (id: string, title: string, right = false) => (
+    <th class={right ? "right" : ""} aria-sort={sort === id ? "ascending" : sort === `-${id}` ? "descending" : undefined}>
+      <button type="button" class="plain" onClick={() => order(id)}>{title}{sort === id ? " ↑" : sort === `-${id}` ? " ↓" : ""}</button>
+    </th>
+  );
+  const toggle = (key: string) => {
+    const next = new Set(chosen.value);
+    if (!next.delete(key)) next.add(key);
+    chosen.value = next;
+  };
+  const picked = all.filter((row) => chosen.value.has(row.key));
+  const remove = async () => {
+    for (const row of doomed) await source.value!.remove(row.key).catch(setError);
+    chosen.value = new Set();
+    setDoomed([]);
+    await refreshRuns();
+  };
+  const tag = async () => {
+    const said = prompt("Tags for the chosen runs, with commas", picked[0]?.tags.join(", ") ?? "");
+    if (said === null) return;
+    const tags = said.split(",").map((item) => item.trim()).filter(Boolean);
+    for (const row of picked) await source.value!.setTags(row.key, tags).catch(setError);
+    await refreshRuns();
+  };
+  const statuses = [...new Set(all.map((row) => row.status))].sort();
+  return (
+    <main class="page" id="main">
+      <div class="controls">
+        <Search label="search runs" placeholder={`search ${all.length.toLocaleString("en-US")} runs, or lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
+        <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
+        <Choice label="group by" value={group} options={[["", "nothing"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
+        <details class="menu"><summary>columns</summary>
+          <div>{possible.map((id) => (
+            <label key={id}><input type="checkbox" checked={extra.includes(id)} onChange={() => {
+              columns.value = extra.includes(id) ? extra.filter((item) => item !== id) : [...extra, id];
+              remember("columns", JSON.stringify(columns.value));
+            }} />{id.replace(/^(config|summary)\./, "")} <span class="dim">{id.startsWith("config.") ? "config" : "last"}</span></label>
+          ))}</div>
+        </details>
+      </div>
+      {chosen.value.size > 0 && (
+        <div class="chosen" role="status">
+          <span>{chosen.value.size} chosen</span>
+          <button type="button" class="primary" disabled={picked.length < 2 || picked.length > 20} onClick={() => go({ page: "compare", run: null, query: new Map([["run", picked.map((row) => row.key)]]) })}>compare</button>
+          {about.value?.allow_edit && <button type="button" onClick={() => void tag()}>tag</button>}
+          {about.value?.allow_edit && <button type="button" class="danger" disabled={picked.some((row) => row.live)} onClick={() => setDoomed(picked)}><Icon name="trash" /> delete</button>}
+          <button type="button" onClick={() => (chosen.value = new Set())}>none</button>
+        </div>
+      )}
+      {error && <Problem error={error} />}
+      {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
+      {rows.length === 0 && <Empty title="No run fits"><p>{all.length.toLocaleString("en-US")} runs, none with all of this.</p></Empty>}
+      {groups.map((part) => (
+        <section class="section" key={part.name}>
+          {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
+          <div class="table-box">
+            <table class="runs">
+              <thead>
+                <tr>
+                  <th><span class="sr">choose</span></th>
+                  {head("name", "run")}{head("status", "status")}{head("step", "step", true)}{head("seconds", "time", true)}{head("started", "started")}{head("project", "project")}
+                  {extra.map((id) => head(id, id.replace(/^(config|summary)\./, ""), true))}
+                  {head("tags", "tags")}
+                </tr>
+              </thead>
+              <tbody>
+                {part.rows.slice(0, limit).map((row) => (
+                  <tr key={row.key} class={chosen.value.has(row.key) ? "picked" : ""}>
+                    <td><input type="checkbox" aria-label={`choose ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /></td>
+                    <td class="run-name"><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link><span class="dim">{row.name === row.id ? "" : row.id}</span></td>
+                    <td title={row.cause ?? ""}><Status status={row.status} live={row.live} /></td>
+                    <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
+                    <td class="right">{formatSpan(row.seconds)}</td>
+                    <td><time title={row.started ?? ""}>{formatClock(row.started)}</time></td>
+                    <td>{row.project}</td>
+                    {extra.map((id) => <td key={id} class="right">{show(row, id)}</td>)}
+                    <td>{row.simulated && <span class="badge">simulated</span>}{row.tags.map((item) => <span class="badge" key={item}>{item}</span>)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {part.rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + 500)}>show more of {(part.rows.length - limit).toLocaleString("en-US")}</button>}
+        </section>
+      ))}
+    </main>
+  );
+}
+
+function show(row: Row, id: ColumnId): string {
+  const cell = compareCells.read(row, id);
+  return id.startsWith("summary.") ? formatValue(cell as number | string | null) : formatConfig(cell);
+}
+
+function parseColumns(text: string | null): ColumnId[] | null {
+  try {
+    const found: unknown = JSON.parse(text ?? "null");
+    return Array.isArray(found) ? found.filter((item): item is string => typeof item === "string") : null;
+  } catch {
+    return null;
+  }
+}
+
+function Confirm({ rows, onYes, onNo }: { rows: Row[]; onYes(): void; onNo(): void }) {
+  return (
+    <div class="confirm" role="alertdialog" aria-label="delete runs">
+      <p><b>Delete {rows.length === 1 ? `run ${rows[0].name}` : `${rows.length} runs`} and all their files?</b> There is no way back.</p>
+      <ul>{rows.slice(0, 10).map((row) => <li key={row.key}>{row.id}</li>)}</ul>
+      <button type="button" class="danger" onClick={onYes}>delete</button>
+      <button type="button" onClick={onNo} ref={(button) => button?.focus()}>keep</button>
+    </div>
+  );
+}

@@ -1,0 +1,56 @@
+import { panels, run, setQuery, usePageRoute } from "../data/page.ts";
+import { first } from "../logic/route.ts";
+import { GpuGrid } from "../ui/gpus.tsx";
+import { useMarks } from "../ui/marks.ts";
+import { namesOf, PanelChart } from "../ui/panel.tsx";
+import { Choice, Empty, Section } from "../ui/parts.tsx";
+
+const GROUPS = ["gpu", "system", "process"];
+const PHASES = ["step_phases", "throughput", "step_time", "loss"];
+
+export function System() {
+  const route = usePageRoute();
+  const known = run.value!;
+  const axis = first(route, "x") ?? "time";
+  const spread = (first(route, "lines") ?? "auto") as "auto" | "band" | "lines";
+  const detail = first(route, "detail") ?? "2";
+  const marks = useMarks(axis);
+  const all = panels.value?.panels ?? [];
+  const groups = GROUPS.map((id) => ({
+    id,
+    title: panels.value?.groups.find((group) => group.id === id)?.title ?? id,
+    panels: all.filter((panel) => panel.group === id && panel.chart !== "states" && panel.importance <= Number(detail) && namesOf(panel).length),
+  })).filter((group) => group.panels.length);
+  // The training underneath, on the same time axis: what the machine did, and what for.
+  const phases = PHASES.flatMap((id) => all.filter((panel) => panel.id === id && namesOf(panel).length)).slice(0, 3);
+  if (!groups.length) {
+    return (
+      <Empty title="The hardware was not measured">
+        <p>The agent measures GPUs, CPU, memory, disk and network while a run lives. It was switched off, or could not start.</p>
+        <p><code>trainvitals doctor</code> says what was found and what is missing.</p>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <div class="controls">
+        <Choice label="x" value={axis} options={[["time", "time"], ["relative", "time since start"]]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <Choice label="lines" value={spread} options={[["auto", "as fits"], ["band", "lowest, mean, highest"], ["lines", "one each"]]} onChange={(value) => setQuery({ lines: value })} />
+        <Choice label="charts" value={detail} options={[["1", "the most important"], ["2", "usual"], ["3", "all"]]} onChange={(value) => setQuery({ detail: value })} />
+      </div>
+      {groups.map((group) => (
+        <Section key={group.id} title={group.title} note={group.id === "gpu" && known.simulated ? "simulated" : undefined}>
+          {group.id === "gpu" && <GpuGrid />}
+          <div class="charts">
+            {group.panels.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} spread={spread} marks={marks} height={170} />)}
+          </div>
+        </Section>
+      ))}
+      {phases.length > 0 && (
+        <Section title="Training at the same time">
+          <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} marks={marks} height={170} />)}</div>
+        </Section>
+      )}
+    </>
+  );
+}

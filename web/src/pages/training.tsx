@@ -1,0 +1,165 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
+import type { Histogram, Layers, Panel } from "../data/types.ts";
+import { first } from "../logic/route.ts";
+import { groupByPrefix, search } from "../logic/metrics.ts";
+import { Heatmap } from "../ui/heatmap.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { useMarks } from "../ui/marks.ts";
+import { aliasesOf, namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
+import { Choice, Empty, Search, Section } from "../ui/parts.tsx";
+
+const PAGE = 48;
+const HIDDEN = new Set(["gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf"]);
+const AXES = [["step", "step"], ["time", "time"], ["relative", "time since start"]] as const;
+
+export function Training() {
+  const route = usePageRoute();
+  const known = run.value!;
+  const names = known.tables.training?.names ?? [];
+  const axis = first(route, "x") ?? "step";
+  const text = first(route, "q") ?? "";
+  const smoothing = Number(first(route, "smooth") ?? 0.15);
+  const spread = (first(route, "ranks") ?? "auto") as "auto" | "band" | "lines";
+  const pinned = useSignal<string[]>(parsePins(remembered("pins")));
+  const marks = useMarks(axis);
+  const pin = (name: string) => {
+    pinned.value = pinned.value.includes(name) ? pinned.value.filter((item) => item !== name) : [...pinned.value, name];
+    remember("pins", JSON.stringify(pinned.value));
+  };
+  // The declared panels draw their names first, then each name that is left gets a chart of its own.
+  const declared = (panels.value?.panels ?? []).filter((panel) => panel.table === "training");
+  const drawn = new Set(declared.flatMap((panel) => namesOf(panel)));
+  const found = new Set(search(names, text));
+  const shownPanels = declared.filter((panel) => namesOf(panel).some((name) => found.has(name)));
+  const rest = [...found].filter((name) => !drawn.has(name) && name !== "step");
+  const groups = groupByPrefix(rest, HIDDEN);
+  const axes: (readonly [string, string])[] = names.includes("epoch") ? [...AXES, ["epoch", "epoch"]] : [...AXES];
+  if (!axes.some(([name]) => name === axis)) axes.push([axis, axis]);
+  const chart = (panel: Panel, name: string) => (
+    <PanelChart
+      key={panel.id}
+      panel={panel}
+      axis={axis}
+      smoothing={smoothing}
+      spread={spread}
+      marks={marks}
+      actions={
+        <button type="button" class={pinned.value.includes(name) ? "on" : ""} aria-pressed={pinned.value.includes(name)} title="keep at the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
+          <Icon name="pin" />
+        </button>
+      }
+    />
+  );
+  const pins = pinned.value.filter((name) => names.includes(name));
+  const aliases = aliasesOf("training");
+  const panelOf = (name: string) =>
+    declared.find((panel) => panel.metrics.length === 1 && (panel.metrics[0] === name || aliases.get(panel.metrics[0])?.includes(name))) ?? ownPanel(name);
+  if (!names.length) {
+    return (
+      <Empty title="No metric was logged yet">
+        <p>Log from the training loop, and the charts draw themselves:</p>
+        <p><code>run.log(&#123;"loss": loss&#125;, step=step)</code></p>
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <div class="controls">
+        <Search label="search metrics" placeholder={`search ${names.length.toLocaleString("en-US")} metrics   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
+        <label class="choice"><span>smoothing</span>
+          <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
+        </label>
+        {known.ranks.length > 1 && (
+          <Choice label="ranks" value={spread} options={[["auto", "as fits"], ["band", "lowest, mean, highest"], ["lines", "one line each"]]} onChange={(value) => setQuery({ ranks: value })} />
+        )}
+      </div>
+      {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
+      {shownPanels.length > 0 && <Section title="Training"><div class="charts">{shownPanels.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
+      {groups.map((group) => <MetricGroup key={group.name} title={group.name || "More metrics"} names={group.metrics} chart={chart} />)}
+      {!found.size && <Empty title="No metric fits"><p>None of {names.length.toLocaleString("en-US")} names holds “{text}”.</p></Empty>}
+      {Object.keys(known.layers).length > 0 && !text && <LayerMap runKey={known.key} measures={Object.keys(known.layers)} step={known.step} />}
+      {known.histograms.length > 0 && !text && <Histograms runKey={known.key} names={known.histograms} />}
+    </>
+  );
+}
+
+function parsePins(text: string | null): string[] {
+  try {
+    const found: unknown = JSON.parse(text ?? "[]");
+    return Array.isArray(found) ? found.filter((item): item is string => typeof item === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+function MetricGroup({ title, names, chart }: { title: string; names: string[]; chart: (panel: Panel, name: string) => preact.JSX.Element }) {
+  const [limit, setLimit] = useState(PAGE);
+  return (
+    <Section title={title} note={`${names.length.toLocaleString("en-US")}`}>
+      <div class="charts">{names.slice(0, limit).map((name) => chart(ownPanel(name), name))}</div>
+      {names.length > limit && (
+        <button type="button" class="more" onClick={() => setLimit(limit + PAGE)}>show {Math.min(PAGE, names.length - limit)} more of {(names.length - limit).toLocaleString("en-US")}</button>
+      )}
+    </Section>
+  );
+}
+
+function LayerMap({ runKey, measures, step }: { runKey: string; measures: string[]; step: number | null }) {
+  const [measure, setMeasure] = useState(measures.includes("gradient_norm") ? "gradient_norm" : measures[0]);
+  const [layers, setLayers] = useState<Layers | null>(null);
+  const bucket = Math.floor((step ?? 0) / 200);
+  useEffect(() => {
+    let current = true;
+    source.value!.layers(runKey, measure, 240).then((answer) => current && setLayers(answer), () => {});
+    return () => {
+      current = false;
+    };
+  }, [runKey, measure, bucket]);
+  return (
+    <Section title="Layers" note={layers ? `${layers.layers.length}` : ""} actions={<Choice label="" value={measure} options={measures.map((name) => [name, name.replaceAll("_", " ")] as const)} onChange={setMeasure} />}>
+      {layers && layers.layers.length > 0 && <Heatmap title={`${measure.replaceAll("_", " ")} by layer and step`} rows={layers.layers} x={layers.x} values={layers.values} log />}
+      {layers && layers.left_out > 0 && <p class="note">{layers.left_out} more layers are not shown</p>}
+    </Section>
+  );
+}
+
+function Histograms({ runKey, names }: { runKey: string; names: string[] }) {
+  const [name, setName] = useState(names[0]);
+  const [found, setFound] = useState<Histogram[]>([]);
+  useEffect(() => {
+    let current = true;
+    source.value!.histograms(runKey, name).then((answer) => current && setFound(answer), () => {});
+    return () => {
+      current = false;
+    };
+  }, [runKey, name]);
+  const grid = histogramGrid(found, 48);
+  return (
+    <Section title="Histograms" actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
+      {found.length > 0 && <Heatmap title={`${name}: share of elements by value and step`} rows={grid.rows} x={found.map((item) => item.step)} values={grid.values} />}
+    </Section>
+  );
+}
+
+// Histograms with bins of their own, laid over one range: rows from the highest value down.
+export function histogramGrid(found: Histogram[], bins: number): { rows: string[]; values: (number | null)[][] } {
+  const low = Math.min(...found.map((item) => item.low));
+  const high = Math.max(...found.map((item) => item.high));
+  const width = (high - low) / bins || 1;
+  const values: (number | null)[][] = Array.from({ length: bins }, () => new Array<number | null>(found.length).fill(null));
+  found.forEach((item, column) => {
+    const total = item.counts.reduce((sum, count) => sum + count, 0) || 1;
+    const own = (item.high - item.low) / item.counts.length;
+    item.counts.forEach((count, at) => {
+      if (!count) return;
+      const middle = item.low + (at + 0.5) * own;
+      const row = bins - 1 - Math.min(Math.max(Math.floor((middle - low) / width), 0), bins - 1);
+      values[row][column] = (values[row][column] ?? 0) + count / total;
+    });
+  });
+  const rows = values.map((_, row) => (low + (bins - row - 0.5) * width).toPrecision(3));
+  return { rows, values };
+}

@@ -1,0 +1,487 @@
+// A chart: lines, bands or a stack, with zoom, cross-hair, marks, full screen, PNG and CSV.
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { dark, setZoom, zoom } from "../data/store.ts";
+import type { Series } from "../data/types.ts";
+import { join, positive, stack, type Column } from "../logic/align.ts";
+import { lineStyle } from "../logic/colors.ts";
+import { fileName, toCsv } from "../logic/csv.ts";
+import { formatShort, formatSpan, formatValue, formatX } from "../logic/format.ts";
+import { smooth } from "../logic/smooth.ts";
+import { Icon } from "./icons.tsx";
+import { download } from "./download.ts";
+
+export interface Mark {
+  x: number;
+  severity: string;
+  text: string;
+}
+
+export interface ChartProps {
+  title: string;
+  series: Series[];
+  titles: string[];
+  axis: string;
+  unit?: string;
+  height?: number;
+  kind?: "line" | "stacked";
+  low?: number | null;
+  high?: number | null;
+  log?: boolean;
+  canLog?: boolean;
+  smoothing?: number;
+  limit?: number | null;
+  marks?: Mark[];
+  help?: string;
+  colors?: number[];
+  stale?: boolean;
+  actions?: preact.ComponentChildren;
+}
+
+interface Drawn {
+  data: uPlot.AlignedData;
+  lines: { title: string; stroke: string; dash: number[]; series: Series; width: number; faint: boolean }[];
+  bands: uPlot.Band[];
+}
+
+function css(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Columns and how each is drawn.
+function arrange(props: ChartProps, log: boolean): Drawn {
+  const isDark = dark.value;
+  const lines: Drawn["lines"] = [];
+  const bands: uPlot.Band[] = [];
+  if (props.kind === "stacked") {
+    const table = stack(props.series);
+    // The top of the stack first, so that each band is painted below the one above it.
+    props.series.forEach((series, at) => {
+      const style = lineStyle(props.colors?.[at] ?? at, isDark);
+      lines.push({ title: props.titles[at], ...style, dash: [], series, width: 1, faint: false });
+      if (at) bands.push({ series: [at + 1, at], fill: style.stroke + "66" });
+    });
+    return { data: [table.x, ...table.columns] as uPlot.AlignedData, lines, bands };
+  }
+  const sources: { x: number[]; y: (number | null)[] }[] = [];
+  props.series.forEach((series, at) => {
+    const style = lineStyle(props.colors?.[at] ?? at, isDark);
+    const smoothing = props.smoothing ?? 0;
+    if (series.low && series.high) {
+      sources.push({ x: series.x, y: series.high }, { x: series.x, y: series.low });
+      lines.push({ title: "", ...style, series, width: 0, faint: true }, { title: "", ...style, series, width: 0, faint: true });
+      bands.push({ series: [lines.length - 1, lines.length], fill: style.stroke + "33" });
+    }
+    if (smoothing > 0) {
+      sources.push({ x: series.x, y: series.y });
+      lines.push({ title: "", ...style, series, width: 1, faint: true });
+    }
+    sources.push({ x: series.x, y: smoothing > 0 ? smooth(series.x, series.y, smoothing) : series.y });
+    lines.push({ title: props.titles[at], ...style, series, width: 1.5, faint: false });
+  });
+  const table = join(sources);
+  const columns: Column[] = log ? table.columns.map(positive) : table.columns;
+  return { data: [table.x, ...columns] as uPlot.AlignedData, lines, bands };
+}
+
+function xValues(axis: string): uPlot.Axis.Values | undefined {
+  if (axis === "time") return undefined;
+  if (axis === "relative") return (_, ticks) => ticks.map((tick) => formatSpan(tick).replace(".0 s", " s"));
+  return (_, ticks) => ticks.map(formatShort);
+}
+
+function yTicks(unit: string): uPlot.Axis.Values {
+  return (_, ticks) =>
+    ticks.map((tick) => {
+      if (tick === null || tick === undefined) return "";
+      if (["MB", "GB", "MB/s", "s", "J"].includes(unit)) return formatValue(tick, unit);
+      return formatShort(tick) + (unit === "%" ? " %" : unit === "°C" ? "°" : unit === "W" ? " W" : "");
+    });
+}
+
+export function Chart(props: ChartProps) {
+  const box = useRef<HTMLElement>(null);
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const hidden = useSignal<ReadonlySet<string>>(new Set());
+  const log = useSignal(props.log ?? false);
+  const tip = useSignal<{ left: number; top: number; flip: boolean; x: number; rows: [string, string, string][] } | null>(null);
+  const full = useSignal(false);
+  const isLog = log.value;
+  const latest = useRef(props);
+  latest.current = props;
+
+  const shownAt = props.series.map((_, at) => at).filter((at) => !hidden.value.has(props.titles[at]));
+  const shown: ChartProps = {
+    ...props,
+    series: shownAt.map((at) => props.series[at]),
+    titles: shownAt.map((at) => props.titles[at]),
+    colors: shownAt.map((at) => props.colors?.[at] ?? at),
+  };
+  const drawn = useMemo(
+    () => arrange(shown, isLog),
+    [props.series, props.titles.join("\n"), props.smoothing, isLog, dark.value, hidden.value, props.kind],
+  );
+  const drawnRef = useRef(drawn);
+  drawnRef.current = drawn;
+  const zoomed = zoom.value && zoom.value.axis === props.axis ? zoom.value : null;
+  const zoomRef = useRef(zoomed);
+  zoomRef.current = zoomed;
+  // The plot is made anew when its shape changes; new numbers only go into it.
+  const shape = JSON.stringify([
+    drawn.lines.map((line) => [line.title, line.stroke, line.dash, line.width, line.faint]),
+    drawn.bands.length, props.axis, isLog, dark.value, props.unit, props.low, props.high, props.kind,
+  ]);
+
+  useEffect(() => {
+    if (!place.current) return;
+    const text = css("--text-dim");
+    const grid = { stroke: css("--grid"), width: 1 };
+    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const options: uPlot.Options = {
+      width: Math.max(place.current.clientWidth, 120),
+      height: props.height ?? 200,
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      cursor: {
+        sync: { key: `axis-${props.axis}`, setSeries: false },
+        drag: { x: true, y: false, setScale: false },
+        points: { size: 6 },
+        focus: { prox: 24 },
+      },
+      focus: { alpha: 0.35 },
+      scales: {
+        x: {
+          time: props.axis === "time",
+          range: (_, low, high) => {
+            const to = zoomRef.current;
+            if (to) return [to.start, to.end];
+            if (low === high) return [low - 1, high + 1];
+            return [low, high];
+          },
+        },
+        y: {
+          distr: isLog ? 3 : 1,
+          range: (_, low, high) => yRange(low, high, isLog, props.low ?? null, props.high ?? null, latest.current.limit ?? null),
+        },
+      },
+      axes: [
+        { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis) },
+        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34, gap: 4, values: yTicks(props.unit ?? "") },
+      ],
+      series: [
+        {},
+        ...drawn.lines.map((line): uPlot.Series => ({
+          label: line.title,
+          stroke: line.faint ? line.stroke + "55" : line.stroke,
+          width: line.width,
+          dash: line.dash,
+          fill: props.kind === "stacked" && line === drawn.lines[0] ? line.stroke + "66" : undefined,
+          spanGaps: false,
+          points: { show: (u, at) => isSparse(u, at) , size: 4, fill: line.stroke },
+        })),
+      ],
+      bands: drawn.bands,
+      hooks: {
+        setSelect: [
+          (u) => {
+            if (u.select.width < 4) return;
+            const start = u.posToVal(u.select.left, "x");
+            const end = u.posToVal(u.select.left + u.select.width, "x");
+            u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            setZoom({ axis: props.axis, start, end });
+          },
+        ],
+        setCursor: [(u) => (tip.value = readTip(u, drawnRef.current, latest.current))],
+        draw: [(u) => drawMarks(u, latest.current, drawnRef.current)],
+      },
+    };
+    const made = new uPlot(options, drawnRef.current.data, place.current);
+    plot.current = made;
+    const watcher = new ResizeObserver(() => {
+      const width = place.current?.clientWidth ?? 0;
+      const height = full.value ? Math.max((place.current?.clientHeight ?? 0), 200) : (latest.current.height ?? 200);
+      if (width && (Math.abs(width - made.width) > 1 || Math.abs(height - made.height) > 1)) made.setSize({ width, height });
+    });
+    watcher.observe(place.current);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+      plot.current = null;
+      tip.value = null;
+    };
+  }, [shape, full.value]);
+
+  useEffect(() => {
+    plot.current?.setData(drawn.data);
+  }, [drawn, zoomed?.start, zoomed?.end, props.limit]);
+  useEffect(() => {
+    plot.current?.redraw(false);
+  }, [props.marks]);
+
+  useEffect(() => {
+    const changed = () => (full.value = document.fullscreenElement === box.current);
+    document.addEventListener("fullscreenchange", changed);
+    return () => document.removeEventListener("fullscreenchange", changed);
+  }, []);
+
+  const toggle = (title: string, only: boolean) => {
+    const all = new Set(props.titles);
+    if (only) {
+      const others = new Set([...all].filter((item) => item !== title));
+      hidden.value = others.size === hidden.value.size && !hidden.value.has(title) ? new Set() : others;
+      return;
+    }
+    const next = new Set(hidden.value);
+    if (!next.delete(title)) next.add(title);
+    hidden.value = next.size >= all.size ? new Set() : next;
+  };
+  const onKey = (event: KeyboardEvent) => keyboard(event, plot.current, props.axis, toggleFull);
+  const toggleFull = () => {
+    if (document.fullscreenElement) void document.exitFullscreen();
+    else void box.current?.requestFullscreen?.();
+  };
+  const broken = props.series.reduce((sum, series) => sum + (series.nonfinite?.length ?? 0), 0);
+  const empty = props.series.every((series) => series.x.length === 0);
+
+  return (
+    <figure class={`chart ${full.value ? "full" : ""} ${props.stale ? "stale" : ""}`} ref={box} data-chart={props.title}>
+      <figcaption>
+        <h3 title={props.help || props.title}>{props.title}</h3>
+        <span class="axis">{props.axis === "relative" ? "time since start" : props.axis}</span>
+        {broken > 0 && <span class="badge critical" title="values that are NaN or infinite, marked below the lines">{broken} NaN/∞</span>}
+        <span class="tools">
+          {props.actions}
+          {props.canLog && (
+            <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => (log.value = !isLog)}>log</button>
+          )}
+          {zoomed && <button type="button" title="show everything" aria-label="show everything" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
+          <button type="button" title="full screen" aria-label={`${props.title}: full screen`} onClick={toggleFull}><Icon name="full" /></button>
+          <button type="button" title="save as PNG" aria-label={`${props.title}: save as PNG`} onClick={() => savePng(plot.current, props)}><Icon name="image" /></button>
+          <button
+            type="button"
+            title="save what is shown as CSV"
+            aria-label={`${props.title}: save as CSV`}
+            onClick={() => download(fileName(props.title, "csv"), "text/csv", toCsv(props.axis, shown.series, shown.titles))}
+          ><Icon name="table" /></button>
+        </span>
+      </figcaption>
+      <div
+        class="plot"
+        ref={place}
+        tabIndex={0}
+        role="img"
+        aria-label={describe(props)}
+        onKeyDown={onKey}
+        onDblClick={() => setZoom(null)}
+        style={{ minHeight: `${props.height ?? 200}px` }}
+      >
+        {empty && <div class="nothing">nothing in this range</div>}
+        {tip.value && (
+          <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
+            <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
+            {tip.value.rows.map(([title, value, stroke]) => (
+              <div class="tip-row" key={title}><i style={{ background: stroke }} /><span>{title}</span><b>{value}</b></div>
+            ))}
+          </div>
+        )}
+      </div>
+      {props.titles.length > 1 && (
+        <div class="legend">
+          {props.titles.map((title, at) => {
+            const style = lineStyle(props.colors?.[at] ?? at, dark.value);
+            return (
+              <button
+                type="button"
+                key={title}
+                class={hidden.value.has(title) ? "off" : ""}
+                aria-pressed={!hidden.value.has(title)}
+                title="click: hide or show; with Shift: only this"
+                onClick={(event) => toggle(title, event.shiftKey)}
+              >
+                <i class={style.dash.length ? "dashed" : ""} style={{ color: style.stroke }} />
+                {title}
+              </button>
+            );
+          })}
+        </div>
+      )}
+    </figure>
+  );
+}
+
+// Single points and short series are drawn as dots, or nobody would see them.
+function isSparse(u: uPlot, at: number): boolean {
+  let count = 0;
+  const column = u.data[at];
+  for (let k = 0; k < column.length && count < 3; k++) if (column[k] !== null && column[k] !== undefined) count++;
+  return count < 3;
+}
+
+export function yRange(low: number | null, high: number | null, log: boolean, floor: number | null, ceiling: number | null, limit: number | null): [number, number] {
+  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) {
+    return log ? [0.1, 1] : [floor ?? 0, ceiling ?? 1];
+  }
+  if (log) return low === high ? [low / 2, high * 2] : [low * 0.9, high * 1.1];
+  let from = floor !== null ? Math.min(floor, low) : low;
+  let to = ceiling !== null ? Math.max(ceiling, high) : high;
+  if (limit !== null && limit < high * 3) to = Math.max(to, limit);
+  if (from === to) {
+    const room = Math.abs(from) * 0.1 || 1;
+    return floor === from ? [from, to + room] : [from - room, to + room];
+  }
+  const room = (to - from) * 0.06;
+  if (floor === null || low < floor) from -= room;
+  if (ceiling === null || high > ceiling) to += room;
+  return [from, to];
+}
+
+const TIP_ROWS = 14;
+
+function readTip(u: uPlot, drawn: Drawn, props: ChartProps) {
+  const at = u.cursor.idx;
+  const { left, top } = u.cursor;
+  if (at === null || at === undefined || left === undefined || left < 0 || top === undefined) return null;
+  const x = u.data[0][at];
+  const found: { title: string; value: number; text: string; stroke: string }[] = [];
+  drawn.lines.forEach((line, place) => {
+    if (!line.title) return;
+    const value = nearest(u.data[place + 1] as Column, at);
+    if (value === null) return;
+    const own = props.kind === "stacked" && place ? value - (nearest(u.data[place] as Column, at) ?? 0) : value;
+    found.push({ title: line.title, value: own, text: formatValue(own, props.unit), stroke: line.stroke });
+  });
+  if (found.length > 4) found.sort((a, b) => b.value - a.value);
+  const rows = found.slice(0, TIP_ROWS).map((row): [string, string, string] => [row.title, row.text, row.stroke]);
+  if (found.length > TIP_ROWS) rows.push([`and ${found.length - TIP_ROWS} more`, "", "transparent"]);
+  const offset = u.over.offsetLeft;
+  return { left: left + offset, top: Math.max(top - 10, 0), flip: left > u.over.clientWidth / 2, x, rows };
+}
+
+// Series that were joined have no value at most places: the one before is what the line shows.
+function nearest(column: Column, at: number): number | null {
+  for (let k = at; k >= 0 && at - k < 400; k--) {
+    const value = column[k];
+    if (value === null) return null;
+    if (value !== undefined) return value;
+  }
+  return null;
+}
+
+function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
+  const { ctx, bbox } = u;
+  const ratio = devicePixelRatio || 1;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height + 10 * ratio);
+  ctx.clip();
+  const inside = (x: number) => x >= (u.scales.x.min ?? -Infinity) && x <= (u.scales.x.max ?? Infinity);
+  if (props.limit !== null && props.limit !== undefined && props.limit <= (u.scales.y.max ?? -Infinity)) {
+    const y = Math.round(u.valToPos(props.limit, "y", true));
+    ctx.strokeStyle = css("--warning");
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([5 * ratio, 4 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(bbox.left, y);
+    ctx.lineTo(bbox.left + bbox.width, y);
+    ctx.stroke();
+  }
+  for (const mark of (props.marks ?? []).slice(0, 300)) {
+    if (!inside(mark.x)) continue;
+    const x = Math.round(u.valToPos(mark.x, "x", true));
+    ctx.strokeStyle = css(mark.severity === "critical" ? "--critical" : mark.severity === "warning" ? "--warning" : "--text-dim");
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([2 * ratio, 3 * ratio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.setLineDash([]);
+  const seen = new Set<Series>();
+  ctx.fillStyle = css("--critical");
+  for (const line of drawn.lines) {
+    if (seen.has(line.series)) continue;
+    seen.add(line.series);
+    for (const [at] of (line.series.nonfinite ?? []).slice(0, 2000)) {
+      const value = line.series.x[at];
+      if (!inside(value)) continue;
+      const x = u.valToPos(value, "x", true);
+      const y = bbox.top + bbox.height;
+      ctx.beginPath();
+      ctx.moveTo(x, y - 7 * ratio);
+      ctx.lineTo(x - 4 * ratio, y);
+      ctx.lineTo(x + 4 * ratio, y);
+      ctx.fill();
+    }
+  }
+  ctx.restore();
+}
+
+function keyboard(event: KeyboardEvent, u: uPlot | null, axis: string, full: () => void): void {
+  if (!u || event.ctrlKey || event.metaKey || event.altKey) return;
+  const min = u.scales.x.min ?? 0;
+  const max = u.scales.x.max ?? 1;
+  const span = max - min;
+  const at = u.cursor.idx ?? Math.floor(u.data[0].length / 2);
+  const moves: Record<string, () => void> = {
+    ArrowLeft: () => (event.shiftKey ? setZoom({ axis, start: min - span / 4, end: max - span / 4 }) : point(u, at - 1)),
+    ArrowRight: () => (event.shiftKey ? setZoom({ axis, start: min + span / 4, end: max + span / 4 }) : point(u, at + 1)),
+    "+": () => setZoom({ axis, start: min + span / 4, end: max - span / 4 }),
+    "=": () => setZoom({ axis, start: min + span / 4, end: max - span / 4 }),
+    "-": () => setZoom({ axis, start: min - span / 2, end: max + span / 2 }),
+    "0": () => setZoom(null),
+    f: full,
+  };
+  const move = moves[event.key];
+  if (move) {
+    event.preventDefault();
+    move();
+  }
+}
+
+function point(u: uPlot, at: number): void {
+  const place = Math.min(Math.max(at, 0), u.data[0].length - 1);
+  const left = u.valToPos(u.data[0][place], "x");
+  u.setCursor({ left, top: u.over.clientHeight / 2 });
+}
+
+function describe(props: ChartProps): string {
+  const parts = props.series.slice(0, 8).map((series, at) => {
+    const last = series.y.length ? series.y[series.y.length - 1] : null;
+    return `${props.titles[at]} ${formatValue(last, props.unit)}`;
+  });
+  return `${props.title}: ${parts.join(", ") || "no values"}. Arrow keys read values, plus and minus zoom, 0 shows everything.`;
+}
+
+function savePng(u: uPlot | null, props: ChartProps): void {
+  if (!u) return;
+  const ratio = devicePixelRatio || 1;
+  const source = u.ctx.canvas;
+  const head = 34 * ratio;
+  const foot = props.titles.length > 1 ? 26 * ratio : 6 * ratio;
+  const canvas = document.createElement("canvas");
+  canvas.width = source.width;
+  canvas.height = source.height + head + foot;
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = css("--panel");
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.fillStyle = css("--text");
+  context.font = `600 ${14 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
+  context.fillText(props.title + (props.unit ? ` (${props.unit})` : ""), 12 * ratio, 22 * ratio);
+  context.drawImage(source, 0, head);
+  context.font = `${11 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
+  let left = 12 * ratio;
+  if (props.titles.length > 1) {
+    props.titles.forEach((title, at) => {
+      context.fillStyle = lineStyle(props.colors?.[at] ?? at, dark.value).stroke;
+      context.fillRect(left, canvas.height - 15 * ratio, 12 * ratio, 3 * ratio);
+      context.fillStyle = css("--text-dim");
+      context.fillText(title, left + 16 * ratio, canvas.height - 10 * ratio);
+      left += context.measureText(title).width + 30 * ratio;
+    });
+  }
+  canvas.toBlob((blob) => blob && download(fileName(props.title, "png"), "image/png", blob), "image/png");
+}

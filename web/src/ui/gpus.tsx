@@ -1,0 +1,118 @@
+// Every GPU at a glance: a card each, or small cells where there are many.
+import { useFeed } from "../data/feed.ts";
+import { panels, run } from "../data/store.ts";
+import type { Labels, Series } from "../data/types.ts";
+import { formatValue } from "../logic/format.ts";
+
+const NAMES = ["utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius", "power_draw_watts", "power_limit_watts"];
+const MANY = 16;
+
+interface Gpu {
+  id: string;
+  title: string;
+  labels: Labels;
+  values: Map<string, number | null>;
+  history: Series | null;
+}
+
+export function collectGpus(series: Series[]): Gpu[] {
+  const hosts = new Set(series.map((item) => item.labels.host)).size > 1;
+  const found = new Map<string, Gpu>();
+  for (const item of series) {
+    const id = `${item.labels.host ?? ""} ${item.labels.gpu_uuid ?? item.labels.gpu_index ?? ""}`;
+    let gpu = found.get(id);
+    if (!gpu) {
+      const title = `${hosts ? `${item.labels.host} ` : ""}GPU ${item.labels.gpu_index ?? "?"}`;
+      gpu = { id, title, labels: item.labels, values: new Map(), history: null };
+      found.set(id, gpu);
+    }
+    gpu.values.set(item.name, item.y.length ? item.y[item.y.length - 1] : null);
+    if (item.name === "utilization_percent") gpu.history = item;
+  }
+  return [...found.values()].sort(
+    (a, b) => String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || Number(a.labels.gpu_index ?? 0) - Number(b.labels.gpu_index ?? 0),
+  );
+}
+
+export function tone(table: string, metric: string, value: number | null | undefined): string {
+  if (value === null || value === undefined) return "";
+  let found = "";
+  for (const threshold of panels.value?.thresholds ?? []) {
+    if (threshold.table !== table || threshold.metric !== metric) continue;
+    if (threshold.below ? value <= threshold.value : value >= threshold.value) found = threshold.severity;
+  }
+  return found;
+}
+
+export function GpuGrid() {
+  const known = run.value;
+  const feed = useFeed(known?.key ?? null, known?.tables.gpu ? { names: NAMES, table: "gpu", x: "time", points: 60 } : null);
+  const gpus = collectGpus(feed.value.series ?? []);
+  if (!gpus.length) return null;
+  return (
+    <div class={gpus.length > MANY ? "gpu-grid many" : "gpu-grid"} data-gpus={gpus.length}>
+      {gpus.map((gpu) => (gpus.length > MANY ? <Cell key={gpu.id} gpu={gpu} /> : <Card key={gpu.id} gpu={gpu} />))}
+    </div>
+  );
+}
+
+function Card({ gpu }: { gpu: Gpu }) {
+  const get = (name: string) => gpu.values.get(name);
+  const power = get("power_draw_watts");
+  const limit = get("power_limit_watts");
+  return (
+    <div class="gpu">
+      <div class="gpu-head">
+        <b>{gpu.title}</b>
+        <span class="dim" title={String(gpu.labels.gpu_name ?? "")}>{String(gpu.labels.gpu_name ?? "")}</span>
+      </div>
+      <Bar title="use" value={get("utilization_percent")} text={formatValue(get("utilization_percent"), "%")} tone="" />
+      <Bar
+        title="memory"
+        value={get("memory_percent")}
+        text={`${formatValue(get("memory_used_mb"), "MB")} of ${formatValue(get("memory_total_mb"), "MB")}`}
+        tone={tone("gpu", "memory_percent", get("memory_percent"))}
+      />
+      <Bar title="power" value={power && limit ? (power / limit) * 100 : null} text={`${formatValue(power, "W")}${limit ? ` of ${formatValue(limit, "W")}` : ""}`} tone="" />
+      <div class="gpu-foot">
+        <span class={tone("gpu", "temperature_celsius", get("temperature_celsius"))}>{formatValue(get("temperature_celsius"), "°C")}</span>
+        {gpu.history && <Spark series={gpu.history} />}
+      </div>
+    </div>
+  );
+}
+
+function Bar({ title, value, text, tone: name }: { title: string; value: number | null | undefined; text: string; tone: string }) {
+  const share = Math.min(Math.max(value ?? 0, 0), 100);
+  return (
+    <div class={`bar ${name}`} role="meter" aria-label={title} aria-valuenow={Math.round(share)} aria-valuemin={0} aria-valuemax={100} aria-valuetext={text}>
+      <span class="bar-title">{title}</span>
+      <span class="bar-track"><i style={{ width: `${share}%` }} /></span>
+      <span class="bar-text">{text}</span>
+    </div>
+  );
+}
+
+function Cell({ gpu }: { gpu: Gpu }) {
+  const use = gpu.values.get("utilization_percent");
+  const hot = tone("gpu", "temperature_celsius", gpu.values.get("temperature_celsius"));
+  const fullMemory = tone("gpu", "memory_percent", gpu.values.get("memory_percent"));
+  const text = `${gpu.title}: use ${formatValue(use, "%")}, memory ${formatValue(gpu.values.get("memory_percent"), "%")}, ${formatValue(gpu.values.get("temperature_celsius"), "°C")}, ${formatValue(gpu.values.get("power_draw_watts"), "W")}`;
+  return (
+    <div class={`gpu-cell ${hot || fullMemory}`} title={text} tabIndex={0} aria-label={text}>
+      <span>{String(gpu.labels.gpu_index ?? "?")}</span>
+      <b>{use === null || use === undefined ? "–" : Math.round(use)}</b>
+      <i class="use" style={{ height: `${Math.min(use ?? 0, 100)}%` }} />
+      <em>{formatValue(gpu.values.get("temperature_celsius"), "°C")}</em>
+    </div>
+  );
+}
+
+function Spark({ series }: { series: Series }) {
+  const x = series.x.slice(-60);
+  const y = series.y.slice(-60);
+  if (x.length < 2) return null;
+  const span = x[x.length - 1] - x[0] || 1;
+  const path = x.map((at, k) => `${k ? "L" : "M"}${(((at - x[0]) / span) * 100).toFixed(1)} ${(20 - ((y[k] ?? 0) / 100) * 18).toFixed(1)}`).join("");
+  return <svg class="spark" viewBox="0 0 100 21" preserveAspectRatio="none" aria-hidden="true"><path d={path} /></svg>;
+}

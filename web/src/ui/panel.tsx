@@ -1,0 +1,114 @@
+// A panel of the declaration in views/panels.py, or a metric of the user's own, as a chart.
+import { useFeed } from "../data/feed.ts";
+import { panels, run, stale, zoom } from "../data/store.ts";
+import type { Panel, SeriesQuery } from "../data/types.ts";
+import { panelNames, seriesTitle } from "../logic/metrics.ts";
+import { Chart, type Mark } from "./chart.tsx";
+import { Problem, useNear } from "./parts.tsx";
+import type { ComponentChildren } from "preact";
+
+const MANY = 12;
+export const POINTS = 1000;
+
+export interface PanelChartProps {
+  panel: Panel;
+  axis: string;
+  height?: number;
+  smoothing?: number;
+  spread?: "auto" | "band" | "lines";
+  rank?: number;
+  marks?: Mark[];
+  actions?: ComponentChildren;
+  points?: number;
+}
+
+export function aliasesOf(table: string): Map<string, string[]> {
+  return new Map((panels.value?.metrics[table] ?? []).map((metric) => [metric.name, metric.aliases]));
+}
+
+export function namesOf(panel: Panel): string[] {
+  const logged = new Set(run.value?.tables[panel.table]?.names ?? []);
+  return panelNames(panel, logged, aliasesOf(panel.table));
+}
+
+// A panel for a metric that nobody declared.
+export function ownPanel(name: string, table = "training"): Panel {
+  const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
+  return {
+    id: `metric:${name}`, title: name, group: table, table, metrics: [name], importance: 2, chart: "line",
+    by: ["rank"], limit: null, low: null, high: null, log: true, smooth: name !== "epoch", unit: known?.unit ?? "",
+    rate: known?.kind === "counter" && name !== "step", thresholds: [],
+  };
+}
+
+export function PanelChart(props: PanelChartProps) {
+  const { panel } = props;
+  const [place, near] = useNear<HTMLDivElement>();
+  const known = run.value;
+  const names = namesOf(panel);
+  const limitName = panel.limit && known?.tables[panel.table]?.names.includes(panel.limit) ? panel.limit : null;
+  const subjects = panel.table === "training" ? Math.max(known?.ranks.length ?? 1, 1) : (known?.tables[panel.table]?.labels.length ?? 1);
+  const spread = props.spread ?? "auto";
+  const band = panel.chart !== "stacked" && subjects > 1 && (spread === "band" || (spread === "auto" && subjects > MANY));
+  const zoomed = zoom.value?.axis === props.axis ? zoom.value : null;
+  const query: SeriesQuery | null = near && known
+    ? {
+        names,
+        table: panel.table,
+        x: props.axis,
+        points: panel.chart === "stacked" ? 300 : (props.points ?? POINTS),
+        start: zoomed?.start,
+        end: zoomed?.end,
+        band,
+        rate: panel.rate,
+        rank: panel.chart === "stacked" && panel.table === "training" ? 0 : props.rank,
+      }
+    : null;
+  const feed = useFeed(known?.key ?? null, query);
+  const limitFeed = useFeed(known?.key ?? null, query && limitName ? { ...query, names: [limitName], rate: false, band: false, points: 4 } : null);
+  const { series, error } = feed.value;
+  const limits = limitFeed.value.series?.flatMap((item) => item.y.slice(-1)).filter((value): value is number => value !== null) ?? [];
+  return (
+    <div ref={place} class="panel-place">
+      {error && !series ? <Problem error={error} /> : null}
+      {series ? (
+        <Chart
+          title={panel.title}
+          series={series}
+          titles={titlesOf(series, panel)}
+          axis={props.axis}
+          unit={panel.rate ? `${panel.unit}/s` : panel.unit}
+          height={props.height}
+          kind={panel.chart === "stacked" ? "stacked" : "line"}
+          low={panel.low}
+          high={panel.high}
+          canLog={panel.log}
+          smoothing={panel.smooth ? props.smoothing : 0}
+          limit={limits.length ? Math.min(...limits) : null}
+          marks={props.marks}
+          stale={stale.value}
+          actions={props.actions}
+          help={helpOf(panel)}
+        />
+      ) : (
+        !error && <div class="chart waiting" style={{ height: `${(props.height ?? 200) + 34}px` }}><h3>{panel.title}</h3></div>
+      )}
+    </div>
+  );
+}
+
+function titlesOf(series: Parameters<typeof seriesTitle>[1], panel: Panel): string[] {
+  const titles = series.map((item) => seriesTitle(item, series, panel.by));
+  // Two lines must not share a title: it is how they are hidden and shown.
+  const seen = new Map<string, number>();
+  return titles.map((title) => {
+    const count = (seen.get(title) ?? 0) + 1;
+    seen.set(title, count);
+    return count > 1 ? `${title} (${count})` : title;
+  });
+}
+
+function helpOf(panel: Panel): string {
+  const metrics = panels.value?.metrics[panel.table] ?? [];
+  return panel.metrics.map((name) => metrics.find((metric) => metric.name === name)?.help).filter(Boolean).join("; ");
+}

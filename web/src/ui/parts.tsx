@@ -1,0 +1,133 @@
+// Small pieces that several pages use.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { SourceError } from "../data/source.ts";
+import { go, route } from "../data/store.ts";
+import { formatRoute, type Route } from "../logic/route.ts";
+
+export function Link({ to, children, class: name, current, title }: { to: Route; children: ComponentChildren; class?: string; current?: boolean; title?: string }) {
+  return (
+    <a
+      href={formatRoute(to)}
+      class={name}
+      title={title}
+      aria-current={current ? "page" : undefined}
+      onClick={(event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+        event.preventDefault();
+        go(to);
+      }}
+    >
+      {children}
+    </a>
+  );
+}
+
+export function runRoute(key: string, page = "overview", query: [string, string][] = []): Route {
+  return { page, run: key, query: new Map(query.map(([name, value]) => [name, [value]])) };
+}
+
+export function Status({ status, live }: { status: string; live?: boolean }) {
+  return <span class={`status ${status}`}>{live && <i class="pulse" aria-hidden="true" />}{status}</span>;
+}
+
+export function Problem({ error }: { error: Error }) {
+  const hint = error instanceof SourceError ? error.hint : "";
+  return (
+    <div class="problem" role="alert">
+      <b>{error.message}</b>
+      {hint && <span>{hint}</span>}
+    </div>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
+}
+
+export function Section({ title, children, note, actions, id }: { title: string; children: ComponentChildren; note?: ComponentChildren; actions?: ComponentChildren; id?: string }) {
+  return (
+    <section class="section" id={id}>
+      <header><h2>{title}</h2>{note && <span class="note">{note}</span>}<span class="tools">{actions}</span></header>
+      {children}
+    </section>
+  );
+}
+
+export function Fact({ title, value, note, tone }: { title: string; value: ComponentChildren; note?: ComponentChildren; tone?: string }) {
+  return (
+    <div class={`fact ${tone ?? ""}`}>
+      <span class="fact-title">{title}</span>
+      <span class="fact-value">{value}</span>
+      {note && <span class="fact-note">{note}</span>}
+    </div>
+  );
+}
+
+export function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange(value: T): void }) {
+  return (
+    <label class="choice">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value as T)}>
+        {options.map(([name, title]) => <option key={name} value={name}>{title}</option>)}
+      </select>
+    </label>
+  );
+}
+
+export function Search({ value, placeholder, onInput, label }: { value: string; placeholder: string; label: string; onInput(value: string): void }) {
+  const box = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const focus = (event: KeyboardEvent) => {
+      const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+      if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+        event.preventDefault();
+        box.current?.focus();
+      }
+    };
+    document.addEventListener("keydown", focus);
+    return () => document.removeEventListener("keydown", focus);
+  }, []);
+  return (
+    <input
+      ref={box}
+      class="search"
+      type="search"
+      value={value}
+      placeholder={placeholder}
+      aria-label={label}
+      spellcheck={false}
+      onInput={(event) => onInput(event.currentTarget.value)}
+      onKeyDown={(event) => event.key === "Escape" && (onInput(""), box.current?.blur())}
+    />
+  );
+}
+
+// Whether an element is, or was, near the screen: what nobody scrolls to is never asked for.
+export function useNear<T extends HTMLElement>() {
+  const place = useRef<T>(null);
+  const [near, setNear] = useState(false);
+  useEffect(() => {
+    if (!place.current || near) return;
+    const watcher = new IntersectionObserver(
+      (entries) => entries.some((entry) => entry.isIntersecting) && setNear(true),
+      { rootMargin: "300px" },
+    );
+    watcher.observe(place.current);
+    return () => watcher.disconnect();
+  }, [near]);
+  return [place, near] as const;
+}
+
+export function Json({ value }: { value: unknown }) {
+  return <pre class="json">{JSON.stringify(value, null, 2)}</pre>;
+}
+
+export function usePage(): Route {
+  return route.value;
+}
