@@ -58,7 +58,9 @@ def judge(points: Any) -> list[Change]:
 def healthy_alarms() -> Counter[str]:
     alarms: Counter[str] = Counter()
     for seed, make in enumerate(HEALTHY.values()):
-        alarms.update(change.rule.name for change in judge(curves.play(seed, make())) if change.state == "firing")
+        alarms.update(
+            change.rule.name for change in judge(curves.play(seed, make())) if change.state == "firing"
+        )
     return alarms
 
 
@@ -129,7 +131,10 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "gpu_row_remap_failed": ("remap failed", set_values("gpu", 60, row_remap_failed=1)),
     "gpu_row_remap_pending": ("remap pending", set_values("gpu", 60, row_remap_pending=1)),
     "gpu_lost": ("GPU lost for 1 min", set_values("gpu", 60, state="lost")),
-    "gpu_fan_stopped": ("fan at 0 at 76 °C", set_values("gpu", 60, fan_speed_percent=0, temperature_celsius=76)),
+    "gpu_fan_stopped": (
+        "fan at 0 at 76 °C",
+        set_values("gpu", 60, fan_speed_percent=0, temperature_celsius=76),
+    ),
     "gpu_idle": ("0 % for 17 min", set_values("gpu", 1020, utilization_percent=0)),
     "gpu_low_use": ("12 % from the start", None),  # type: ignore[dict-item]
     "gpu_memory_leak": (
@@ -210,7 +215,10 @@ ALSO = {
 def base(name: str) -> list[curves.Values]:
     if name == "loss_plateau":
         rows = curves.synthetic(0, "constant", 0.02, "power")
-        return [{**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)} for n, row in enumerate(rows)]
+        return [
+            {**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)}
+            for n, row in enumerate(rows)
+        ]
     return curves.synthetic(4, "constant", 0.06, "power")
 
 
@@ -222,7 +230,14 @@ def run_fault(name: str) -> list[Change]:
         )
     if name == "straggler":
         return judge(four_ranks())
-    long = ("gpu_idle", "gpu_low_use", "disk_full_soon", "host_memory_leak", "loss_plateau", "checkpoint_overdue")
+    long = (
+        "gpu_idle",
+        "gpu_low_use",
+        "disk_full_soon",
+        "host_memory_leak",
+        "loss_plateau",
+        "checkpoint_overdue",
+    )
     rows = base(name) if name in long else base(name)[: FAULT_STEP + 4000]
     return judge(curves.play(7, rows, fault))
 

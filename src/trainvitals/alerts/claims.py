@@ -28,9 +28,12 @@ class Claims:
     def take(self, rule: str) -> bool:
         """Whether this host may speak for the rule."""
         path = self._folder / slugify(rule)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            return True  # better told twice than not at all
         for _ in range(2):
             try:
-                self._folder.mkdir(mode=0o700, exist_ok=True)
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
                 if path in self._mine:
@@ -40,7 +43,7 @@ class Claims:
                 path.unlink(missing_ok=True)
                 continue
             except OSError:
-                return True  # better told twice than not at all
+                return True
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(self._host)
             self._mine.add(path)

@@ -1,0 +1,76 @@
+"""Real ends to send to: an HTTP receiver that can misbehave, a mail server, an Alertmanager."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE = 60.0
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not happen within {PATIENCE:g} s")
+
+
+class Receiver:
+    """Takes POSTs and remembers them. `answers` are given one after the other, the last one for ever."""
+
+    def __init__(self, *answers: int | tuple[int, dict[str, str]], port: int = 0) -> None:
+        self.answers: list[int | tuple[int, dict[str, str]]] = list(answers or (200,))
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.times: list[float] = []
+        self.hang = threading.Event()
+        self.release = threading.Event()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if outer.hang.is_set():
+                    outer.release.wait(PATIENCE)
+                    return
+                outer.times.append(time.monotonic())
+                answer = outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
+                status, headers = answer if isinstance(answer, tuple) else (answer, {})
+                outer.requests.append((self.path, dict(self.headers), body))
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(b"ok" if status < 300 else b"no")
+
+            do_PUT = do_POST
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    @property
+    def bodies(self) -> list[Any]:
+        return [json.loads(body) for _, _, body in self.requests]
+
+    def close(self) -> None:
+        self.release.set()
+        self.server.shutdown()
+        self.server.server_close()

@@ -1,0 +1,275 @@
+"""Each channel against the real thing, or against what the service documents of its format."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from receivers import Receiver, wait_for
+from test_delivery import message
+
+from trainvitals.alerts import messages
+from trainvitals.alerts.channels import NotSent, Outgoing, alertmanager, desktop, send, services
+from trainvitals.alerts.delivery import carry
+
+
+def outgoing(**more: Any) -> Outgoing:
+    body = message(**more)["body"]
+    return Outgoing(body, messages.title(body), messages.text(body), 0.0)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.close()
+
+
+# -- phones and chats, through Apprise
+
+
+def test_ntfy_gets_what_ntfy_documents(receiver: Receiver) -> None:
+    """https://docs.ntfy.sh/publish/#publish-as-json: topic, title, message."""
+    result = carry(f"ntfy://127.0.0.1:{receiver.port}/my-topic", message()["body"])
+    assert result.sent, result.reason
+    body = receiver.bodies[0]
+    assert body["topic"] == "my-topic"
+    assert "message 1" in body["title"] and "What to do: do this" in body["message"]
+
+
+def test_slack_gets_what_slack_documents(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """https://api.slack.com/messaging/webhooks: JSON with text, blocks or attachments."""
+    from apprise.plugins.slack import NotifySlack
+
+    monkeypatch.setattr(NotifySlack, "webhook_url", f"http://127.0.0.1:{receiver.port}")
+    services.send("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", outgoing())
+    path, headers, data = receiver.requests[0]
+    assert path == "/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
+    assert headers["Content-Type"].startswith("application/json")
+    body = json.loads(data)
+    assert "message 1" in json.dumps(body["attachments"])
+    assert "do this" in json.dumps(body)
+
+
+def test_a_service_that_refuses_is_an_error_with_the_reason(receiver: Receiver) -> None:
+    receiver.answers = [500]
+    with pytest.raises(NotSent, match="500"):
+        services.send(f"ntfy://127.0.0.1:{receiver.port}/my-topic", outgoing())
+
+
+# -- e-mail
+
+
+class Mailbox:
+    """aiosmtpd with STARTTLS and AUTH, as a provider has it."""
+
+    def __init__(self, folder: Path) -> None:
+        import trustme
+        from aiosmtpd.controller import Controller
+        from aiosmtpd.smtp import AuthResult, LoginPassword
+
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+        self.authority = str(folder / "ca.pem")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+        self.mails: list[tuple[Any, Any]] = []
+        outer = self
+
+        class Keeper:
+            async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+                outer.mails.append((session, envelope))
+                return "250 taken"
+
+        def check(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
+            right = isinstance(data, LoginPassword) and (data.login, data.password) == (b"me", b"pa55word")
+            return AuthResult(success=right)
+
+        with socket.socket() as place:
+            place.bind(("127.0.0.1", 0))
+            self.port = place.getsockname()[1]
+        self.controller = Controller(
+            Keeper(), hostname="127.0.0.1", port=self.port, tls_context=context, require_starttls=True,
+            authenticator=check, auth_required=True, auth_require_tls=True,
+        )  # fmt: skip
+        self.controller.start()
+
+
+@pytest.fixture
+def mailbox(tmp_path: Path) -> Iterator[Mailbox]:
+    found = Mailbox(tmp_path)
+    yield found
+    found.controller.stop()
+
+
+def mail_url(mailbox: Mailbox, password: str) -> str:
+    return (
+        f"mailtos://me:{password}@localhost:{mailbox.port}"
+        "?smtp=127.0.0.1&mode=starttls&from=me@example.org&to=you@example.org&verify=no"
+    )
+
+
+def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
+    result = carry(mail_url(mailbox, "pa55word"), message()["body"])
+    assert result.sent, result.reason
+    session, envelope = mailbox.mails[0]
+    assert session.ssl is not None and session.authenticated
+    assert envelope.rcpt_tos == ["you@example.org"]
+    mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
+    assert "CRITICAL message 1" in str(mail["Subject"])
+    text = mail.get_body(("plain", "html"))
+    assert text is not None and "do this" in text.get_content()
+
+
+def test_a_wrong_password_is_an_error_that_does_not_show_it(mailbox: Mailbox) -> None:
+    result = carry(mail_url(mailbox, "wrong-and-secret"), message()["body"])
+    assert not result.sent
+    assert "wrong-and-secret" not in result.reason
+    assert mailbox.mails == []
+
+
+def test_a_picture_of_the_last_minutes_comes_with_the_mail(mailbox: Mailbox, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    lines = [
+        json.dumps({"timestamp": f"2026-11-15T22:{n // 60:02d}:{n % 60:02d}.000Z", "gpu_index": 3, "temperature_celsius": 60 + n / 10})
+        for n in range(300)
+    ]  # fmt: skip
+    (run / "gpu_metrics_20261115_220000.jsonl").write_text("\n".join(lines) + "\n")
+    body = message(metric="gpu.temperature_celsius")["body"]
+    result = carry(mail_url(mailbox, "pa55word"), body, folder=str(run))
+    assert result.sent, result.reason
+    mail = email.message_from_bytes(mailbox.mails[0][1].content, policy=email.policy.default)
+    pictures = [part for part in mail.walk() if part.get_content_type() == "image/png"]
+    assert len(pictures) == 1
+    data = pictures[0].get_payload(decode=True)
+    assert isinstance(data, bytes) and data.startswith(b"\x89PNG") and len(data) > 1000
+
+
+# -- Alertmanager
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[int]:
+    program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+    if program is None:
+        pytest.fail("no Alertmanager: apt-get install --no-install-recommends prometheus-alertmanager")
+    (tmp_path / "am.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    process = subprocess.Popen(
+        [program, f"--config.file={tmp_path / 'am.yml'}", f"--storage.path={tmp_path / 'data'}",
+         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def is_ready() -> bool:
+        try:
+            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5).status == 200)
+        except OSError:
+            return False
+
+    try:
+        wait_for(is_ready, "Alertmanager's start")
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def listed(port: int) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=10) as answer:
+        found: list[dict[str, Any]] = json.load(answer)
+    return found
+
+
+def test_alertmanager_takes_fires_and_resolves(manager: int) -> None:
+    firing = outgoing()
+    url = f"alertmanager://127.0.0.1:{manager}"
+    send(url, firing)
+    send(url, firing)  # the same again is the same alert
+    found = wait_for(lambda: listed(manager), "the alert in Alertmanager")
+    assert len(found) == 1
+    labels = found[0]["labels"]
+    assert labels == {
+        "alertname": "hot", "severity": "critical", "run": "r1", "project": "p", "gpu_index": "3", "host": "node",
+    }  # fmt: skip
+    assert found[0]["annotations"]["advice"] == "do this"
+    assert found[0]["generatorURL"] == "http://dashboard"
+    body = {**firing.body, "state": "resolved", "kind": "resolved"}
+    send(url, firing._replace(body=body))
+    wait_for(lambda: not listed(manager), "the end of the alert in Alertmanager")
+
+
+def test_eight_hot_gpus_are_eight_alerts_there() -> None:
+    body = message()["body"]
+    body["alerts"] = [{"labels": {"gpu_index": n}, "message": f"GPU {n}"} for n in range(8)]
+    entries = alertmanager.build(Outgoing(body, "t", "x", 0.0))
+    assert sorted(entry["labels"]["gpu_index"] for entry in entries) == [str(n) for n in range(8)]
+
+
+# -- commands, desktop, bell
+
+
+def test_a_command_gets_the_message_on_its_standard_input(tmp_path: Path) -> None:
+    target = tmp_path / "out file.json"
+    script = tmp_path / "note.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "body = json.load(sys.stdin)\n"
+        "open(sys.argv[1], 'w').write(body['rule'] + ' ' + os.environ['TRAINVITALS_ALERT_STATE'])\n"
+    )
+    send(f"command:{sys.executable} {script} '{target}'", outgoing())
+    assert target.read_text() == "hot firing"
+
+
+def test_a_command_that_fails_is_told_with_its_last_words() -> None:
+    with pytest.raises(NotSent, match="ended with 3: alas"):
+        send(f"command:{sys.executable} -c \"import sys; sys.stderr.write('alas'); sys.exit(3)\"", outgoing())
+    with pytest.raises(NotSent, match="no program"):
+        send("command:/there/is/no/such/program", outgoing())
+
+
+def test_the_desktop_gets_texts_as_arguments_and_never_as_a_script() -> None:
+    evil = outgoing()._replace(title='" & (do shell script "x") & "', text="--urgency=low")
+    linux, mac = desktop.build(evil, "linux"), desktop.build(evil, "darwin")
+    assert linux[-3:] == ["--", evil.title, evil.text]
+    assert mac[-2:] == [evil.title, evil.text] and evil.title not in mac[2]
+
+
+def test_the_bell_rings_in_the_terminal_of_the_training() -> None:
+    import os
+    import pty
+
+    from trainvitals.alerts.channels.bell import find_terminals
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(["sleep", "60"], stdout=theirs, stderr=theirs)
+    try:
+        terminals = find_terminals([process.pid])
+        assert terminals == (os.ttyname(theirs),)
+        send("bell:", outgoing()._replace(terminals=terminals, title="hot\x1b[2J"))
+        shown = os.read(ours, 1000)
+        assert b"\a" in shown and b"hot" in shown and b"\x1b" not in shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+    with pytest.raises(NotSent, match="no terminal"):
+        send("bell:", outgoing())

@@ -1,0 +1,135 @@
+"""Conditions in Python: judged in the training, guarded, and written for the agent to send."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainvitals
+from trainvitals.alerts import records
+from trainvitals.errors import SettingError
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[trainvitals.Run]:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    found = trainvitals.init(project="p", dir=tmp_path / "runs", agent=False, summary=False)
+    yield found
+    found.finish()
+
+
+def rows(run: trainvitals.Run) -> list[dict[str, Any]]:
+    return records.read_rows(run.folder)
+
+
+def test_a_condition_fires_acts_and_resolves(run: trainvitals.Run) -> None:
+    seen = []
+    run.alerts.add_rule(
+        name="Target missed",
+        condition=lambda m: m.loss > 2,
+        severity="warning",
+        message="Loss is {loss:.2f}",
+        cooldown_seconds=300,
+        action=seen.append,
+    )
+    for step, loss in enumerate([1.0, 3.0, 4.0, 1.0]):
+        run.log({"loss": loss}, step=step)
+    found = records.changes(rows(run))
+    assert [(row["state"], row["step"], row["message"]) for row in found] == [
+        ("firing", 1, "Loss is 3.00"),
+        ("resolved", 3, "Loss is 1.00"),
+    ]
+    assert found[0]["cooldown"] == 300
+    assert [(alert.rule, alert.step) for alert in seen] == [("Target missed", 1)]
+
+
+def test_the_classic_name_is_the_same(run: trainvitals.Run) -> None:
+    run.alerts.add_alert_rule(name="x", condition=lambda m: m["val/loss"] > 1)
+    run.log({"val": {"loss": 2.0}}, step=1)
+    assert [row["rule"] for row in rows(run)] == ["x"]
+
+
+def test_a_condition_that_raises_is_reported_once_and_switched_off(
+    run: trainvitals.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def broken(m: Any) -> bool:
+        calls.append(m.loss)
+        raise ZeroDivisionError("oh")
+
+    run.alerts.add_rule(name="broken", condition=broken)
+    run.alerts.add_rule(name="fine", condition=lambda m: m.loss > 1)
+    for step in range(5):
+        run.log({"loss": 2.0}, step=step)
+    assert len(calls) == 1
+    assert capsys.readouterr().err.count("'broken' is switched off") == 1
+    found = rows(run)
+    assert [row["rule"] for row in found if row.get("state") == "firing"] == ["fine"]
+    assert [row["reason"] for row in found if row.get("control") == "disabled"] != []
+
+
+def test_an_action_that_raises_does_not_stop_the_training(run: trainvitals.Run) -> None:
+    def broken() -> None:
+        raise RuntimeError("no")
+
+    run.alerts.add_rule(name="x", condition=lambda m: m.loss > 1, action=broken)
+    run.log({"loss": 2.0}, step=1)
+    assert [row["result"] for row in rows(run) if "action" in row][0].startswith("raised")
+
+
+def test_a_metric_that_is_not_logged_yet_is_no_mistake(run: trainvitals.Run) -> None:
+    run.alerts.add_rule(name="later", condition=lambda m: m.accuracy < 0.5)
+    run.log({"loss": 1.0}, step=1)
+    run.log({"accuracy": 0.1}, step=2)
+    run.log({"loss": 1.0}, step=3)
+    assert [(row["rule"], row["step"]) for row in rows(run)] == [("later", 2)]
+
+
+def test_inside_its_cooldown_it_neither_fires_nor_acts(run: trainvitals.Run) -> None:
+    acted = []
+    run.alerts.add_rule(name="x", condition=lambda m: m.loss > 1, cooldown_seconds=1000, action=acted.append)
+    for step in range(20):
+        run.log({"loss": float(step % 2) * 5}, step=step)
+    assert len(acted) == 1
+    assert [row["state"] for row in records.changes(rows(run))] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"condition": "loss > 1"}, "must be a function"),
+        ({"severity": "bad"}, "not one of"),
+        ({"message": "{loss.x}"}, "not the name of a value"),
+        ({"action": "stop"}, "must be a function"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_an_error_when_it_is_added(
+    run: trainvitals.Run, more: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(SettingError, match=says):
+        run.alerts.add_rule(**{"name": "x", "condition": lambda m: True, **more})
+
+
+def test_every_line_is_still_written_and_in_order(run: trainvitals.Run) -> None:
+    for step in range(3):
+        run.log({"loss": 1.0}, step=step)
+    run.alerts.add_rule(name="x", condition=lambda m: False)
+    for step in range(3, 6):
+        run.log({"loss": 1.0}, step=step)
+    (path,) = run.folder.glob("training_metrics_*.jsonl")
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == list(range(6))
+
+
+def test_rules_that_cannot_be_used_stop_init_and_not_the_training_later(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="did you mean 'median'"):
+        trainvitals.init(
+            project="p",
+            dir=tmp_path,
+            agent=False,
+            alerts_rules=[{"name": "a", "when": "loss > medain(loss, 5)"}],
+        )
