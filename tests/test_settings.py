@@ -465,3 +465,9 @@ def test_a_removed_current_folder_is_no_reason_to_fail(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout.strip() == "1.0"
+
+
+def test_a_secret_given_where_a_reference_is_needed_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(SettingError, match=r"prometheus.token") as caught:
+        resolve({"prometheus.token": "plain-hunter2"}, environ={}, folder=Path("/"))
+    assert "hunter2" not in str(caught.value)

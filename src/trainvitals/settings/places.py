@@ -84,7 +84,7 @@ def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
             value = place(value, given.origin, given.path)
     except ValueError as error:
         raise SettingError(
-            f"setting '{row.name}' ({given.origin}): {_quote(given.value)} is not {error}",
+            f"setting '{row.name}' ({given.origin}): {_quote(row.name, given.value)} is not {error}",
             hint=f"the default is {row.kind.format(row.default)}",
         ) from None
     if isinstance(value, Path) and given.folder is not None:
@@ -92,15 +92,15 @@ def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
     return Row(row.name, value, row.kind.format(value), given.origin)
 
 
-def _quote(value: object) -> str:
-    """A value that was refused, short, and without the token that may have landed in the wrong setting."""
+def _quote(name: str, value: object) -> str:
+    """A value that was refused, short, and without the token that it may be or hold."""
     from reprlib import Repr
 
     from trainvitals.redaction import redact
 
     short = Repr()
     short.maxstring = short.maxother = 100
-    return short.repr(redact(value))
+    return short.repr(redact({name: value})[name])
 
 
 def _read_file(folder: Path | None, config: Path | None) -> dict[str, _Given]:
