@@ -1,0 +1,199 @@
+"""Real servers on loopback, a server that answers as it is told, and a machine with fake GPUs that is scraped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nvml import FakeNvml
+
+PATIENCE = 60.0
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true result of `condition`; fails the test when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    pytest.fail(f"waited in vain for {what}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch(
+    url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
+) -> tuple[int, str, Mapping[str, str]]:
+    """(status, text, headers); 0 when nobody answers."""
+    request = urllib.request.Request(url, headers=dict(headers or {}), data=data)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.read().decode(), response.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode("utf-8", "replace"), error.headers
+    except OSError:
+        return 0, "", {}
+
+
+class Server:
+    """Somebody else's program, ended with the test."""
+
+    def __init__(self, command: list[str], url: str, ready: str, log: Path) -> None:
+        self.url = url
+        self._command = command
+        self._ready = ready
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._log.parent)
+        wait_until(
+            lambda: fetch(self.url + self._ready)[0] == 200 or self._died(), f"{self._command[0]}, see {self._log}"
+        )
+
+    def _died(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            pytest.fail(f"{self._command[0]} ended: {self._log.read_text()[-2000:]}")
+        return False
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def query(self, expression: str, moment: float | None = None) -> list[dict[str, Any]]:
+        """What PromQL answers now; a query that is wrong fails the test."""
+        asked = {"query": expression, **({"time": str(moment)} if moment is not None else {})}
+        status, text, _ = fetch(f"{self.url}/api/v1/query?{urllib.parse.urlencode(asked)}")
+        assert status == 200, f"{expression}: {text}"
+        result = json.loads(text)["data"]["result"]
+        return result if isinstance(result, list) else []
+
+    def value(self, expression: str) -> float | None:
+        """Of the only series; None if there is none."""
+        found = self.query(expression)
+        return float(found[0]["value"][1]) if found else None
+
+
+class Answering:
+    """A server that answers as it is told and remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes, dict[str, str]]] = []
+        """Taken in order; the last one stays."""
+        self.received: list[tuple[str, dict[str, str], bytes]] = []
+        outer = self
+
+        class Request(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                outer.received.append((self.path, dict(self.headers), body))
+                status, text, headers = outer.answers[0] if outer.answers else (204, b"", {})
+                if len(outer.answers) > 1:
+                    outer.answers.pop(0)
+                if status == 0:  # garbage, or nothing at all
+                    self.wfile.write(text)
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            do_PUT = do_POST
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+TRAINING = textwrap.dedent(
+    """
+    import math, sys, time
+    import trainvitals
+    run = trainvitals.init(project="exported", name="live")
+    step = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    while True:
+        step += 1
+        run.log({
+            "loss": 0.25, "learning_rate": 3e-4, "gradient_norm": 1.5, "accuracy": 0.75, "epoch": 2.0,
+            "throughput_samples_per_sec": 640.0, "memory_allocated_mb": 1024.0, "memory_reserved_mb": 2048.0,
+            "batch_time": 0.05, "data_time": 0.005, "transfer_time": 0.005, "forward_time": 0.01,
+            "backward_time": 0.02, "optimizer_time": 0.005, "other_time": 0.005,
+            "val/acc": 0.5, "val.acc": 0.625, "not a number": math.nan,
+        }, step=step)
+        time.sleep(0.05)
+    """
+)
+
+
+class Watched:
+    """A machine with fake GPUs, an agent that serves, and a training on it."""
+
+    def __init__(self, fake: FakeNvml, folder: Path, *flags: str, simulate: int = 0) -> None:
+        self.fake = fake
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/metrics"
+        script = folder / "train.py"
+        script.write_text(TRAINING)
+        self.environ = {
+            **{name: text for name, text in fake.env().items() if not name.startswith("TRAINVITALS_")},
+            "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
+            "TRAINVITALS_DIR": str(folder / "runs"),
+            "TRAINVITALS_AGENT_IDLE_TIMEOUT": "1",
+        }
+        program = [sys.executable, "-m", "trainvitals", "run", "--prometheus-port", str(self.port), *flags]
+        program += ["--project", "exported", "--interval", "0.5", "--simulate-gpus", str(simulate)]
+        self._process = subprocess.Popen(
+            [*program, "--", sys.executable, str(script)],
+            env=self.environ,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "stderr").open("wb"),
+        )
+        wait_until(lambda: "training_loss{" in self.page(), "the first page with a loss")
+
+    def page(self, accept: str = "") -> str:
+        return fetch(self.url, {"Accept": accept})[1]
+
+    def end(self) -> None:
+        """End the training and, with it, the agent."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(PATIENCE)
+        subprocess.run(
+            [sys.executable, "-m", "trainvitals", "agent", "stop"], env=self.environ, check=False, capture_output=True
+        )
