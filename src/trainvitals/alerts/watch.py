@@ -121,6 +121,8 @@ class RunAlerts:
 
         rows = records.read_rows(self.folder, is_own)
         self._is_known = bool(rows)
+        # A line logged before the last change was judged: the agent may have read on further than it could note down.
+        self._judged_until = max((records.seconds(row) for row in records.changes(rows)), default=0.0)
         for row in rows:
             self.ledger.apply(row)
         firing = {
@@ -162,6 +164,8 @@ class RunAlerts:
     def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
         """A line a rank has logged."""
         micros = self._times.parse(row["timestamp"])
+        if self._judged_until:
+            judge = judge and (micros is None or micros / 1e6 > self._judged_until)
         step = row.get("step")
         point = Point(
             "training",
