@@ -78,13 +78,14 @@ def bench(rounds: int = 3) -> Table:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 done = subprocess.run(
-                    [sys.executable, __file__, "--measure", peer, folder],
+                    [sys.executable, __file__, "--measure", peer, folder],  # peers print; the result goes to a file
                     capture_output=True, text=True, check=False, env={**os.environ, "HOME": folder},
                 )  # fmt: skip
-            if done.returncode != 0:
-                skipped[peer] = (done.stderr.strip().splitlines() or ["?"])[-1][:100]
-                continue
-            results[peer].append(json.loads(done.stdout.strip().splitlines()[-1]))
+                result = Path(folder) / "result.json"
+                if done.returncode != 0 or not result.exists():
+                    skipped[peer] = (done.stderr.strip().splitlines() or ["?"])[-1][:100]
+                    continue
+                results[peer].append(json.loads(result.read_text()))
     medians = {
         peer: {key: statistics.median(item[key] for item in found) for key in found[0]}
         for peer, found in results.items()
@@ -112,6 +113,7 @@ if __name__ == "__main__":
     parser.add_argument("--measure", nargs=2, metavar=("PEER", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure(arguments.measure[0], Path(arguments.measure[1]))))
+        place = Path(arguments.measure[1])
+        (place / "result.json").write_text(json.dumps(measure(arguments.measure[0], place)))
     else:
         print(bench(arguments.rounds).markdown())
