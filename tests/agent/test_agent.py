@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -129,7 +130,7 @@ ENDINGS: list[tuple[str, str, str, str | None]] = [
 ]
 
 
-def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
+def test_every_end_of_a_training_is_told_as_it_was(machine: Any, wait: Any) -> None:
     machine.start_agent()
     trainings = [machine.train(LOG_SOME + WAIT + ending[0]) for ending in ENDINGS]
     for training in trainings:
@@ -149,7 +150,7 @@ def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
         assert bool(lost) == (
             status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause)
         )
-    assert runtime.registrations() == []
+    wait(lambda: not runtime.registrations(), "the registrations to go")
 
 
 def test_an_end_is_known_although_the_parent_has_buried_the_process_at_once(machine: Any) -> None:
@@ -202,7 +203,8 @@ def memory_group(machine: Any, wait: Any) -> Any:
         parent = old if (old / "memory.limit_in_bytes").exists() else new
         group = parent / f"trainvitals-test-{os.getpid()}"
         if not os.access(parent, os.W_OK) or not (parent is old or (parent / "cgroup.controllers").exists()):
-            pytest.skip("no right to make a control group here")
+            message = "no right to make a control group here"
+            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
         group.mkdir()
         made.append(group)
         name = "memory.limit_in_bytes" if parent is old else "memory.max"
@@ -237,6 +239,105 @@ def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: 
         "0": "killed",
         "1": "crashed",
     }
+
+
+def test_a_monitor_that_is_killed_ends_its_run(machine: Any, wait: Any) -> None:
+    machine.start_agent()
+    folder = machine.root / "p" / "watch"
+    process = machine.spawn([sys.executable, "-c", REGISTER, str(folder)])
+    assert process.stdout.readline().strip() == "ready"
+    run = machine.open(process, folder)
+    assert run.wait_for_event("rank_started")["message"].startswith("the monitor is process")
+    wait(lambda: run.rows("system"), "a line about the machine")
+    process.terminate()
+    assert run.wait_for_end()["status"] == "killed"
+    assert set(run.status["ranks"]) == {"monitor0"} and not run.events("stalled")
+
+
+REGISTER = """
+import os, sys, time
+from pathlib import Path
+from trainvitals import runtime
+from trainvitals.journal import folder
+place = Path(sys.argv[1])
+place.mkdir(parents=True)
+folder.write_run(place, {"id": place.name, "status": "running", "attempt": 1})
+start = runtime.process_start(os.getpid())
+runtime.register(runtime.Registration(
+    "watch", str(place), 0, os.getpid(), start, runtime.host_name(), kind="monitor", settings={"stall_after": 1}))
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_run_json_alone(
+    machine: Any, wait: Any
+) -> None:
+    machine.start_agent()
+    elsewhere = {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    training = machine.train(FOREVER, env={**elsewhere, "RANK": "1", "LOCAL_RANK": "0"}, interval=0.2)
+    token = layout.host_token(runtime.host_name())
+    status = training.folder / f"status.host-{token}.json"
+    wait(lambda: (runtime.read_json(status) or {}).get("summary", {}).get("loss"), "its status")
+    wait(lambda: list(training.folder.glob(f"system_metrics_*.host-{token}.jsonl")), "its files")
+    training.process.kill()
+    training.wait_for_event("run_ended")
+    assert training.events("rank_lost")[0]["rank"] == 1
+    assert not (training.folder / "run.json").exists() and not (training.folder / "status.json").exists()
+
+
+def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(
+    machine: Any, wait: Any
+) -> None:
+    machine.start_agent()
+    training = machine.train(FOREVER)
+    training.wait_for_event("rank_started")
+    for path in (machine.runtime / "runs").iterdir():
+        path.unlink()
+    wait(runtime.registrations, "the registration to be there again")
+    assert len(training.events("rank_started")) == 1 and training.run["status"] == "running"
+    training.process.kill()
+    assert training.wait_for_end()["status"] == "killed"
+
+
+def test_an_end_that_finds_no_room_is_written_when_there_is_some(
+    machine: Any, wait: Any, small_disk: Path
+) -> None:
+    machine.start_agent()
+    training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
+    training.wait_until_ready()
+    training.wait_for_event("rank_started")
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space left"), open(ballast, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 12))
+    training.process.kill()
+    complaint = "the end of the run cannot be written"
+    wait(lambda: complaint in [line["message"] for line in machine.log_lines()], "a complaint")
+    ballast.unlink()
+    run = training.wait_for_end()
+    assert run["status"] == "killed" and training.status["summary"]["loss"]["count"] == 5
+    assert [line["message"] for line in machine.log_lines()].count(complaint) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, machine: Any) -> Any:
+    """A file system of its own with little room."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", place], capture_output=True
+    ).returncode:
+        message = "no right to mount a file system here"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    yield place
+    machine.end()
+    subprocess.run(["umount", "-l", place], check=True)
 
 
 # -- stalls

@@ -17,6 +17,7 @@ OOM = Verdict("killed", "out of memory: killed by the kernel (OOM)", None, "SIGK
 TERM = Verdict("killed", "killed by SIGTERM", None, "SIGTERM")
 UNKNOWN = Verdict("crashed", "the process is gone; nothing is known about why")
 FINE = Verdict("finished", None, 0)
+EXITING = ", while Python was exiting"
 BAD = Verdict("failed", "exit code 3", 3)
 
 
@@ -40,7 +41,7 @@ def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "train
         # What it said at exit stands against nothing known, not against a bad exit status.
         ({"status": "finished", "tentative": True}, [rank(0, UNKNOWN)], "finished", None),
         ({"status": "finished", "tentative": True}, [rank(0, BAD)], "failed", "exit code 3"),
-        ({"status": "finished", "tentative": True}, [rank(0, TERM)], "killed", f"{TERM.cause}, while Python was exiting"),
+        ({"status": "finished", "tentative": True}, [rank(0, TERM)], "killed", f"{TERM.cause}{EXITING}"),
         # The first to die tells why; the others died of it.
         ({"status": "running"}, [rank(0, TERM, 2.0), rank(3, OOM, 1.0)], "killed", f"rank 3: {OOM.cause}"),
         ({"status": "running"}, [rank(0, OOM, 1.0), rank(3, TERM, 2.0)], "killed", OOM.cause),

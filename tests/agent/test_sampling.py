@@ -253,7 +253,8 @@ def test_units_come_and_go_with_the_search(
 ) -> None:
     sampler.want(FAST, World())
     wait(lambda: inbox.samples(), "a reading")
-    assert sampler.describe() == {"probe": {"units": 1}} and sampler.states() == {"probe": "ok"}
+    wait(lambda: sampler.states() == {"probe": "ok"}, "the source to be up")
+    assert sampler.describe() == {"probe": {"units": 1}}
     first = source.units[0]
     source.units = [Probe("probe:1")]
     sampler.rediscover("probe")

@@ -50,6 +50,7 @@ GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
 WRAPPER_SECONDS = 2.0
 """`trainvitals run` knows the exit code for certain and gets this long to write it down."""
+END_PATIENCE_SECONDS = 600.0
 INBOX_SIZE = 20_000
 
 
@@ -92,6 +93,8 @@ class WatchedRun:
         self._told_damage = Damage()
         self._told_dropped = 0
         self._last_error = ""
+        self._complaints: set[str] = set()
+        self._end_deadline: float | None = None
         self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
 
@@ -455,7 +458,9 @@ class WatchedRun:
                     self.folder, self.attempt, verdict, 0o666 if self.settings.shared else 0o600
                 )
             except OSError as error:
-                self._log.error("the end of the run could not be written", error=str(error))
+                self._complain("the end of the run cannot be written", error)
+                if self._waits_for_room():
+                    return
         self._tell_losses()
         severity = "info" if verdict.status == "finished" else "critical"
         cause = f": {verdict.cause}" if verdict.cause else ""
@@ -467,6 +472,18 @@ class WatchedRun:
         self._alerting.end(verdict, list(self._ranks.values()))
         self._write_status(time.monotonic(), force=True)
         self._clean_up()
+
+    def _waits_for_room(self) -> bool:
+        """A full disk may have room again, and the end is worth waiting for, but not for ever."""
+        if self._end_deadline is None:
+            self._end_deadline = time.monotonic() + END_PATIENCE_SECONDS
+        return time.monotonic() < self._end_deadline
+
+    def _complain(self, what: str, error: OSError) -> None:
+        text = f"{what}: {error.strerror}"
+        if text not in self._complaints:  # once, not with every tick
+            self._complaints.add(text)
+            self._log.warning(what, error=str(error))
 
     def _clean_up(self) -> None:
         self._remove_registrations()
@@ -547,7 +564,7 @@ class WatchedRun:
         try:
             self._status.write(content, now)
         except OSError as error:
-            self._log.warning("status.json cannot be written", error=str(error))
+            self._complain("status.json cannot be written", error)
             return
         self._persisted = positions
 
