@@ -120,7 +120,6 @@ function Head() {
 }
 
 function RunPicker() {
-  useEffect(() => void refreshRuns(), []);
   const rows = runs.value?.runs ?? [];
   if (rows.length < 2) return null;
   return (

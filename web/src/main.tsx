@@ -13,8 +13,11 @@ async function boot(): Promise<void> {
   const element = document.getElementById("data");
   const data = element ? await readInline(element) : null;
   const source: Source = data ? new InlineSource(data) : new ApiSource();
+  // The run is asked for at once, not after the rest: it decides when the first chart is there.
+  const key = route.value.run;
+  const run = key !== null ? source.run(key).catch(() => null) : null;
   const [about, panels] = await Promise.all([source.about(), source.panels()]);
-  start(source, { about, panels });
+  start(source, { about, panels }, run);
   if (data && !location.hash) {
     const keys = Object.keys(data.runs);
     go(data.comparison ? { page: "compare", run: null, query: new Map([["run", keys]]) } : { page: "overview", run: keys[0], query: route.value.query }, true);

@@ -97,6 +97,8 @@ const REFRESH_MS = 3000;
 let refreshed = 0;
 let refreshing = false;
 
+let early: Promise<Run | null> | null = null;
+
 export async function refreshRun(): Promise<void> {
   const key = route.value.run;
   const from = source.value;
@@ -104,7 +106,9 @@ export async function refreshRun(): Promise<void> {
   refreshing = true;
   refreshed = Date.now();
   try {
-    const found = await from.run(key);
+    const asked = early;
+    early = null;
+    const found = (await asked) ?? (await from.run(key));
     if (route.value.run === key) {
       run.value = found;
       runError.value = null;
@@ -154,8 +158,9 @@ const listener: Listener = {
   },
 };
 
-export function start(from: Source, first: { about: About; panels: Panels }): void {
+export function start(from: Source, first: { about: About; panels: Panels }, firstRun: Promise<Run | null> | null): void {
   source.value = from;
+  early = firstRun;
   about.value = first.about;
   panels.value = first.panels;
   window.addEventListener("hashchange", () => (route.value = parseRoute(location.hash)));

@@ -107,15 +107,26 @@ function OpenAlerts({ known }: { known: Run }) {
   return (
     <Section title="Open alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>
       <ul class="alert-list">
-        {firing.slice(0, 5).map((alert) => (
-          <li key={`${alert.rule} ${JSON.stringify(alert.labels)}`} class={alert.severity}>
-            <b>{alert.rule}</b><span>{alert.message}</span><time title={alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
+        {byRule(firing).slice(0, 5).map(([alert, others]) => (
+          <li key={alert.rule} class={alert.severity}>
+            <b>{alert.rule}</b><span>{alert.message}{others > 0 && <span class="dim"> and {others} more</span>}</span><time title={alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
             {alert.advice && <em>{alert.advice}</em>}
           </li>
         ))}
       </ul>
     </Section>
   );
+}
+
+// Eight hot GPUs are one line.
+export function byRule(firing: Alert[]): [Alert, number][] {
+  const found = new Map<string, [Alert, number]>();
+  for (const alert of firing) {
+    const known = found.get(alert.rule ?? "");
+    if (known) known[1]++;
+    else found.set(alert.rule ?? "", [alert, 0]);
+  }
+  return [...found.values()];
 }
 
 function Ranks({ known }: { known: Run }) {

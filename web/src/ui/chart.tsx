@@ -101,6 +101,14 @@ function yTicks(unit: string): uPlot.Axis.Values {
     });
 }
 
+// Round numbers of bytes are powers of two.
+function tickSteps(unit: string): number[] | null {
+  if (unit !== "MB" && unit !== "MB/s") return null;
+  const nice = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+  const small = [0.25, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0001].reverse();
+  return [...small, 0.5, ...[0, 1, 2].flatMap((power) => nice.map((step) => step * 1024 ** power))];
+}
+
 export function Chart(props: ChartProps) {
   const box = useRef<HTMLElement>(null);
   const place = useRef<HTMLDivElement>(null);
@@ -139,6 +147,7 @@ export function Chart(props: ChartProps) {
     if (!place.current) return;
     const text = css("--text-dim");
     const grid = { stroke: css("--grid"), width: 1 };
+    const steps = isLog ? null : tickSteps(props.unit ?? "");
     const font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const options: uPlot.Options = {
       width: Math.max(place.current.clientWidth, 120),
@@ -169,7 +178,7 @@ export function Chart(props: ChartProps) {
       },
       axes: [
         { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis) },
-        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34, gap: 4, values: yTicks(props.unit ?? "") },
+        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
       ],
       series: [
         {},

@@ -5,6 +5,7 @@ Every function takes a `RunReader` (or several) and gives a dict that `wire.enco
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -226,7 +227,7 @@ def _ranks(statuses: Iterable[Mapping[str, Any]]) -> list[Answer]:
     for said in statuses:
         ranks = said.get("ranks")
         for name, rank in ranks.items() if isinstance(ranks, Mapping) else ():
-            if isinstance(rank, Mapping):
+            if isinstance(rank, Mapping) and str(name).isdecimal():  # `command0` is the program around rank 0
                 wanted = ("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause")
                 found.append({"rank": str(name), "host": said.get("host"), **{k: rank[k] for k in wanted if k in rank}})
     return sorted(found, key=lambda rank: (len(rank["rank"]), rank["rank"]))
@@ -400,6 +401,7 @@ def layer_measures(names: Iterable[str]) -> dict[str, int]:
 def describe_layers(reader: RunReader, measure: str, points: int = 200, rank: int | None = None) -> Answer:
     """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen."""
     names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
+    names.sort(key=_natural)
     left_out = max(len(names) - MAX_LAYERS, 0)
     names = names[:MAX_LAYERS]
     ranks = None if rank is None else [rank]
@@ -425,6 +427,12 @@ def describe_layers(reader: RunReader, measure: str, points: int = 200, rank: in
         "values": rows,
         "left_out": left_out,
     }
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Layer 2 before layer 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts if part]
 
 
 def histogram_files(folder: Path) -> list[Path]:
@@ -554,7 +562,14 @@ def describe_comparison(
 
 def _telling(names: Sequence[str]) -> list[str]:
     """The metrics worth comparing first: those that say which run is better."""
-    ranked = sorted(names, key=lambda name: (name != "loss", better(name) is None, "/" in name and "val" not in name))
+
+    def order(name: str) -> tuple[bool, bool, bool, bool]:
+        is_time = name.endswith("_time")
+        return name != "loss", is_time, better(name) is None, "val" not in name
+
+    ranked = sorted(
+        (name for name in names if name.partition("/")[0] not in LAYER_MEASURES or "/" not in name), key=order
+    )
     return ranked[:12]
 
 

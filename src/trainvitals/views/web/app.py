@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import json
@@ -47,7 +48,9 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         # Reading is numpy and DuckDB, which use cores themselves: more threads would only wait.
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        warm = asyncio.create_task(asyncio.to_thread(_warm_up))
         yield
+        warm.cancel()
         await hub.close()
 
     routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
@@ -59,6 +62,13 @@ def make_app(
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_crash},
     )
     return Gate(app, door or Door())
+
+
+def _warm_up() -> None:
+    """Load what the first question needs, while nobody waits yet."""
+    from trainvitals.journal import segments
+
+    segments.connect().execute("SELECT 1").fetchall()
 
 
 def _route(web: Web, endpoint: Endpoint) -> Route:

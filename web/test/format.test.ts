@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { formatBytes, formatChange, formatEnergy, formatNumber, formatShort, formatSpan, formatValue, formatX, toNumber } from "../src/logic/format.ts";
+
+test("a value that is missing is a dash, never a zero", () => {
+  assert.equal(formatValue(null), "–");
+  assert.equal(formatValue(undefined, "MB"), "–");
+  assert.equal(formatSpan(null), "–");
+});
+
+test("NaN and infinity are shown as what they are", () => {
+  assert.equal(formatValue("NaN"), "NaN");
+  assert.equal(formatValue("Infinity", "MB"), "∞");
+  assert.equal(formatValue("-Infinity"), "−∞");
+  assert.ok(Number.isNaN(toNumber("NaN")!));
+  assert.equal(toNumber("hello" as string), null);
+});
+
+test("units are rescaled to what a person reads", () => {
+  assert.equal(formatValue(24394.3, "MB"), "23.8 GB");
+  assert.equal(formatValue(0.0123, "s"), "12.3 ms");
+  assert.equal(formatValue(97.2, "%"), "97 %");
+  assert.equal(formatValue(1.5, "MB/s"), "1.5 MB/s");
+  assert.equal(formatEnergy(3_600_000), "1,000 Wh".replace("1,000 Wh", "1 kWh"));
+  assert.equal(formatBytes(0), "0 B");
+});
+
+test("numbers keep four digits and no more", () => {
+  assert.equal(formatNumber(0.021341), "0.02134");
+  assert.equal(formatNumber(0.0000123456), "1.23e-5");
+  assert.equal(formatNumber(12480), "12,480");
+  assert.equal(formatNumber(0), "0");
+  assert.equal(formatShort(1_250_000), "1.25M");
+  assert.equal(formatShort(0), "0");
+});
+
+test("spans and changes read as words", () => {
+  assert.equal(formatSpan(245), "4 min 05 s");
+  assert.equal(formatSpan(7980), "2 h 13 min");
+  assert.equal(formatChange(-0.125), "−12.5 %");
+  assert.equal(formatX("step", 1234.4), "step 1,234");
+});

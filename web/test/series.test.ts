@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Increment, Series } from "../src/data/types.ts";
+import { interpolate, join, positive, stack } from "../src/logic/align.ts";
+import { append, incrementX } from "../src/logic/append.ts";
+import { smooth } from "../src/logic/smooth.ts";
+import { toCsv } from "../src/logic/csv.ts";
+import { selectSeries, type InlineRun } from "../src/data/inline.ts";
+
+const series = (more: Partial<Series>): Series => ({ name: "loss", labels: {}, rank: null, total: 0, x: [], y: [], ...more });
+const increment = (more: Partial<Increment>): Increment => ({ table: "training", name: "loss", labels: {}, rank: null, time: [], y: [], ...more });
+
+test("series with different x are joined over all x, and a missing point is not a gap", () => {
+  const table = join([{ x: [1, 3], y: [10, 30] }, { x: [2, 3], y: [20, null] }]);
+  assert.deepEqual(table.x, [1, 2, 3]);
+  assert.deepEqual(table.columns, [[10, undefined, 30], [undefined, 20, null]]);
+});
+
+test("series with the same x are taken as they are", () => {
+  assert.deepEqual(join([{ x: [1, 2], y: [1, 2] }, { x: [1, 2], y: [3, 4] }]).columns, [[1, 2], [3, 4]]);
+  assert.deepEqual(join([]), { x: [], columns: [] });
+});
+
+test("a stack adds up, with values between the points of a thinned series", () => {
+  const table = stack([series({ x: [0, 2], y: [1, 3] }), series({ x: [0, 1, 2], y: [1, 1, 1] })]);
+  assert.deepEqual(table.columns, [[1, 2, 3], [2, 3, 4]]);
+  assert.deepEqual(interpolate([1], [5], [0, 1, 2]), [null, 5, null]);
+});
+
+test("a logarithmic axis leaves out zero and below", () => {
+  assert.deepEqual(positive([1, 0, -1, null, undefined]), [1, null, null, null, undefined]);
+});
+
+test("smoothing keeps a constant, follows a step and does not care how densely points lie", () => {
+  const x = Array.from({ length: 100 }, (_, at) => at);
+  assert.ok(Math.abs(smooth(x, x.map(() => 7), 0.5).at(-1)! - 7) < 1e-9);
+  const rising = smooth(x, x.map((at) => (at < 50 ? 0 : 1)), 0.5);
+  assert.ok(rising[49]! === 0 && rising[52]! > 0 && rising[52]! < 1 && rising[99]! > 0.95);
+  const thin = x.filter((at) => at % 2 === 0);
+  const half = smooth(thin, thin.map((at) => (at < 50 ? 0 : 1)), 0.5);
+  assert.ok(Math.abs(half[35]! - rising[70]!) < 0.1);
+});
+
+test("smoothing passes over NaN and is nothing at strength 0", () => {
+  assert.deepEqual(smooth([0, 1, 2], [1, null, 3], 0), [1, null, 3]);
+  assert.equal(smooth([0, 1, 2], [1, null, 3], 1)[1], null);
+});
+
+test("live points are added at the end, with NaN at the right place", () => {
+  const known = series({ x: [1, 2], y: [5, 6], total: 2 });
+  const grown = append(known, increment({ step: [3, 4], time: [10, 11], y: [7, null], nonfinite: [[1, "NaN"]] }), "step", 0)!;
+  assert.deepEqual(grown.x, [1, 2, 3, 4]);
+  assert.deepEqual(grown.nonfinite, [[3, "NaN"]]);
+  assert.equal(grown.total, 4);
+  assert.deepEqual(known.x, [1, 2]);
+});
+
+test("a step that goes back asks for everything again; the same point twice is one point", () => {
+  const known = series({ x: [5], y: [1], total: 1 });
+  assert.equal(append(known, increment({ step: [3], time: [1], y: [2] }), "step", 0), null);
+  assert.equal(append(known, increment({ step: [5], time: [1], y: [1] }), "step", 0), known);
+});
+
+test("an increment without steps has no place on a step axis", () => {
+  assert.deepEqual(incrementX(increment({ time: [5] }), "step", 0), [null]);
+  assert.deepEqual(incrementX(increment({ time: [5] }), "relative", 2), [3]);
+});
+
+test("the CSV has every shown value, spells NaN, and disarms formulas", () => {
+  const text = toCsv("step", [series({ x: [1, 2], y: [0.5, null], nonfinite: [[1, "NaN"]] })], ['=cmd|"x"']);
+  assert.equal(text, `step,"'=cmd|""x"""\n1,0.5\n2,NaN\n`);
+});
+
+test("a report answers like the server: axis, range and rank", () => {
+  const item = {
+    run: { started: "1970-01-01T00:00:10Z" },
+    series: { training: { step: [series({ x: [1, 2, 3], y: [1, null, 3], nonfinite: [[1, "NaN"]] })], time: [series({ x: [11, 12, 13], y: [1, 2, 3] })] } },
+  } as unknown as InlineRun;
+  const cut = selectSeries(item, { names: ["loss"], table: "training", x: "step", start: 2, points: 9 });
+  assert.deepEqual(cut[0].x, [2, 3]);
+  assert.deepEqual(cut[0].nonfinite, [[0, "NaN"]]);
+  assert.deepEqual(selectSeries(item, { names: ["loss"], table: "training", x: "relative", points: 9 })[0].x, [1, 2, 3]);
+  assert.deepEqual(selectSeries(item, { names: ["loss"], table: "__proto__", x: "step", points: 9 }), []);
+});

@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Panel, Row, Series } from "../src/data/types.ts";
+import { groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
+import { first, formatRoute, number, parseRoute, withQuery } from "../src/logic/route.ts";
+import { filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
+import { heat, lineStyle } from "../src/logic/colors.ts";
+
+const row = (more: Partial<Row>): Row => ({
+  key: "k", id: "k", name: "n", project: "p", status: "finished", live: false, cause: null, kind: "", started: null, ended: null,
+  seconds: null, step: null, attempt: 1, simulated: false, tags: [], host: "", config: {}, summary: {}, energy_joules: null, ...more,
+});
+
+test("a deep link comes back as it was, with any run name", () => {
+  const route = { page: "training", run: "a/b <c>?#&%", query: new Map([["x", ["time"]], ["run", ["1", "2"]]]) };
+  assert.deepEqual(parseRoute(formatRoute(route)), route);
+});
+
+test("an address that makes no sense leads somewhere harmless", () => {
+  assert.equal(parseRoute("#/run/%E0%A4%A/training").run, "%E0%A4%A");
+  assert.equal(parseRoute("#/nowhere").page, "unknown");
+  assert.equal(parseRoute("").page, "runs");
+  assert.equal(parseRoute("#/run/k/constructor").page, "overview");
+  assert.equal(number(parseRoute("#/runs?from=abc"), "from"), undefined);
+});
+
+test("parts of the query change without touching the rest", () => {
+  const route = withQuery(parseRoute("#/runs?q=a&sort=name"), { q: undefined, status: "failed" });
+  assert.equal(formatRoute(route), "#/runs?sort=name&status=failed");
+  assert.equal(first(route, "q"), undefined);
+});
+
+test("runs are found by words and by conditions on configuration and results", () => {
+  const rows = [row({ key: "a", name: "alpha", config: { lr: 0.1 }, summary: { loss: 2 } }), row({ key: "b", name: "beta", config: { lr: 0.01 }, summary: { loss: "NaN" } })];
+  const keys = (text: string) => filterRows(rows, { text, status: "", project: "" }).map((item) => item.key);
+  assert.deepEqual(keys("ALPHA"), ["a"]);
+  assert.deepEqual(keys("lr>0.05"), ["a"]);
+  assert.deepEqual(keys("lr<=0.01"), ["b"]);
+  assert.deepEqual(keys("loss<3"), ["a"]);
+  assert.deepEqual(keys("constructor=1"), []);
+});
+
+test("what is missing comes last, whichever way a table is sorted", () => {
+  const rows = [row({ key: "none" }), row({ key: "low", summary: { loss: 1 } }), row({ key: "high", summary: { loss: 10 } })];
+  assert.deepEqual(sortRows(rows, "summary.loss").map((item) => item.key), ["low", "high", "none"]);
+  assert.deepEqual(sortRows(rows, "-summary.loss").map((item) => item.key), ["high", "low", "none"]);
+});
+
+test("runs are grouped by any column, and by each of their tags", () => {
+  const rows = [row({ key: "a", tags: ["x", "y"] }), row({ key: "b" })];
+  assert.deepEqual(groupRows(rows, "tags").map((group) => [group.name, group.rows.length]), [["none", 1], ["x", 1], ["y", 1]]);
+});
+
+test("columns that differ are offered before those that are the same", () => {
+  const rows = [row({ config: { lr: 1, seed: 1 }, summary: { loss: 1 } }), row({ config: { lr: 2, seed: 1 }, summary: { loss: 1 } })];
+  assert.deepEqual(interesting(rows), ["summary.loss", "config.lr", "config.seed"]);
+});
+
+test("names are grouped by prefix and searched by words or expression", () => {
+  assert.deepEqual(groupByPrefix(["loss", "val/loss", "val/acc"]).map((group) => group.name), ["", "val"]);
+  assert.deepEqual(search(["val/loss", "loss", "acc"], "val loss"), ["val/loss"]);
+  assert.deepEqual(search(["val/loss", "loss"], "/^loss$/"), ["loss"]);
+  assert.deepEqual(search(["a"], "/(/"), []);
+  assert.deepEqual(groupByPrefix(["__proto__", "constructor/x"]).length, 2);
+});
+
+test("a panel draws a metric under its alias, and a line is called by what tells it apart", () => {
+  const panel = { metrics: ["loss"] } as Panel;
+  assert.deepEqual(panelNames(panel, new Set(["train/loss"]), new Map([["loss", ["train_loss", "train/loss"]]])), ["train/loss"]);
+  const gpus = [0, 1].map((index): Series => ({ name: "utilization_percent", labels: { gpu_index: index }, rank: null, total: 0, x: [], y: [] }));
+  assert.equal(seriesTitle(gpus[1], gpus), "GPU 1");
+});
+
+test("thirty-two lines look different from each other, and heat goes from dark to bright", () => {
+  const looks = new Set(Array.from({ length: 32 }, (_, at) => JSON.stringify(lineStyle(at, true))));
+  assert.equal(looks.size, 32);
+  const light = (color: number[]) => color.reduce((sum, part) => sum + part, 0);
+  assert.ok(light(heat(0)) < light(heat(0.5)) && light(heat(0.5)) < light(heat(1)));
+});
