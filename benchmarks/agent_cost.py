@@ -74,8 +74,11 @@ def measure_nvitop(env: dict[str, str], interval: float, seconds: float) -> tupl
     assert program
     process = subprocess.Popen(
         [program, "-m", "full", "--interval", str(max(interval, 0.25))],
-        env={**env, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "45"}, stdin=theirs, stdout=theirs, stderr=theirs,
-    )  # fmt: skip
+        env={**env, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "45"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
 
     def drain() -> None:
         try:
@@ -106,7 +109,9 @@ def bench(seconds: float = 20) -> Table:
         rows = []
         for rate, interval in (("1 Hz", 1.0), ("10 Hz", 0.1)):
             cpu, memory = measure_agent(env, interval, seconds)
-            rows.append([f"trainvitals agent, {rate}: 8 GPUs, host, processes, 500 steps/s", f"{cpu:.2f} %", f"{memory:.0f}"])
+            rows.append(
+                [f"trainvitals agent, {rate}: 8 GPUs, host, processes, 500 steps/s", f"{cpu:.2f} %", f"{memory:.0f}"]
+            )
         for rate, interval in (("1 Hz", 1.0), ("4 Hz, its fastest", 0.25)):
             cpu, memory = measure_nvitop(env, interval, seconds)
             rows.append([f"nvitop, {rate}: 8 GPUs on a screen", f"{cpu:.2f} %", f"{memory:.0f}"])

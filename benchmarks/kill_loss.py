@@ -59,7 +59,7 @@ def count_readable(peer: str, folder: Path) -> int:
 
 
 def count_wandb_history(data: bytes) -> int:
-    """History records in a .wandb file: a LevelDB log of protobuf records, blocks of 32 KiB, chunks with 7-byte heads."""
+    """History records in a .wandb file: protobuf in a LevelDB log, blocks of 32 KiB, chunks with 7-byte heads."""
     count, offset, record = 0, 7, b""
     while offset + 7 <= len(data):
         if 32768 - offset % 32768 < 7:

@@ -1,6 +1,6 @@
 """What importing costs, and how soon a command answers.
 
-    python benchmarks/startup.py [--rounds 15]
+python benchmarks/startup.py [--rounds 15]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bytes per scalar, and reading one metric back to 2,000 points out of runs of 1e5, 1e6 and 1e7 steps.
 
-    python benchmarks/storage.py [--steps 1e5 1e6 1e7]
+python benchmarks/storage.py [--steps 1e5 1e6 1e7]
 """
 
 from __future__ import annotations

@@ -39,4 +39,5 @@ def machine() -> str:
     """The machine in one line, without its name."""
     import os
 
-    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()}"
+    return f"{os.cpu_count()} cores, {platform.machine()}, {system}, Python {platform.python_version()}"

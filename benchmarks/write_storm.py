@@ -1,6 +1,6 @@
 """log() while another process writes a large checkpoint to the same disk, beside the same append to tmpfs.
 
-    python benchmarks/write_storm.py [--gigabytes 10]
+python benchmarks/write_storm.py [--gigabytes 10]
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ def bench(gigabytes: float, disk: Path, memory: Path = Path("/dev/shm")) -> Tabl
             found = sorted(times[name])
             count = len(found)
             rows.append(
-                [name, f"{count:,}", *(found[min(int(count * q), count - 1)] / 1e3 for q in (0.5, 0.99, 0.999)), found[-1] / 1e3]
+                [
+                    name,
+                    f"{count:,}",
+                    *(found[min(int(count * q), count - 1)] / 1e3 for q in (0.5, 0.99, 0.999)),
+                    found[-1] / 1e3,
+                ]
             )
     ratio = rows[0][4] / rows[1][4]
     return Table(
