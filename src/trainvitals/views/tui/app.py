@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 import threading
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.segment import Segment
 from textual import events
 from textual.app import App, ComposeResult
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -22,13 +23,17 @@ from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.pages import Hit
 from trainvitals.views.tui.snapshot import EMPTY, Snapshot
-from trainvitals.views.tui.view import PAGES, PROCESS_SORTS, View
+from trainvitals.views.tui.view import PAGES, PROCESS_SORTS, SIGNALS, View
 
 if TYPE_CHECKING:
     from trainvitals.views.tui.around import Program
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 ZOOM = 0.6
+PATIENCE_SECONDS = 0.9
+"""Curves are drawn anew at most about once a second; their newest values are always shown."""
+KEY_PATIENCE_SECONDS = 5.0
+"""A key is answered with the curves at hand; the next snapshot brings the new ones."""
 LEAST_SPAN = 1e-3
 """Share of all there is that a zoomed window shows at least."""
 
@@ -128,6 +133,8 @@ class TopApp(App[int]):
         self.board = Board()
         self._hits: list[Hit] = []
         self._program = program
+        self._version = 0
+        """Grows with every change of the view."""
         self._actions = {key: item.action for item in KEYS for key in item.keys}
 
     # -- life
@@ -152,18 +159,31 @@ class TopApp(App[int]):
         self.feed.stop()
 
     def _deliver(self, snapshot: Snapshot) -> None:
-        """Called on the feed's thread."""
+        """Called on the feed's thread, which draws too: so the screen's own thread is free for keys."""
+        version, size, view = self._version, self.size, copy(self.view)
+        view.patience = PATIENCE_SECONDS
+        frame = screen.draw(snapshot, view, size.width, size.height)
         try:
-            self.call_later(self._take, snapshot)
+            self.call_later(self._take, snapshot, frame, view, (version, size))
         except RuntimeError:
             pass  # the program is ending: nobody is left to show it to
 
-    def _take(self, snapshot: Snapshot) -> None:
-        if self._program is not None and not self.view.message:
-            self.view.say(self._program.status(), "info")
-        if not self.view.paused:
-            self.snapshot = snapshot
-            self.draw()
+    def _take(self, snapshot: Snapshot, frame: screen.Frame, view: View, drawn_for: tuple[int, Size]) -> None:
+        if self.view.paused:
+            return
+        self.snapshot = snapshot
+        told = self._program.status() if self._program is not None and not self.view.message else ""
+        if told:
+            self.view.say(told, "info")
+        if told or drawn_for != (self._version, self.size):
+            self.draw()  # a key came in between: what was drawn is not what is wanted now
+            return
+        self.view.rows, self.view.visible, self.view.chart_columns = (
+            view.rows,
+            view.visible,
+            view.chart_columns,
+        )
+        self._show(frame)
 
     # -- drawing
 
@@ -172,10 +192,16 @@ class TopApp(App[int]):
         width, height = self.size.width, self.size.height
         if not self.board.is_mounted or width <= 0 or height <= 0:
             return
-        frame = screen.draw(self.snapshot, self.view, width, height)
+        self._version += 1
+        self.view.patience = KEY_PATIENCE_SECONDS
+        self._show(screen.draw(self.snapshot, self.view, width, height))
+
+    def _show(self, frame: screen.Frame) -> None:
+        if not self.board.is_mounted:
+            return
         self._hits = frame.hits
         self.board.show(frame.lines, self.view.palette.text)
-        self.feed.want(screen.request(self.snapshot, self.view, width, height))
+        self.feed.want(screen.request(self.snapshot, self.view, *self.size))
 
     def _paint_background(self) -> None:
         self.board.styles.background = self.view.palette.background
@@ -233,7 +259,7 @@ class TopApp(App[int]):
         self.view.selected[self.view.page] = 0
 
     def _answer(self, event: events.Key) -> None:
-        from trainvitals.views.tui.processes import SIGNALS, send
+        from trainvitals.views.tui.processes import send
 
         process, self.view.asking = self.view.asking, None
         name = dict(SIGNALS).get(event.key)

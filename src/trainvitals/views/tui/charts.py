@@ -11,11 +11,11 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.views.panels import Panel
-from trainvitals.views.tui.canvas import Axes, Canvas, Mark, envelope, smooth
+from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark, envelope, smooth
 from trainvitals.views.tui.numbers import duration, measure, short
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
-from trainvitals.views.tui.snapshot import Chart, Floats
+from trainvitals.views.tui.snapshot import Chart
 from trainvitals.views.tui.snapshot import Line as Curve
 
 _MARKS = {"nan": "✕", "high": "▲", "low": "▼"}
@@ -41,25 +41,44 @@ class Look:
     window: tuple[float, float] | None = None
     cross: float | None = None
     selected: bool = False
+    patience: float = 0.0
+    """Seconds for which a curve that was drawn may be shown again although there is more of it."""
 
 
-_drawn: dict[tuple[object, ...], tuple[Chart, list[Line]]] = {}
+@dataclass(slots=True)
+class _Drawing:
+    """A chart as it was drawn. The chart is kept too, so that no other array can take over the identity of its own."""
+
+    chart: Chart
+    curves: tuple[object, ...]
+    lines: list[Line]
+    moment: float
+
+
+_drawings: dict[tuple[object, ...], _Drawing] = {}
 _KEPT_DRAWINGS = 64
 
 
 def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
-    """`height` lines of `width` cells. A chart that has not changed is not drawn again: a key is answered at once
-    however many charts are on the screen."""
+    """`height` lines of `width` cells. A chart that has not changed is not drawn again, and one that has may wait
+    for `look.patience`, its newest value aside: a key is answered at once however many charts are on the screen."""
     live = chart.axis == "time" and any(_is_live(curve, look.now) for curve in chart.lines)
     curves = tuple((curve.metric, curve.label, id(curve.x), id(curve.y)) for curve in chart.lines)
-    key = (chart.panel.id, chart.axis, chart.total, curves, width, height, replace(look, now=0.0), live)
-    known = _drawn.get(key)
-    if known is None:
-        if len(_drawn) >= _KEPT_DRAWINGS:
-            _drawn.clear()
-        # The chart is kept beside its drawing, so that no other array can take over the identity of its own.
-        known = _drawn[key] = (chart, _draw(chart, width, height, look))
-    return known[1]
+    how = replace(look, now=0.0, patience=0.0)
+    key = (chart.panel.id, chart.axis, chart.of, len(chart.lines), width, height, how, live)
+    known = _drawings.get(key)
+    now = time.monotonic()
+    if known is not None:
+        if known.curves == curves:
+            return known.lines
+        if now - known.moment < look.patience and look.window is None and look.cross is None:
+            told = [curve for curve in chart.lines if len(curve.x)]
+            plot = height - (2 if height >= 5 else 1)
+            return [_title(chart, told, None, width, plot, look), *known.lines[1:]] if told else known.lines
+    if len(_drawings) >= _KEPT_DRAWINGS:
+        _drawings.clear()
+    _drawings[key] = _Drawing(chart, curves, _draw(chart, width, height, look), now)
+    return _drawings[key].lines
 
 
 def _is_live(curve: Curve, now: float) -> bool:

@@ -21,13 +21,13 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import TimeParser, format_time
 from trainvitals.sources import Notice, RankProcess, Sample, World
 from trainvitals.views.panels import PANELS, Panel, find_names
-from trainvitals.views.tui.following import Following
 from trainvitals.views.tui.snapshot import Chart, Gpu, Line, Process, RunLine, Snapshot, Value
-from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
 
 if TYPE_CHECKING:
     from trainvitals.agent.sampling import Sampler
+    from trainvitals.views.tui.following import Following
     from trainvitals.views.tui.processes import ProcessList
+    from trainvitals.views.tui.tracks import Track, Tracks
 
 AGENT_FRESH_SECONDS = 5.0
 """An agent that has not written for this long (and three intervals) is treated as absent."""
@@ -89,7 +89,7 @@ class Feed:
         self._reset = threading.Event()
         self._thread: threading.Thread | None = None
         self._following: Following | None = None
-        self._live = Tracks()
+        self._made_tracks: Tracks | None = None
         self._seen: dict[str, float] = {}
         self._sampler: Sampler | None = None
         self._processes: ProcessList | None = None
@@ -101,6 +101,15 @@ class Feed:
         self._notices: deque[dict[str, Any]] = deque(maxlen=500)
         self._detail: dict[tuple[Any, ...], tuple[float, list[Any]]] = {}
         self._world = World(simulated_gpus=options.simulate_gpus, ranks=self._rank_processes)
+
+    @property
+    def _live(self) -> Tracks:
+        """The history of this machine. Made when it is needed, in the feed's own thread: it imports numpy."""
+        if self._made_tracks is None:
+            from trainvitals.views.tui.tracks import Tracks
+
+            self._made_tracks = Tracks()
+        return self._made_tracks
 
     # -- for the screen
 
@@ -201,6 +210,8 @@ class Feed:
             self._following = None
             return None
         if self._following is None or self._following.folder != folder:
+            from trainvitals.views.tui.following import Following
+
             self._following = Following(folder)
         self._following.poll()
         return self._following
@@ -304,6 +315,8 @@ class Feed:
     def _take(
         self, samples: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str], now: float
     ) -> tuple[tuple[Gpu, ...], Mapping[str, Value]]:
+        from trainvitals.views.tui.tracks import identity
+
         gpus: list[Gpu] = []
         system: dict[str, Value] = {}
         for unit, sample in samples.items():
@@ -341,6 +354,8 @@ class Feed:
         reasons: Mapping[str, str],
         now: float,
     ) -> Gpu:
+        from trainvitals.views.tui.tracks import gpu_index
+
         state = values.get("state")
         problem = str(state) if isinstance(state, str) and state != "ok" else ""
         age = now - moment
@@ -416,7 +431,8 @@ class Feed:
                 lines.append(Line(track.metric, track.label if many else "", x, y))
         if request.window is not None and following is not None and panel.table == "training":
             lines = self._detailed(panel, axis, lines, following, request.window)
-        return Chart(panel, axis, tuple(lines), total)
+        of = str(following.folder) if following is not None else ""
+        return Chart(panel, axis, tuple(lines), total, of)
 
     def _tracks(
         self, panel: Panel, metric: str, axis: str, following: Following | None, from_folder: bool

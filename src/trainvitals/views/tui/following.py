@@ -21,7 +21,8 @@ from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName, list_files
 from trainvitals.journal.reader import Axis, RunInfo, RunReader, read_info
-from trainvitals.views.tui.snapshot import Floats, Gpu, Rank, Run
+from trainvitals.views.tui.canvas import Floats
+from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
 
 FOLLOWED = ("training", "gpu", "system", "process")

@@ -20,9 +20,6 @@ BUSIEST = 40
 GPU_SECONDS = 2.0
 FIRST_LOOK_SECONDS = 0.15
 
-SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
-"""Key and signal of the confirmation."""
-
 
 class ProcessList:
     """Remembers the processes between readings, for their CPU use. Used by one thread."""

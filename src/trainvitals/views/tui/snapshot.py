@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from trainvitals.views.panels import Panel
 
-Floats = NDArray[np.float64]
+if TYPE_CHECKING:
+    # numpy takes 130 ms to import: the first picture does not wait for it.
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
 Value = float | int | str
 
 
@@ -85,6 +88,8 @@ class Chart:
     lines: tuple[Line, ...]
     total: int = 0
     """How many curves there are, of which `lines` are the first."""
+    of: str = ""
+    """The run it is of; empty for this machine."""
 
 
 @dataclass(frozen=True, slots=True)

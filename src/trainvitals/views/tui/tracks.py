@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals.journal.downsample import pick
-from trainvitals.views.tui.snapshot import Floats
+from trainvitals.views.tui.canvas import Floats
 
 KEPT = 4000
 """Points after thinning out; twice as many before it."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from trainvitals.views.tui.palette import PALETTES, Palette
 from trainvitals.views.tui.snapshot import Process
 
+SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
+"""Key and signal of the question before one is sent."""
+
 PAGES: tuple[tuple[str, str], ...] = (
     ("overview", "Overview"),
     ("charts", "Charts"),
@@ -59,6 +62,8 @@ class View:
     message: str = ""
     severity: str | None = None
     interval: float = 1.0
+    patience: float = 0.0
+    """Seconds for which a curve that was drawn may be shown again although there is more of it."""
     chart_columns: int = 2
     """How many charts stand side by side; set by drawing, used by the arrow keys."""
     rows: int = 0

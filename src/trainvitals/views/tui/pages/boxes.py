@@ -13,9 +13,8 @@ from trainvitals.views.tui.numbers import duration, measure
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_runs
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
-from trainvitals.views.tui.processes import SIGNALS
 from trainvitals.views.tui.snapshot import Gpu, Process, Snapshot
-from trainvitals.views.tui.view import View
+from trainvitals.views.tui.view import SIGNALS, View
 
 Pairs = list[tuple[str, str]]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.segment import Segment
 
-from trainvitals.views.tui.charts import Look, draw_chart
 from trainvitals.views.tui.pages import Hit, Page, empty
 from trainvitals.views.tui.paint import Line, crop, fit
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
+
+if TYPE_CHECKING:
+    from trainvitals.views.tui.charts import Look
 
 LEAST_WIDTH = 44
 LEAST_HEIGHT = 8
@@ -36,6 +40,8 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
 
 def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Look:
+    from trainvitals.views.tui.charts import Look
+
     return Look(
         palette=view.palette,
         now=snapshot.time,
@@ -44,6 +50,7 @@ def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Loo
         window=view.windows.get(axis),
         cross=view.cross,
         selected=selected,
+        patience=view.patience,
     )
 
 
@@ -55,6 +62,8 @@ def first_chart(view: View, width: int, height: int) -> int:
 
 def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select: bool) -> Page:
     """As many charts as fit."""
+    from trainvitals.views.tui.charts import draw_chart  # numpy, which the first picture does not wait for
+
     across, down = shape(width, height)
     view.chart_columns = across if select else view.chart_columns
     charts = snapshot.charts[: across * down]
@@ -90,8 +99,10 @@ def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     chart = next(iter(snapshot.charts), None)
     if chart is None:
         return Page(empty("looking...", width, view.palette), [])
+    from trainvitals.views.tui.charts import draw_chart
+
     look = look_of(snapshot, view, chart.axis, selected=True)
-    lines = draw_chart(chart, width, height - 1, look)
+    lines = list(draw_chart(chart, width, height - 1, look))
     parts = [f"{chart.panel.id}", f"x: {chart.axis}", f"{sum(len(line.x) for line in chart.lines):,} points"]
     if chart.panel.log_scale:
         parts.append(f"l: {'linear' if view.log else 'log'} scale")
