@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trainvitals import runtime
+import orjson
+
+from trainvitals import runtime, settings
 from trainvitals.journal import folder, layout
+from trainvitals.journal.writer import say
 from trainvitals.trainer import ranks
 
 WAIT_SECONDS = 30.0
@@ -29,6 +32,74 @@ class Place(NamedTuple):
     attempt: int
     joined: bool
     """The folder was made by somebody else: `trainvitals run` or another rank."""
+
+
+def find_place(
+    effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
+) -> Place:
+    """Where this process writes: the run it resumes, joins, or begins."""
+    root = Path(effective.dir).absolute()
+    restarts = restart_count(os.environ)
+    identity = launch_identity(rank, os.environ)
+    wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
+    if wrapped and not resume:
+        known = runtime.read_json(Path(wrapped) / layout.RUN_FILE) or {}
+        if known.get("kind") == "command" or (identity is not None and known.get("launch") == identity):
+            return Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True)
+    project = root / folder.project_folder(effective.project)
+    if resume:
+        found = _find_resumable(root, project, name, resume)
+        if found is not None:
+            known = folder.read_run(found)
+            before = int(known.get("attempt", 1))
+            if identity is not None and (known.get("launch"), known.get("restarts", 0)) == (identity, restarts):
+                return Place(found, before, True)  # rank 0 of this launch was faster
+            return Place(found, before + 1, False)
+    if identity is not None:
+        place, joined = join_launch(project, name, identity, rank, effective.shared)
+        return Place(place, 1 + restarts, joined)
+    return Place(project / folder.new_run_id(name), 1, False)
+
+
+def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | str | os.PathLike[str]) -> Path | None:
+    if resume is not True:
+        return folder.find(os.fspath(resume), root)  # type: ignore[arg-type]
+    for candidate in reversed(folder.list_folders(project.parent)):
+        run = runtime.read_json(candidate / layout.RUN_FILE) or {}
+        if candidate.parent == project and (name is None or run.get("name") == name):
+            return candidate
+    say(f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts")
+    return None
+
+
+def find_last_step(run: Path, rank: ranks.Rank) -> int:
+    """The step this rank logged last in the newest attempt that logged any, -1 if none is known."""
+    many = rank.world_size > 1
+    found: dict[int, int] = {}
+    for said in folder.read_statuses(run):
+        step = (said.get("ranks") or {}).get(str(rank.rank), {}).get("step")
+        if isinstance(step, int):
+            found[int(said.get("attempt") or 1)] = step
+    for name, suffix, path in layout.list_files(run):  # in order: a later file of an attempt wins
+        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
+            step = _last_step_in(path)
+            if step is not None:
+                found[name.attempt] = step
+    return found[max(found)] if found else -1
+
+
+def _last_step_in(path: Path) -> int | None:
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - (1 << 20), 0))
+        for line in reversed(file.read().splitlines()):
+            try:
+                step = orjson.loads(line).get("step")
+            except (orjson.JSONDecodeError, AttributeError):
+                continue
+            if isinstance(step, int):
+                return step
+    return None
 
 
 def restart_count(environ: Mapping[str, str]) -> int:

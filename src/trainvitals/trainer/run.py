@@ -27,7 +27,8 @@ from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line, format_time, spell
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
-from trainvitals.trainer import facts, launch, ranks, scalars, stacks
+from trainvitals.redaction import redact
+from trainvitals.trainer import description, facts, launch, ranks, scalars, stacks
 
 if TYPE_CHECKING:
     from trainvitals.alerts.conditions import Conditions
@@ -328,6 +329,20 @@ class Run:
             stamp = f"{start}{rest // 1000:03d}Z"
             self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
 
+    def add_config(self, values: Mapping[str, Any]) -> None:
+        """Add to the configuration what is known only now; what was said before stays."""
+        try:
+            more = redact(facts.make_jsonable(values), extra=self._settings.redact)
+            self.config = {**more, **self.config}
+            self._details["config"] = self.config
+            run = runtime.read_json(self.folder / layout.RUN_FILE)
+            if self.rank == 0 and run is not None:
+                run_folder.write_run(
+                    self.folder, {**run, "config": self.config}, 0o666 if self._settings.shared else 0o600
+                )
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._log_failed(error)
+
     def advance(self, step: int) -> None:
         """Steps up to this one are over, though the loop may have logged none of them."""
         self._step = max(self._step, step)
@@ -526,9 +541,9 @@ def init(
         )
         if place_in_launch.local_world_size == 1:  # started by hand, such as with mp.spawn: all on this machine
             place_in_launch = place_in_launch._replace(local_rank=rank, local_world_size=size)
-    place = _find_place(effective, name, resume, place_in_launch)
+    place = launch.find_place(effective, name, resume, place_in_launch)
     run_folder.create(place.folder, effective.shared)
-    details = _describe(place, effective, name, config, tags, notes, place_in_launch)
+    details = description.describe(place, effective, name, config, tags, notes, place_in_launch)
     if place_in_launch.rank == 0:
         try:
             run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
@@ -536,7 +551,7 @@ def init(
             say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0
     if place.attempt > 1:
-        first_step = _last_step(place.folder, place_in_launch) + 1
+        first_step = launch.find_last_step(place.folder, place_in_launch) + 1
     run = Run(place.folder, place_in_launch, effective, details, first_step=first_step)
     atexit.register(run._at_exit)
     if not (effective.rank_zero_only and place_in_launch.rank != 0):
@@ -582,132 +597,6 @@ def finish(status: str = "finished") -> None:
 # -- the parts of init
 
 
-def _find_place(
-    effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
-) -> launch.Place:
-    root = Path(effective.dir).absolute()
-    restarts = launch.restart_count(os.environ)
-    identity = launch.launch_identity(rank, os.environ)
-    wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
-    if wrapped and not resume:
-        known = runtime.read_json(Path(wrapped) / layout.RUN_FILE) or {}
-        if known.get("kind") == "command" or (identity is not None and known.get("launch") == identity):
-            return launch.Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True)
-    project = root / run_folder.project_folder(effective.project)
-    if resume:
-        found = _find_resumable(root, project, name, resume)
-        if found is not None:
-            before = int(run_folder.read_run(found).get("attempt", 1))
-            return launch.Place(found, before + 1, False)
-    if identity is not None:
-        folder, joined = launch.join_launch(project, name, identity, rank, effective.shared)
-        return launch.Place(folder, 1 + restarts, joined)
-    return launch.Place(project / run_folder.new_run_id(name), 1, False)
-
-
-def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | str | os.PathLike[str]) -> Path | None:
-    if resume is not True:
-        return run_folder.find(os.fspath(resume), root)  # type: ignore[arg-type]
-    for folder in reversed(run_folder.list_folders(project.parent)):
-        run = runtime.read_json(folder / layout.RUN_FILE) or {}
-        if folder.parent == project and (name is None or run.get("name") == name):
-            return folder
-    say(f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts")
-    return None
-
-
-def _describe(
-    place: launch.Place,
-    effective: settings.Settings,
-    name: str | None,
-    config: Any,
-    tags: tuple[str, ...] | list[str],
-    notes: str,
-    rank: ranks.Rank,
-) -> dict[str, Any]:
-    before = runtime.read_json(place.folder / layout.RUN_FILE) or {}
-    captured = facts.capture(effective, config=config, argv=sys.orig_argv, environ=os.environ, cwd=_cwd())
-    started = format_time()
-    attempt = {
-        "number": place.attempt,
-        "started": started,
-        "host": runtime.host_name(),
-        "status": run_folder.RUNNING,
-    }
-    earlier = [item for item in before.get("attempts", []) if item.get("number") != place.attempt]
-    lasting = ("id", "name", "project", "created", "correlation_id")
-    kept: dict[str, Any] = {key: before[key] for key in lasting if key in before}
-    details: dict[str, Any] = {
-        "format": 1,
-        "id": place.folder.name,
-        "project": effective.project,
-        "name": name or place.folder.name,
-        "created": started,
-        **kept,
-        "kind": "training",
-        "status": run_folder.RUNNING,
-        "attempt": place.attempt,
-        "started": started,
-        "world_size": rank.world_size,
-        "process": {
-            "pid": os.getpid(),
-            "start": runtime.process_start(os.getpid()),
-            "host": runtime.host_name(),
-        },
-        "tags": sorted({*before.get("tags", []), *map(str, tags)}),
-        "notes": notes or before.get("notes", ""),
-        **captured,
-        "attempts": [*earlier, attempt],
-    }
-    if name:
-        details["name"] = name
-    if before.get("kind") == "command":
-        if effective.origin("project") == "argument":  # the script knows better than the command line did
-            details["project"] = effective.project
-        details["command"] = before.get("command", details.get("command"))
-        details["started"] = before.get("started", started)
-    if not details.get("correlation_id"):
-        details["correlation_id"] = facts.correlation_id(os.environ)
-    identity = launch.launch_identity(rank, os.environ)
-    if identity is not None:
-        details["launch"] = identity
-    if config is None and "config" in before:
-        details["config"] = before["config"]
-    if effective.simulate_gpus:
-        details["simulated"] = True
-    return details
-
-
-def _last_step(folder: Path, rank: ranks.Rank) -> int:
-    """The step this rank logged last in the newest attempt that logged any, -1 if none is known."""
-    many = rank.world_size > 1
-    found: dict[int, int] = {}
-    for said in run_folder.read_statuses(folder):
-        step = (said.get("ranks") or {}).get(str(rank.rank), {}).get("step")
-        if isinstance(step, int):
-            found[int(said.get("attempt") or 1)] = step
-    for name, suffix, path in layout.list_files(folder):  # in order: a later file of an attempt wins
-        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
-            step = _last_step_in(path)
-            if step is not None:
-                found[name.attempt] = step
-    return found[max(found)] if found else -1
-
-
-def _last_step_in(path: Path) -> int | None:
-    with open(path, "rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(file.tell() - (1 << 20), 0))
-        for line in reversed(file.read().splitlines()):
-            try:
-                step = orjson.loads(line).get("step")
-            except (orjson.JSONDecodeError, AttributeError):
-                continue
-            if isinstance(step, int):
-                return step
-    return None
-
-
 def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
     """Tell the agent that this rank wants to be watched, and see to it that there is an agent."""
     try:
@@ -739,10 +628,3 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
 
 def _traceback(exception: BaseException) -> str:
     return "".join(traceback.format_exception(exception))[-20_000:]
-
-
-def _cwd() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:  # the folder was removed under the training
-        return Path("/")
