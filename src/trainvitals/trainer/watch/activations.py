@@ -5,6 +5,7 @@ Hooks are on the modules only during the forward passes of a step that is looked
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.layers import matches
 
-ELEMENTS = 1 << 18
-"""Most elements of one output that are looked at: every k-th row of a larger one."""
+ELEMENTS = 1 << 15
+"""About as many elements of one output are looked at: every k-th row of a larger one."""
 STATISTICS = ("mean", "std", "zeros", "dead", "kurtosis")
 
 
@@ -27,6 +28,9 @@ class ActivationSample:
         self._names: list[str] = []
         self._arrival: Arrival | None = None
         self.unseen: set[str] = set()
+        self.collected = False
+        self.seconds = 0.0
+        """Time spent inside the model's forward."""
 
     @property
     def found(self) -> int:
@@ -49,6 +53,7 @@ class ActivationSample:
         self._handles = []
 
     def _look(self, name: str, module: Any, output: Any) -> None:
+        began = time.perf_counter()
         try:
             with import_module("torch").no_grad():
                 main = output[0] if isinstance(output, (tuple, list)) and output else output
@@ -59,9 +64,11 @@ class ActivationSample:
                     self._seen[f"attention/{name}"] = entropy(weights)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: this runs inside their forward
             self.unseen.add(f"{name}: {error!r:.200}")
+        self.seconds += time.perf_counter() - began
 
     def collect(self) -> None:
         """Send what was seen to the host."""
+        self.collected = True
         if not self._seen:
             return
         torch = import_module("torch")
@@ -95,10 +102,8 @@ def describe(output: Any, units: int) -> Any:
     torch = import_module("torch")
     rows = _thin(output.detach(), units).float().movedim(units, -1)
     rows = rows.reshape(-1, rows.shape[-1])
-    mean = rows.mean()
-    centred = rows - mean
-    squares = centred.square()
-    variance = squares.mean()
+    variance, mean = torch.var_mean(rows, correction=0)
+    squares = (rows - mean).square_()
     zero = rows == 0
     kurtosis = (
         squares.square().mean() / variance.square()

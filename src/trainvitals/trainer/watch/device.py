@@ -82,6 +82,10 @@ class Arrival:
     def ready(self) -> bool:
         return self._event is None or bool(self._event.query())
 
+    def tensor(self) -> Any:
+        """In host memory; only when ready."""
+        return self._host
+
     def values(self) -> list[float]:
         """Only when ready."""
         return [float(value) for value in self._host.tolist()]

@@ -108,32 +108,34 @@ class LayerSample:
                 self._weights.append(weight)
                 self._with_gradient.append(gradient is not None)
                 gradients.append(weight.new_zeros(0) if gradient is None else gradient)
-        self._columns = [norms(gradients), norms(gradients, math.inf), norms(self._weights)]
-        finite = [bool(norm.isfinite()) if norm.is_cpu else False for norm in self._columns[0]]
-        zero = torch.zeros(())
-        # On a CPU a finite norm says that there is nothing to count; a device is not asked, it just counts.
-        self._columns.append(
-            [zero if fine else g.isnan().sum() for g, fine in zip(gradients, finite, strict=True)]
-        )
-        self._columns.append(
-            [zero if fine else g.isinf().sum() for g, fine in zip(gradients, finite, strict=True)]
-        )
+        lengths = norms(gradients)
+        self._columns = [lengths, norms(gradients, math.inf), norms(self._weights)]
+        # On a CPU finite norms say that there is nothing to count; a device is not asked, it just counts.
+        fine = [length.is_cpu for length in lengths]
+        if lengths and all(fine) and not bool(torch.stack(lengths).isfinite().all()):
+            fine = [bool(length.isfinite()) for length in lengths]
+        if not all(fine):
+            zero = torch.zeros(())
+            pairs = list(zip(gradients, fine, strict=True))
+            self._columns.append([zero if skip else gradient.isnan().sum() for gradient, skip in pairs])
+            self._columns.append([zero if skip else gradient.isinf().sum() for gradient, skip in pairs])
         self._before = [_sample(weight).clone() for weight in self._weights]
 
     def end(self) -> None:
         """After the optimizer: what the step changed."""
         torch = import_module("torch")
         after = [_sample(weight) for weight in self._weights]
-        changes = [new.float() - old.float() for new, old in zip(after, self._before, strict=True)]
-        self._columns.append(norms(changes))
+        self._columns.append(norms(torch._foreach_sub(after, self._before)))
         self._columns.append(norms(self._before))
-        self._before = []
         device = next((w.device for w in self._weights if not w.is_cpu), torch.device("cpu"))
-        flat = [value for column in self._columns for value in column]
-        self._arrival = Arrival(torch.stack([v.to(device, torch.float64, non_blocking=True) for v in flat]))
+        mixed = any(w.device != device for w in self._weights)
+        if mixed:
+            self._columns = [[v.to(device, non_blocking=True) for v in column] for column in self._columns]
+        flat = [torch.stack([v.double() for v in column]) for column in self._columns]
+        self._arrival = Arrival(torch.cat(flat))
         # Only numbers are kept from here on: a line that waits must not keep a model alive.
         self._sizes = {name: len(parameters) for name, parameters in self._layers.items()}
-        self._columns, self._weights, self._layers = [], [], {}
+        self._columns, self._before, self._weights, self._layers = [], [], [], {}
 
     def ready(self) -> bool:
         return self._arrival is not None and self._arrival.ready()
@@ -144,7 +146,8 @@ class LayerSample:
         values = self._arrival.values()
         count = sum(self._sizes.values())
         columns = [values[start : start + count] for start in range(0, len(values), count)]
-        gradient, largest, weight, nan, infinite, change, old = columns
+        gradient, largest, weight, *counted, change, old = columns
+        nan, infinite = counted or ([0.0] * count, [0.0] * count)
         found, start = {}, 0
         for name, size in self._sizes.items():
             span = range(start, start + size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +13,7 @@ from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain
 
 BINS = 64
-SAMPLE = 10_000
+SAMPLE = 4096
 """Elements of one layer that are counted: every k-th."""
 
 
@@ -47,12 +48,17 @@ class HistogramSample:
         torch = import_module("torch")
         rows = []
         for name, arrival in self._arrivals:
-            values = torch.tensor(arrival.values())
-            finite = values[values.isfinite()]
-            if not finite.numel():
-                continue
-            low, high = float(finite.min()), float(finite.max())
-            counts = torch.histc(finite, bins=BINS, min=low, max=high) if high > low else [finite.numel()]
+            values = arrival.tensor()
+            low, high = (float(end) for end in torch.aminmax(values))
+            finite = values
+            if not math.isfinite(low + high):
+                finite = values[values.isfinite()]
+                if not finite.numel():
+                    continue
+                low, high = (float(end) for end in torch.aminmax(finite))
+            counts = [finite.numel()]
+            if high > low:
+                counts = torch.histc(finite, bins=BINS, min=low, max=high).tolist()
             rows.append(
                 {
                     "timestamp": stamp,

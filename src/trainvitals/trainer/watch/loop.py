@@ -135,6 +135,8 @@ class Watch:
         # of the whole training
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._epoch = 0
+        self._named: int | None = None
+        self._named_epoch: float | None = None
         self._unscaled: tuple[Any, Any] | None = None
         self._flops = options.flops_per_step
         self._peak = options.peak_flops
@@ -216,6 +218,12 @@ class Watch:
             )
 
     # -- for loops and callbacks that mark their phases themselves
+
+    def name_step(self, number: int, epoch: float | None = None) -> None:
+        """The framework's own number of the step under way, and its epoch: a resumed training goes back."""
+        self._named = number
+        if epoch is not None:
+            self._named_epoch = epoch
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -403,6 +411,8 @@ class Watch:
         logged = self._run.step
         # The step that the user's own lines of this iteration have, else one more than the last.
         number = logged if logged != self._seen and logged > self._last else self._last + 1
+        if self._named is not None:
+            number, self._named = self._named, None
         self._last = number
         values, parts = self._measures.collect(self._losses, self._run, number)
         if self.options.report:
@@ -434,7 +444,9 @@ class Watch:
     def _report_progress(self, values: dict[str, float]) -> None:
         if isinstance(self._learning_rate, (int, float)):
             values["learning_rate"] = float(self._learning_rate)
-        if self._epoch or self._data_seen:
+        if self._named_epoch is not None:
+            values["epoch"] = self._named_epoch
+        elif self._epoch or self._data_seen:
             values["epoch"] = self._epoch
 
     def _close_counter(self) -> None:

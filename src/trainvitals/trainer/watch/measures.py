@@ -171,8 +171,9 @@ class Measures:
         if self._open_layers is not None:
             self._look("layers", self._open_layers.end)
             self._open_layers = None
-        if self._activations is not None:
+        if self._activations is not None and not self._activations.collected:
             self._look("activations", self._activations.collect)
+            self._pay("activations", self._activations.seconds)
         if not self._memory and self._is_due("memory"):
             self._look("memory", lambda: self._read_memory(device))
 
@@ -241,9 +242,11 @@ class Measures:
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: a look that fails is the last
             self._next[name] = math.inf
             self._tell(name, f"{name} are not measured any more: {error!r:.300}")
-        took = time.perf_counter() - began
-        self._budget.spend(took)
-        self.costs[name] = self.costs.get(name, 0.0) + took
+        self._pay(name, time.perf_counter() - began)
+
+    def _pay(self, name: str, seconds: float) -> None:
+        self._budget.spend(seconds)
+        self.costs[name] = self.costs.get(name, 0.0) + seconds
 
     # -- the looks
 
