@@ -84,6 +84,12 @@ class Server:
         self._process.kill()
         self._process.wait()
 
+    def stop(self) -> None:
+        """Let it write what it has."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
     def query(self, expression: str, moment: float | None = None) -> list[dict[str, Any]]:
         """What PromQL answers now; a query that is wrong fails the test."""
         asked = {"query": expression, **({"time": str(moment)} if moment is not None else {})}
@@ -110,7 +116,7 @@ class Answering:
         class Request(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                outer.received.append((self.path, dict(self.headers), body))
+                outer.received.append((self.path, {name.lower(): text for name, text in self.headers.items()}, body))
                 status, text, headers = outer.answers[0] if outer.answers else (204, b"", {})
                 if len(outer.answers) > 1:
                     outer.answers.pop(0)

@@ -1,7 +1,8 @@
 """The newest values of everything the agent samples, each with its age.
 
-A slow value (the video engines, processes, GPM) is only in the samples that read it, so values are kept by name. One
-that is older than its limit is gone: a series ends, it never freezes.
+A slow value (the video engines, processes, proportional memory) is only in the samples that read it, so values are
+kept by name, and how long one holds follows from how often it has come. What is older than that is gone, and so is all
+of a thing that gives no samples any more: a series ends, it never freezes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Value = float | int | str
-LEAST_SECONDS = 12.0
-"""How long a value holds at least: more than twice the five seconds between two looks at the slowest ones."""
-INTERVALS = 3
+LEAST_SECONDS = 10.0
+"""How long a value holds at least."""
+FIRST_SECONDS = 90.0
+"""How long one holds that has come once: the slowest ones come every half a minute."""
+TIMES = 3
+"""And otherwise: this many times the time between its last two."""
+_TABLES = ("gpu", "system", "process")
 _IDENTITY = ("gpu_uuid", "gpu_index", "mig_index", "pci", "run_id", "rank")
 
 
@@ -61,11 +66,12 @@ class RunView:
 
 
 class _Entry:
-    __slots__ = ("labels", "values")
+    __slots__ = ("labels", "until", "values")
 
     def __init__(self) -> None:
         self.labels: Mapping[str, Value] = {}
-        self.values: dict[str, tuple[Value, float]] = {}  # value, and until when it holds
+        self.until = 0.0
+        self.values: dict[str, tuple[Value, float, float]] = {}  # value, when it came, until when it holds
 
 
 class Store:
@@ -89,15 +95,19 @@ class Store:
         interval: float,
     ) -> None:
         """A new sample: read at `moment` (of this store's clock), the next one due after `interval` seconds."""
-        until = moment + max(LEAST_SECONDS, INTERVALS * interval)
+        if table not in _TABLES:
+            return  # what was scraped from another exporter is served by that one
         key = (table, *(labels.get(name) for name in _IDENTITY))
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             entry.labels = labels
+            entry.until = moment + max(LEAST_SECONDS, TIMES * interval)
             if values.get("state", "ok") != "ok":
                 entry.values.clear()  # a GPU that is lost or asleep has no temperature
             for name, value in values.items():
-                entry.values[name] = (value, until)
+                before = entry.values.get(name)
+                holds = FIRST_SECONDS if before is None else max(LEAST_SECONDS, TIMES * (moment - before[1]))
+                entry.values[name] = (value, moment, moment + holds)
 
     def set_runs(self, runs: Iterable[RunView]) -> None:
         """The runs that are watched now."""
@@ -120,12 +130,10 @@ class Store:
         found = []
         with self._lock:
             for key, entry in list(self._entries.items()):
-                for name in [name for name, (_, until) in entry.values.items() if until < now]:
-                    del entry.values[name]
-                if not entry.values:
+                if entry.until < now:
                     del self._entries[key]
                     continue
-                values = {name: value for name, (value, _) in entry.values.items()}
+                values = {name: value for name, (value, _, until) in entry.values.items() if until >= now}
                 found.append(Thing(str(key[0]), entry.labels, values))
         found.sort(key=lambda thing: (thing.table, str(thing.labels.get("gpu_index", thing.labels.get("rank", "")))))
         return found

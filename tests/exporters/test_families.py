@@ -1,0 +1,163 @@
+"""The page as Prometheus' own linter and parser see it, whatever names and labels there are."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from trainvitals import catalog
+from trainvitals.exporters import names
+from trainvitals.exporters.families import LONGEST_LABEL, Options, Snapshot, build, clean
+from trainvitals.exporters.names import SPELLINGS, Spelling
+from trainvitals.exporters.page import render
+from trainvitals.exporters.store import ActiveAlert, RunView, SourceHealth, Thing
+from trainvitals.exporters.training import RankTraining
+
+RUN = RunView(
+    "run-1",
+    Path("/runs/run-1"),
+    "project",
+    "run",
+    "running",
+    frozenset((0,)),
+    (ActiveAlert("gpu_lost", "critical", {"gpu_index": 0}),),
+)
+
+
+def everything(**metrics: float) -> Snapshot:
+    """A snapshot in which every metric of the catalog has a value."""
+    labels = {
+        "gpu": {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100", "vendor": "nvidia"},
+        "system": {},
+        "process": {"run_id": "run-1", "rank": 0},
+    }
+    things = []
+    for table, about in labels.items():
+        values = {row.name.replace("<N>", "3"): "ok" if row.kind == "text" else 2.0 for row in catalog.TABLES[table]}
+        things.append(Thing(table, about, values))
+    training = RankTraining()
+    for step in range(3):
+        row = {item.name: 0.5 for item in catalog.TRAINING} | metrics
+        training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
+    health = SourceHealth("nvidia", "nvidia:GPU-1", {row.name: 1.0 for row in catalog.SOURCE})
+    return Snapshot("box", 1_700_000_000.0, tuple(things), ((RUN, {0: training}),), (health,))
+
+
+def page(snapshot: Snapshot, options: Options | None = None, accept: str = "") -> str:
+    return render(build(snapshot, options or Options()), accept)[0].decode()
+
+
+def lint(text: str) -> list[str]:
+    """What promtool says; it must be able to read the page."""
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    return (done.stdout + done.stderr).splitlines()
+
+
+def test_the_linter_says_nothing_but_its_remark_on_mb() -> None:
+    said = lint(page(everything(**{"val/acc": 0.5}), Options(user_names="both")))
+    assert said, "it does remark on _mb"
+    for remark in said:
+        name, _, text = remark.partition(" ")
+        assert name.endswith(("_mb", "_mb_s")) and text == "metric names should not contain abbreviated units"
+
+
+def test_in_base_units_the_linter_says_nothing() -> None:
+    assert lint(page(everything(**{"val/acc": 0.5}), Options(spelling="base", user_names="both"))) == []
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_number_of_the_catalog_is_on_the_page(spelling: Spelling) -> None:
+    found = {
+        sample.name
+        for family in parse_text(page(everything(), Options(spelling=spelling)))
+        for sample in family.samples
+    }
+    for table, rows in catalog.TABLES.items():
+        for row in rows:
+            export = names.export_of(table, row.name, spelling)
+            if export is not None:
+                assert export.series in found, f"{table}.{row.name}"
+            else:
+                assert row.kind == "text" or (table, row.name) in names.APART
+    assert {
+        "gpu_state",
+        "gpu_throttle_reason",
+        "gpu_info",
+        "trainvitals_build_info",
+        "trainvitals_alert_active",
+    } <= found
+
+
+def test_both_spellings_are_the_same_metrics_in_other_units() -> None:
+    mb, base = (
+        {s.name: s.value for f in parse_text(page(everything(), Options(spelling=spelling))) for s in f.samples}
+        for spelling in SPELLINGS
+    )
+    assert len(mb) == len(base)
+    assert base["gpu_memory_used_bytes"] == mb["gpu_memory_used_mb"] * 1024**2
+    assert base["gpu_utilization_ratio"] == mb["gpu_utilization_percent"] / 100
+    assert mb["disk_free_mb"] == 2.0 * 1024
+
+
+def test_no_two_metrics_have_one_name() -> None:
+    for spelling in SPELLINGS:
+        series = [
+            export.series
+            for table, rows in catalog.TABLES.items()
+            for row in rows
+            if (export := names.export_of(table, row.name, spelling)) is not None
+        ]
+        assert len(series) == len(set(series))
+
+
+def test_two_user_metrics_that_sanitise_to_one_name_are_kept_apart() -> None:
+    text = page(everything(**{"val/acc": 0.5, "val.acc": 0.75}), Options(user_names="name"))
+    found = {
+        s.labels["name"]: s.value for f in parse_text(text) if f.name == "training_metric_val_acc" for s in f.samples
+    }
+    assert found == {"val/acc": 0.5, "val.acc": 0.75}
+    assert "training_metric{" not in text
+
+
+def test_more_user_metrics_than_allowed_are_counted_not_served() -> None:
+    text = page(everything(**{f"m{n}": 1.0 for n in range(50)}), Options(max_user_series=20))
+    assert text.count("training_metric{") == 20
+    assert 'trainvitals_user_series_left_out{host="box"} 30.0' in text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(min_size=1, max_size=30), st.floats(allow_nan=False))
+def test_any_name_and_value_comes_back_as_it_was(name: str, value: float) -> None:
+    if name in {alias for row in catalog.TRAINING for alias in (row.name, *row.aliases)} | {"timestamp", "step"}:
+        return
+    for accept, parse in (("", parse_text), ("application/openmetrics-text", parse_openmetrics)):
+        text = page(everything(**{name: value}), Options(user_names="both"), accept)
+        found = {s.labels["name"]: s.value for f in parse(text) if f.name == "training_metric" for s in f.samples}
+        assert found == {clean(name): value}
+
+
+def test_names_with_quotes_newlines_and_ten_kilobytes() -> None:
+    wanted = {'say "hi"\n\\': 1.0, "a" * 10_000: 2.0, "a" * 9_999 + "b": 3.0, "é\udcff": 4.0}
+    text = page(everything(**wanted))
+    found = [s for f in parse_text(text) if f.name == "training_metric" for s in f.samples]
+    assert {s.value for s in found} == {1.0, 2.0, 3.0, 4.0}
+    assert len({s.labels["name"] for s in found}) == 4
+    assert max(len(s.labels["name"]) for s in found) <= LONGEST_LABEL
+    assert lint(text)
+
+
+def test_an_alert_is_said_once_with_its_gpu() -> None:
+    line = next(line for line in page(everything()).splitlines() if line.startswith("trainvitals_alert_active{"))
+    assert 'rule="gpu_lost"' in line and 'gpu="0"' in line and 'severity="critical"' in line
+
+
+def test_the_text_format_has_no_created_series_and_openmetrics_has() -> None:
+    assert "_created" not in page(everything())
+    assert "training_steps_created" in page(everything(), accept="application/openmetrics-text")

@@ -1,0 +1,52 @@
+"""Pushes to Debian's Pushgateway: a run's series, kept after its end; nothing that would freeze."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from servers import Answering, Server, fetch, free_port
+
+from trainvitals.exporters.pushgateway import Pushgateway, by_run
+
+
+def families() -> list[Metric]:
+    loss = GaugeMetricFamily("training_loss", "Loss", labels=("run", "project"))
+    loss.add_metric(("first", "p"), 0.5)
+    loss.add_metric(("second/run", "p"), 0.25)
+    steps = CounterMetricFamily("training_steps", "Steps", labels=("run", "project"))
+    steps.add_metric(("first", "p"), 10, created=1.0)
+    heat = GaugeMetricFamily("gpu_temperature_celsius", "Heat", labels=("gpu",))
+    heat.add_metric(("0",), 60.0)
+    return [loss, steps, heat]
+
+
+def test_each_run_is_a_group_with_its_own_series(start_pushgateway: Callable[[], Server]) -> None:
+    server = start_pushgateway()
+    gateway = Pushgateway(server.url, families, interval=3600)
+    gateway.close()  # pushes one last time
+    page = fetch(f"{server.url}/metrics")[1]
+    assert 'training_loss{instance="",job="trainvitals",project="p",run="first"} 0.5' in page
+    assert 'training_loss{instance="",job="trainvitals",project="p",run="second/run"} 0.25' in page
+    assert 'training_steps_total{instance="",job="trainvitals",project="p",run="first"} 10' in page
+    assert "gpu_temperature_celsius{" not in page
+
+
+def test_what_has_no_run_is_not_pushed() -> None:
+    assert {run: [family.name for family in found] for run, found in by_run(families()).items()} == {
+        "first": ["training_loss", "training_steps"],
+        "second/run": ["training_loss"],
+    }
+
+
+def test_trouble_is_told_once_and_harms_nothing(answering: Answering) -> None:
+    told: list[str] = []
+    for url in (f"http://127.0.0.1:{free_port()}", answering.url):
+        answering.answers = [(400, b"no", {})]
+        told.clear()
+        gateway = Pushgateway(url, families, interval=3600, tell=told.append)
+        gateway.push_now()
+        gateway.push_now()
+        gateway.close()
+        assert len(told) == 1, url

@@ -1,0 +1,245 @@
+"""Remote write to Debian's Prometheus and VictoriaMetrics, and to servers that answer badly."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from servers import Answering, Server, fetch, free_port, wait_until
+
+from trainvitals.exporters import wire
+from trainvitals.exporters.remote_write import BATCH, RemoteWrite
+from trainvitals.exporters.spool import Spool
+
+
+class Numbers:
+    """Something to send: one series per name, all with the same value."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+        self.value = 0.0
+
+    def __call__(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily("sent", "A number", labels=("name",))
+        for name in self.names:
+            family.add_metric((name,), self.value)
+        return [family]
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> Iterator[Callable[..., RemoteWrite]]:
+    """`writers(url, numbers)`: one that writes only when told, unless an interval is given."""
+    started: list[RemoteWrite] = []
+
+    def start(url: str, numbers: Numbers, **options: Any) -> RemoteWrite:
+        writer = RemoteWrite(url, tmp_path / "spool", numbers, **{"interval": 3600.0, **options})
+        started.append(writer)
+        return writer
+
+    yield start
+    for writer in started:
+        writer.close()
+
+
+def flush(victoria: Server) -> None:
+    assert fetch(f"{victoria.url}/internal/force_flush")[0] == 200
+
+
+def sent_all(writer: RemoteWrite) -> bool:
+    return writer.pending_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "victoria"])
+def test_a_server_killed_for_a_while_has_everything_in_the_end(
+    kind: str,
+    start_prometheus: Callable[..., Server],
+    start_victoria: Callable[..., Server],
+    writers: Callable[..., RemoteWrite],
+) -> None:
+    server = start_prometheus() if kind == "prometheus" else start_victoria()
+    numbers = Numbers("a", 'b"\n\\')
+    began = time.time()
+    writer = writers(f"{server.url}/api/v1/write", numbers)
+    for value in range(1, 31):
+        numbers.value = float(value)
+        writer.write_now()
+        if value == 10:
+            wait_until(lambda: sent_all(writer), "the first ten")
+            if kind == "victoria":
+                server.stop()  # it answers before it has written, so a SIGKILL would lose what it said it has
+            else:
+                server.kill()
+        if value == 20:
+            assert not sent_all(writer)
+            wait_until(lambda: writer.counts.failed, "the failure to be noticed")
+            server.start()
+    wait_until(lambda: sent_all(writer), "everything to be sent")
+    if kind == "victoria":
+        flush(server)
+    window = int(time.time() - began) + 5
+
+    def values() -> list[float]:
+        found = server.query(f'sent{{name="a"}}[{window}s]', time.time() + 1)
+        return [float(value) for _, value in found[0]["values"]] if found else []
+
+    wait_until(lambda: values() and values()[-1] == 30.0, "the last value")
+    assert values() == [0.0, *(float(value) for value in range(1, 31))]
+    assert {item["metric"]["name"] for item in server.query("sent", time.time() + 1)} == set(numbers.names)
+    assert writer.counts.rejected == 0
+
+
+def test_a_series_that_ends_is_said_to_have_ended(
+    start_prometheus: Callable[..., Server], writers: Callable[..., RemoteWrite]
+) -> None:
+    server = start_prometheus()
+    numbers = Numbers("stays", "goes")
+    writer = writers(f"{server.url}/api/v1/write", numbers)
+    wait_until(lambda: server.query('sent{name="goes"}'), "the series")
+    numbers.names = ["stays"]
+    writer.write_now()
+    wait_until(lambda: not server.query('sent{name="goes"}'), "the end of the series, long before it is stale by age")
+    assert server.query('sent{name="stays"}')
+
+
+def test_what_one_process_could_not_send_the_next_one_sends(
+    writers: Callable[..., RemoteWrite], answering: Answering
+) -> None:
+    numbers = Numbers("a")
+    first = writers(f"http://127.0.0.1:{free_port()}/nobody", numbers)
+    wait_until(lambda: first.counts.failed, "a try that fails")
+    first.close()
+    second = writers(answering.url, numbers)
+    wait_until(lambda: len(answering.received) >= 2, "the old request and the new one")
+    assert sent_all(second) or len(answering.received) >= 2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (429, b"slow down", {"Retry-After": "0"}),
+        (503, b"", {}),
+        (500, b"<html>", {"Retry-After": "nonsense"}),
+        (0, b"\x00garbage\r\n\r\n", {}),
+        (0, b"", {}),
+        (401, b"who are you", {}),
+    ],
+    ids=["429", "503", "500", "garbage", "nothing", "401"],
+)
+def test_a_server_that_fails_gets_the_same_again(
+    bad: tuple[int, bytes, dict[str, str]], writers: Callable[..., RemoteWrite], answering: Answering
+) -> None:
+    told: list[str] = []
+    answering.answers = [bad, bad, (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"), tell=told.append)
+    wait_until(lambda: writer.counts.sent, "the third try")
+    bodies = [body for _, _, body in answering.received]
+    assert len(bodies) == 3 and len(set(bodies)) == 1
+    assert writer.counts.failed == 2 and writer.counts.rejected == 0
+    assert len(told) == 1, "said once, not with every try"
+
+
+def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
+    writers: Callable[..., RemoteWrite], answering: Answering
+) -> None:
+    told: list[str] = []
+    answering.answers = [(400, b"out of order sample\nmore", {}), (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"), tell=told.append)
+    wait_until(lambda: writer.counts.rejected, "the refusal")
+    writer.write_now()
+    wait_until(lambda: writer.counts.sent, "the next one")
+    assert sent_all(writer) and "out of order" in told[0]
+
+
+def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(
+    start_prometheus: Callable[..., Server], writers: Callable[..., RemoteWrite]
+) -> None:
+    server, now = start_prometheus(), [time.time()]
+    numbers = Numbers("a")
+    writer = writers(f"{server.url}/api/v1/write", numbers, clock=lambda: now[0])
+    wait_until(lambda: writer.counts.sent == 1, "the first")
+    now[0] -= 3600.0  # the clock is set back an hour: Prometheus takes nothing older than its newest
+    writer.write_now()
+    wait_until(lambda: writer.counts.rejected == 1, "the refusal")
+    now[0] += 3600.0 + 5.0
+    numbers.value = 7.0
+    writer.write_now()
+    wait_until(lambda: writer.counts.sent == 2, "the next one")
+    assert sent_all(writer)
+
+
+def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
+    writers: Callable[..., RemoteWrite], start_prometheus: Callable[..., Server]
+) -> None:
+    server, now = start_prometheus(), [time.time() - 100]
+    numbers = Numbers("a")
+    writer = writers(f"{server.url}/api/v1/write", numbers, clock=lambda: now[0])
+    wait_until(lambda: writer.counts.sent == 1, "the first")
+    for _ in range(3):
+        now[0] -= 2.0
+        writer.write_now()
+    wait_until(lambda: sent_all(writer), "the others")
+    assert writer.counts.rejected == 0 and writer.counts.sent == 4
+
+
+def test_the_token_goes_to_the_server_and_into_no_redirect(
+    writers: Callable[..., RemoteWrite], answering: Answering
+) -> None:
+    elsewhere = Answering()
+    answering.answers = [(307, b"", {"Location": f"{elsewhere.url}/x"})]
+    writer = writers(answering.url, Numbers("a"), token="s3cret")
+    wait_until(lambda: answering.received, "the request")
+    assert answering.received[0][1]["authorization"] == "Bearer s3cret"
+    wait_until(lambda: writer.counts.rejected or writer.counts.failed, "the answer to be read")
+    assert elsewhere.received == []
+    elsewhere.close()
+
+
+def test_many_series_go_in_several_requests(writers: Callable[..., RemoteWrite], answering: Answering) -> None:
+    writer = writers(answering.url, Numbers(*(str(number) for number in range(2 * BATCH + 1))))
+    wait_until(lambda: writer.counts.sent == 3, "three requests")
+
+
+# -- the spool and the wire
+
+
+def test_a_full_spool_gives_up_the_oldest(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 100)
+    for number in range(5):
+        spool.put(bytes([number]) * 40)
+    assert len(spool) == 2 and spool.dropped == 3
+    waiting = spool.oldest()
+    assert waiting is not None and waiting[1][0] == 3
+
+
+def test_a_spool_is_found_again_in_its_order_without_what_was_half_written(tmp_path: Path) -> None:
+    first = Spool(tmp_path, 1 << 20)
+    for number in range(12):
+        first.put(bytes([number]))
+    (tmp_path / ".0000000000000099.request").write_bytes(b"half")
+    second = Spool(tmp_path, 1 << 20)
+    second.put(b"\xff")
+    found = []
+    while (waiting := second.oldest()) is not None:
+        found.append(waiting[1])
+        second.done(waiting[0])
+    assert found == [*(bytes([number]) for number in range(12)), b"\xff"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 59, 60, 61, 65_535, 65_536, 65_537, 200_000])
+def test_snappy_is_read_back_by_somebody_elses_decoder(size: int) -> None:
+    import cramjam
+
+    data = bytes(index % 251 for index in range(size))
+    assert bytes(cramjam.snappy.decompress_raw(wire.compress(data))) == data
+
+
+def test_the_end_of_a_series_is_the_nan_that_means_it() -> None:
+    encoded = wire.encode_series(b"", None, 5)
+    assert struct.pack("<Q", 0x7FF0000000000002) in encoded

@@ -1,0 +1,244 @@
+"""What is committed for users to import: up to date, and accepted by whoever is to read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainvitals import catalog
+from trainvitals.alerts import builtin
+from trainvitals.exporters.names import SPELLINGS, Spelling
+from trainvitals.views import panels
+from trainvitals.views.deployment import rules
+from trainvitals.views.deployment.__main__ import render_all
+from trainvitals.views.deployment.files import DASHBOARDS, find_deploy, folder_of, rules_file
+from trainvitals.views.deployment.queries import queries_of
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+
+
+def load_all(path: Path) -> list[dict[str, Any]]:
+    return [item for item in yaml.safe_load_all(path.read_text()) if item]
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    for name, text in render_all().items():
+        assert (DEPLOY / name).read_text(encoding="utf-8") == text, "run: python -m trainvitals.views.deployment"
+
+
+def test_the_installed_package_has_the_files() -> None:
+    for spelling in SPELLINGS:
+        assert (find_deploy() / rules_file(spelling)).is_file()
+
+
+# -- dashboards
+
+
+def boards(spelling: Spelling = "mb") -> dict[str, dict[str, Any]]:
+    return {name: json.loads((DEPLOY / folder_of(spelling) / f"{name}.json").read_text()) for name in DASHBOARDS}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_panel_is_in_the_training_dashboard(spelling: Spelling) -> None:
+    board = json.dumps(boards(spelling)["gpu-training-dashboard"], ensure_ascii=False)
+    for panel in panels.PANELS:
+        for query in queries_of(panel, spelling):
+            assert json.dumps(query.expression)[1:-1] in board, panel.id
+
+
+def test_panels_have_a_place_of_their_own_and_a_data_source() -> None:
+    for board in boards().values():
+        places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"] if panel["type"] != "row"]
+        assert len(places) == len(set(places))
+        for panel in board["panels"]:
+            assert panel["type"] == "row" or panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_dashboards_know_each_other_and_ask_for_variables_they_have() -> None:
+    uids = {board["uid"] for board in boards().values()}
+    assert len(uids) == 3
+    for board in boards().values():
+        assert "trainvitals" in board["tags"] and board["links"][0]["tags"] == ["trainvitals"]
+        known = {variable["name"] for variable in board["templating"]["list"]}
+        text = json.dumps([panel.get("targets", []) for panel in board["panels"]])
+        used = set(re.findall(r"\$([a-z_]+)", text)) - {"__rate_interval", "__range", "datasource"}
+        assert {name for name in used if not name.startswith("__")} <= known
+        for link in re.findall(r"/d/([a-z-]+)", json.dumps(board)):
+            assert link in uids
+
+
+def test_thresholds_of_the_gauges_are_those_of_the_panels() -> None:
+    gauge = next(panel for panel in boards()["gpu-training-dashboard"]["panels"] if panel["type"] == "gauge")
+    steps = [step["value"] for step in gauge["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+    assert steps[1:] == [item.value for item in panels.thresholds("gpu", "temperature_celsius")]
+
+
+# -- rules
+
+
+def test_alerting_rules_are_the_built_in_ones() -> None:
+    known = {str(rule["name"]): rule for rule in builtin.RULES}
+    alerts = [rule for rule in rules.build("mb")["groups"][1]["rules"] if "rule" in rule["labels"]]
+    assert len(alerts) >= 20
+    for alert in alerts:
+        rule = known[alert["labels"]["rule"]]
+        assert alert["labels"]["severity"] == rule.get("severity", "warning")
+        waits = str(rule.get("for", "0s"))
+        if "step" not in waits:
+            from trainvitals.settings.kinds import parse_duration
+
+            assert parse_duration(alert.get("for", "0s")) == parse_duration(waits)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_promtool_accepts_the_rules(spelling: Spelling) -> None:
+    done = run("promtool", "check", "rules", DEPLOY / rules_file(spelling))
+    assert done.returncode == 0, done.stderr
+
+
+def test_promtool_accepts_the_configuration_of_the_stack(tmp_path: Path) -> None:
+    for name in ("prometheus.yml", "trainvitals.rules.yml", "machines.yml"):
+        text = (DEPLOY / "prometheus" / name).read_text()
+        (tmp_path / "token").write_text("x")
+        (tmp_path / name).write_text(text.replace("/run/secrets/trainvitals_token", str(tmp_path / "token")))
+    done = run("promtool", "check", "config", tmp_path / "prometheus.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_amtool_accepts_the_example() -> None:
+    done = run("amtool", "check-config", DEPLOY / "alertmanager" / "alertmanager.yml")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_units_test_of_the_rules_passes() -> None:
+    done = run("promtool", "test", "rules", DEPLOY / "prometheus" / "trainvitals.rules.test.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_expectation_would_be_noticed(tmp_path: Path) -> None:
+    text = (DEPLOY / "prometheus" / "trainvitals.rules.test.yml").read_text()
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(
+        text.replace("trainvitals.rules.yml", str(DEPLOY / "prometheus" / "trainvitals.rules.yml")).replace(
+            "alertname: GpuLost", "alertname: GpuMemoryHigh"
+        )
+    )
+    assert run("promtool", "test", "rules", wrong).returncode != 0
+
+
+# -- the stack
+
+
+def test_the_compose_file_pins_images_keeps_ports_at_home_and_has_no_password() -> None:
+    compose = load_all(DEPLOY / "compose" / "compose.yaml")[0]
+    nvidia = load_all(DEPLOY / "compose" / "compose.nvidia.yaml")[0]
+    services = {**compose["services"], "dcgm-exporter": nvidia["services"]["dcgm-exporter"]}
+    assert set(services) >= {"prometheus", "grafana", "alertmanager", "node-exporter", "dcgm-exporter", "trainvitals"}
+    for name, service in services.items():
+        image = service["image"]
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+", image) and not image.endswith(":latest"), name
+        assert service["healthcheck"]["test"], name
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), name
+        for variable, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|TOKEN|SECRET", variable):
+                assert str(value).startswith(("/run/secrets/", "file:/run/secrets/")), variable
+    for service in ("prometheus", "alertmanager", "grafana"):
+        assert any(f"{service}-data:" in volume for volume in services[service]["volumes"])
+    assert "deploy" not in compose["services"]["trainvitals"], "GPUs only where there are some"
+    for secret in compose["secrets"].values():
+        assert secret["file"].startswith("./secrets/")
+
+
+def test_provisioning_leads_to_the_files_of_the_stack() -> None:
+    compose = load_all(DEPLOY / "compose" / "compose.yaml")[0]
+    provider = load_all(DEPLOY / "grafana" / "provisioning" / "dashboards" / "trainvitals.yml")[0]["providers"][0]
+    mounts = [volume.split(":")[1] for volume in compose["services"]["grafana"]["volumes"]]
+    assert provider["options"]["path"] in mounts
+    source = load_all(DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml")[0]["datasources"][0]
+    assert source["url"] == "http://prometheus:9090" and source["type"] == "prometheus"
+
+
+def test_kubernetes_manifests_fit_together() -> None:
+    folder = DEPLOY / "kubernetes"
+    listed = load_all(folder / "kustomization.yaml")[0]["resources"]
+    found = {(item["kind"], item["metadata"]["name"]): item for name in listed for item in load_all(folder / name)}
+    for item in found.values():
+        assert item["apiVersion"] and item["kind"] and item["metadata"]["name"]
+    daemon = found["DaemonSet", "trainvitals"]["spec"]
+    pod = daemon["template"]
+    assert daemon["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    container = pod["spec"]["containers"][0]
+    ports = {port["name"] for port in container["ports"]}
+    service = found["Service", "trainvitals"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert service["spec"]["ports"][0]["targetPort"] in ports
+    monitor = found["ServiceMonitor", "trainvitals"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert pod["spec"]["serviceAccountName"] == found["ServiceAccount", "trainvitals"]["metadata"]["name"]
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert container["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    role = found["Role", "trainvitals-token-reader"]["rules"]
+    assert role == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["trainvitals-token"], "verbs": ["get"]}
+    ]
+    example = load_all(folder / "training-pod.yaml")[0]
+    watched = found["PodMonitor", "trainvitals-trainings"]["spec"]
+    assert watched["selector"]["matchLabels"].items() <= example["metadata"]["labels"].items()
+    fields = [
+        item["valueFrom"]["fieldRef"]["fieldPath"]
+        for item in example["spec"]["containers"][0]["env"]
+        if "valueFrom" in item
+    ]
+    assert {"metadata.name", "metadata.namespace", "spec.nodeName"} <= set(fields)
+
+
+def test_every_setting_named_in_deployment_files_exists() -> None:
+    from trainvitals.settings import TABLE
+
+    known = {row.variable for row in TABLE} | {"TRAINVITALS_RUNTIME_DIR"}
+    for path in DEPLOY.rglob("*"):
+        if path.is_file():
+            for name in re.findall(r"TRAINVITALS_[A-Z_]+", path.read_text()):
+                assert name in known, f"{name} in {path.name}"
+
+
+def test_every_series_named_in_the_dashboards_exists() -> None:
+    """No typing error can hide in a query that happens to be empty."""
+    from trainvitals.exporters import names
+
+    known = {
+        export.series
+        for table, rows in catalog.TABLES.items()
+        for row in rows
+        if (export := names.export_of(table, row.name, "mb")) is not None
+    }
+    known |= {"training_steps_total", "training_phase_duration_seconds", "gpu_state", "gpu_info", "gpu_throttle_reason"}
+    known |= {f"training_step_duration_seconds_{end}" for end in ("bucket", "sum", "count")}
+    known |= {rules.fill(item.record, "mb") for item in rules.RECORDINGS}
+    known |= {"trainvitals_alert_active", "trainvitals_run_info", "trainvitals_run_state"}
+    for board in boards().values():
+        for panel in board["panels"]:
+            for target in panel.get("targets", []):
+                for name in re.findall(r"\b([a-z][a-z0-9_:]*)\{", target["expr"]):
+                    assert name in known, name
+
+
+def test_terraform_lets_in_the_operator_only() -> None:
+    text = (DEPLOY / "terraform" / "gcp" / "main.tf").read_text()
+    assert text.count('resource "google_compute_firewall"') == 1
+    assert "source_ranges = [var.operator_cidr]" in text and "0.0.0.0/0" not in text
+    for name in re.findall(r"var\.(\w+)", text):
+        assert f'variable "{name}"' in (DEPLOY / "terraform" / "gcp" / "variables.tf").read_text()
