@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from trainvitals.trainer.watch.device import Arrival
 
-SAMPLE = 4096
+SAMPLE = 1024
 """Elements of a parameter that the update ratio is estimated from: a copy of all weights might not fit."""
 
 
@@ -37,8 +37,8 @@ def plain(tensor: Any) -> Any:
     return tensor
 
 
-def norms(tensors: Sequence[Any], order: float = 2.0) -> list[Any]:
-    """The norm of each tensor, one fused call per device and type; half precision is added up in single."""
+def norms(tensors: Sequence[Any]) -> list[Any]:
+    """The L2 norm of each tensor, one fused call per device and type; half precision is added up in single."""
     torch = import_module("torch")
     groups: dict[tuple[Any, Any], list[int]] = {}
     for index, tensor in enumerate(tensors):
@@ -49,10 +49,21 @@ def norms(tensors: Sequence[Any], order: float = 2.0) -> list[Any]:
         members = [tensors[index] for index in indices]
         if not dtype.is_floating_point:
             members = [member.to(wide) for member in members]
-        if order == math.inf:
-            members = [member if member.numel() else member.new_zeros(1) for member in members]
-        for index, norm in zip(indices, torch._foreach_norm(members, order, dtype=wide), strict=True):
+        for index, norm in zip(indices, torch._foreach_norm(members, 2.0, dtype=wide), strict=True):
             found[index] = norm
+    return found
+
+
+def largest(tensors: Sequence[Any]) -> list[Any]:
+    """The largest absolute value in each tensor."""
+    torch = import_module("torch")
+    found = []
+    for tensor in tensors:
+        if not tensor.numel():
+            found.append(tensor.new_zeros(()))
+        else:  # fifteen times faster on a CPU than the infinity norm
+            low, high = torch.aminmax(tensor)
+            found.append(torch.maximum(-low, high))
     return found
 
 
@@ -109,7 +120,7 @@ class LayerSample:
                 self._with_gradient.append(gradient is not None)
                 gradients.append(weight.new_zeros(0) if gradient is None else gradient)
         lengths = norms(gradients)
-        self._columns = [lengths, norms(gradients, math.inf), norms(self._weights)]
+        self._columns = [lengths, largest(gradients), norms(self._weights)]
         # On a CPU finite norms say that there is nothing to count; a device is not asked, it just counts.
         fine = [length.is_cpu for length in lengths]
         if lengths and all(fine) and not bool(torch.stack(lengths).isfinite().all()):
@@ -131,8 +142,9 @@ class LayerSample:
         mixed = any(w.device != device for w in self._weights)
         if mixed:
             self._columns = [[v.to(device, non_blocking=True) for v in column] for column in self._columns]
-        flat = [torch.stack([v.double() for v in column]) for column in self._columns]
-        self._arrival = Arrival(torch.cat(flat))
+        if len({value.dtype for column in self._columns for value in column}) > 1:
+            self._columns = [[value.double() for value in column] for column in self._columns]
+        self._arrival = Arrival(torch.stack([value for column in self._columns for value in column]))
         # Only numbers are kept from here on: a line that waits must not keep a model alive.
         self._sizes = {name: len(parameters) for name, parameters in self._layers.items()}
         self._columns, self._before, self._weights, self._layers = [], [], [], {}
@@ -146,7 +158,7 @@ class LayerSample:
         values = self._arrival.values()
         count = sum(self._sizes.values())
         columns = [values[start : start + count] for start in range(0, len(values), count)]
-        gradient, largest, weight, *counted, change, old = columns
+        gradient, highest, weight, *counted, change, old = columns
         nan, infinite = counted or ([0.0] * count, [0.0] * count)
         found, start = {}, 0
         for name, size in self._sizes.items():
@@ -156,7 +168,7 @@ class LayerSample:
             moved, stood = _together(change, span), _together(old, span)
             found[name] = LayerNumbers(
                 gradient_norm=_together(gradient, seen) if seen else None,
-                gradient_max=_largest(largest, seen) if seen else None,
+                gradient_max=_largest(highest, seen) if seen else None,
                 weight_norm=_together(weight, span),
                 update_ratio=moved / stood if seen and stood else None,
                 nan=sum(int(nan[index]) for index in seen),

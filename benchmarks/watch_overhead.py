@@ -1,0 +1,292 @@
+"""What watching a training from inside costs: a small GPT on the CPU, in blocks of ten steps, watched and not.
+
+    python benchmarks/watch_overhead.py [--rounds 3] [--blocks 20]
+
+Each tool runs in a process of its own and trains two equal models in turn, ten steps one, ten steps the other; only
+the second is watched. What counts is the processor time of the process, all its threads together, and of that the
+median of (a watched block / the bare block beside it), so that a machine with other work on it disturbs both sides
+alike. Processes that a tool starts beside the training are not counted, in its favour. Looks that come every ten steps
+are in every block. Tools that are not installed are named as skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from table import Table
+
+VOCABULARY, CONTEXT, WIDTH, LAYERS, BATCH = 256, 64, 128, 4, 8
+BLOCK = 10
+WARM_UP = 2
+
+
+def make_gpt() -> tuple[Any, Any]:
+    """(model, optimizer): decoder blocks with attention written out, as in a hundred repositories."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+        def forward(self, x: Any) -> Any:
+            batch, length, _ = x.shape
+            parts = self.qkv(self.norm1(x)).view(batch, length, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
+            mixed = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
+            return x + self.feed(self.norm2(x))
+
+    class Gpt(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+            self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+            self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, tokens: Any) -> Any:
+            x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x))
+
+    torch.manual_seed(0)
+    model = Gpt()
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-4)
+
+
+class Tool:
+    """How a tool watches: `start` once, `around` and `after` every step."""
+
+    def start(self, model: Any, optimizer: Any, folder: Path) -> None: ...
+    def around(self) -> Any:
+        return contextlib.nullcontext()
+
+    def after(self, step: int, loss: Any) -> None: ...
+    def pause(self, paused: bool) -> None: ...
+    def command(self, script: str, folder: str, *arguments: str) -> list[str]:
+        return [sys.executable, script, *arguments]
+
+
+class Trainvitals(Tool):
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def start(self, model: Any, optimizer: Any, folder: Path) -> None:
+        import trainvitals
+
+        run = trainvitals.init(dir=folder, agent=False, capture_git=False)
+        self._watch = run.watch(model, optimizer, **self._options)
+
+    def pause(self, paused: bool) -> None:
+        self._watch.alive = not paused  # the other model's backward is none of its business
+
+
+class TraceMl(Tool):
+    """Its own launcher brings the process that it sends its numbers to; without one it does nothing."""
+
+    def command(self, script: str, folder: str, *arguments: str) -> list[str]:
+        launcher = str(Path(sys.executable).parent / "traceml")
+        options = ["--logs-dir", f"{folder}/logs", "--no-save-training-output"]
+        return [launcher, "run", *options, script, "--args", *arguments]
+
+    def start(self, model: Any, optimizer: Any, folder: Path) -> None:
+        import traceml_ai
+
+        self._traceml = traceml_ai
+        traceml_ai.init(mode="auto")
+        self._model = model
+
+    def around(self) -> Any:
+        return self._traceml.trace_step(self._model)
+
+
+class TrainScope(Tool):
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def start(self, model: Any, optimizer: Any, folder: Path) -> None:
+        from trainscope import TrainScope, TrainScopeConfig
+
+        self._scope = TrainScope(
+            model, optimizer, config=TrainScopeConfig(run_dir=str(folder), **self._options)
+        ).attach()
+
+    def after(self, step: int, loss: Any) -> None:
+        self._scope.step(loss.item(), batch_index=step)
+
+
+class WandbWatch(Tool):
+    def __init__(self, log: str) -> None:
+        self._log = log
+
+    def start(self, model: Any, optimizer: Any, folder: Path) -> None:
+        os.environ.update({"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": str(folder)})
+        import wandb
+
+        self._run = wandb.init(project="bench", dir=str(folder))
+        self._run.watch(model, log=self._log, log_freq=BLOCK)
+
+    def after(self, step: int, loss: Any) -> None:
+        self._run.log({"loss": loss.item()})
+
+
+OFF = {"gradients_every": 0, "layers_every": 0, "memory_every": 0}
+EVERYTHING = {
+    "gradients_every": 1,
+    "layers_every": BLOCK,
+    "histograms_every": BLOCK,
+    "activations": ["*"],
+    "activations_every": BLOCK,
+    "memory_every": 1,
+}
+TOOLS: dict[str, tuple[str, Callable[[], Tool]]] = {
+    "nothing": ("", Tool),
+    "trainvitals: phases": ("phases", lambda: Trainvitals(**OFF)),
+    "TraceML": ("phases", TraceMl),
+    "trainvitals: phases, gradients of every layer each 10 steps": (
+        "gradients",
+        lambda: Trainvitals(**{**OFF, "gradients_every": BLOCK, "layers_every": BLOCK, "budget_percent": 0}),
+    ),
+    'wandb.watch(log="gradients", log_freq=10)': ("gradients", lambda: WandbWatch("gradients")),
+    "trainvitals: default settings": ("", Trainvitals),
+    "trainvitals: everything each 10 steps, norm and memory each step": (
+        "everything",
+        lambda: Trainvitals(**EVERYTHING, budget_percent=0),
+    ),
+    'wandb.watch(log="all", log_freq=10)': ("everything", lambda: WandbWatch("all")),
+    "trainscope: everything each 10 steps": (
+        "everything",
+        lambda: TrainScope(
+            trace_every_n_steps=BLOCK, histogram_every_n_steps=BLOCK, activation_metrics_every_n_steps=BLOCK
+        ),
+    ),
+    "trainscope: as it comes": ("everything", TrainScope),
+}
+"""What is measured: what it covers, and how to make it."""
+
+
+def measure(name: str, blocks: int, folder: Path) -> dict[str, float]:
+    """In this process."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    bare, watched = make_gpt(), make_gpt()
+    tool = TOOLS[name][1]()
+    tool.start(*watched, folder)
+    tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT + 1))
+    number = 0
+
+    def step(model: Any, optimizer: Any, after: Any) -> None:
+        nonlocal number
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        if after is not None:
+            after(number, loss)
+            number += 1
+        optimizer.step()
+
+    def run_bare() -> float:
+        tool.pause(True)
+        begin = time.process_time()
+        for _ in range(BLOCK):
+            step(*bare, None)
+        return time.process_time() - begin
+
+    def run_watched() -> float:
+        tool.pause(False)
+        begin = time.process_time()
+        for _ in range(BLOCK):
+            with tool.around():
+                step(*watched, tool.after)
+        return time.process_time() - begin
+
+    ratios, times = [], []
+    for block in range(blocks + WARM_UP):
+        pair = (run_bare(), run_watched()) if block % 2 else (run_watched(), run_bare())[::-1]
+        if block >= WARM_UP:
+            ratios.append(pair[1] / pair[0])
+            times.append(pair[0] / BLOCK)
+    return {"ratio": statistics.median(ratios), "milliseconds": 1e3 * statistics.median(times)}
+
+
+def bench(rounds: int = 3, blocks: int = 20) -> Table:
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in TOOLS}
+    skipped: dict[str, str] = {}
+    for _ in range(rounds):
+        for name in TOOLS:
+            if name in skipped:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = ["--one", name, "--blocks", str(blocks), "--folder", folder]
+                command = TOOLS[name][1]().command(str(Path(__file__).absolute()), folder, *arguments)
+                words = []
+                try:
+                    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+                    words = done.stderr.strip().splitlines()
+                    results[name].append(json.loads((Path(folder) / "result.json").read_text()))
+                except FileNotFoundError as error:
+                    skipped[name] = (words or [f"{error.filename} is missing"])[-1][:100]
+    costs = {
+        name: statistics.median(r["ratio"] for r in found) - 1 for name, found in results.items() if found
+    }
+    rows = []
+    for name, (coverage, _) in TOOLS.items():
+        if name in skipped:
+            rows.append([name, coverage, "skipped", skipped[name]])
+            continue
+        ours = min(
+            (
+                costs[other]
+                for other in costs
+                if other.startswith("trainvitals") and TOOLS[other][0] == coverage
+            ),
+            default=0,
+        )
+        times = (
+            f"{costs[name] / ours:.0f}x"
+            if coverage and not name.startswith("trainvitals") and ours > 0
+            else ""
+        )
+        rows.append([name, coverage, f"{100 * costs[name]:+.2f} %", times])
+    milliseconds = statistics.median(r["milliseconds"] for found in results.values() for r in found)
+    return Table(
+        "Watching a training from inside",
+        ["tool", "like coverage", "steps take longer by", "times ours"],
+        rows,
+        goal="under 1 % with phases and gradients every 10 steps, under 5 % with everything; peers at least 5x ours",
+        note=f"A GPT of {LAYERS} layers and width {WIDTH}, one thread, {milliseconds:.0f} ms of processor time per "
+        "step. `nothing` shows the noise.",
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--one")
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    if arguments.one:
+        figures = measure(arguments.one, arguments.blocks, arguments.folder)
+        (arguments.folder / "result.json").write_text(json.dumps(figures))
+    else:
+        print(bench(arguments.rounds, arguments.blocks).markdown())
