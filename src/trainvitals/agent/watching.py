@@ -38,7 +38,7 @@ from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess
 
 LONGEST_TICK = 0.5
-SHORTEST_TICK = 0.1
+SHORTEST_TICK = 0.25
 SETTLING_TICK = 0.05
 """Seconds between two looks while a process that is gone is asked for its exit status."""
 HEALTH_SECONDS = 10.0
@@ -407,7 +407,9 @@ class WatchedRun:
     def _judge_progress(self, rank: Rank, now: float) -> None:
         if self._said_end and rank.registration.kind != "command":
             silent = rank.progress.silence(now)
-            if self._goodbye_at is not None and min(silent, now - self._goodbye_at) > GOODBYE_SECONDS:
+            # Other ranks may have lines to write still; a monitor writes none and waits for us.
+            patience = GOODBYE_SECONDS if rank.registration.kind == "training" else 0.0
+            if self._goodbye_at is not None and min(silent, now - self._goodbye_at) >= patience:
                 rank.said_goodbye = True
             return
         if rank.registration.kind == "training":
