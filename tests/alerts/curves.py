@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -168,8 +169,30 @@ def surroundings(
 Fault = Callable[[str, dict[str, Any], dict[str, Any], float, int], dict[str, Any] | None]
 
 
-def play(seed: int, rows: list[Values], fault: Fault | None = None) -> Iterator[Point]:
-    """All points of the run in order of time. `fault` may change the values of a line, or leave it out (None)."""
+@cache
+def _recorded(seed: int, name: str) -> tuple[tuple[Point, int], ...]:
+    """Every point of the run kept under that name, and the step it belongs to: made once, used for every fault."""
+    return tuple(_measure(seed, KEPT[name]))
+
+
+KEPT: dict[str, list[Values]] = {}
+
+
+def play(seed: int, name: str, fault: Fault | None = None, until: float = math.inf) -> Iterator[Point]:
+    """All points of the run kept as `name`, in order of time. `fault` may change the values of a line, or leave it
+    out (None)."""
+    for point, step in _recorded(seed, name):
+        if point.time - START > until:
+            return
+        if fault is None:
+            yield point
+            continue
+        changed = fault(point.table, dict(point.labels), dict(point.values), point.time - START, step)
+        if changed is not None:
+            yield point._replace(values=changed)
+
+
+def _measure(seed: int, rows: list[Values]) -> Iterator[tuple[Point, int]]:
     random = np.random.default_rng(seed + 2000)
 
     def training() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], float, int]]:
@@ -200,8 +223,4 @@ def play(seed: int, rows: list[Values], fault: Fault | None = None) -> Iterator[
             table, labels, values, now = other
             other = next(others, None)
             number = None
-        changed: dict[str, Any] | None = values
-        if fault is not None:
-            changed = fault(table, labels, dict(values), now - START, current)
-        if changed is not None:
-            yield Point(table, labels, changed, now, number)
+        yield Point(table, labels, values, now, number), current

@@ -145,10 +145,10 @@ def test_a_wrong_password_is_an_error_that_does_not_show_it(mailbox: Mailbox) ->
 def test_a_picture_of_the_last_minutes_comes_with_the_mail(mailbox: Mailbox, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    lines = [
-        json.dumps({"timestamp": f"2026-11-15T22:{n // 60:02d}:{n % 60:02d}.000Z", "gpu_index": 3, "temperature_celsius": 60 + n / 10})
-        for n in range(300)
-    ]  # fmt: skip
+    lines = []
+    for n in range(300):
+        stamp = f"2026-11-15T22:{n // 60:02d}:{n % 60:02d}.000Z"
+        lines.append(json.dumps({"timestamp": stamp, "gpu_index": 3, "temperature_celsius": 60 + n / 10}))
     (run / "gpu_metrics_20261115_220000.jsonl").write_text("\n".join(lines) + "\n")
     body = message(metric="gpu.temperature_celsius")["body"]
     result = carry(mail_url(mailbox, "pa55word"), body, folder=str(run))

@@ -79,7 +79,7 @@ def test_an_action_that_raises_does_not_stop_the_training(run: trainvitals.Run) 
 
     run.alerts.add_rule(name="x", condition=lambda m: m.loss > 1, action=broken)
     run.log({"loss": 2.0}, step=1)
-    assert [row["result"] for row in rows(run) if "action" in row][0].startswith("raised")
+    assert next(row["result"] for row in rows(run) if "action" in row).startswith("raised")
 
 
 def test_a_metric_that_is_not_logged_yet_is_no_mistake(run: trainvitals.Run) -> None:

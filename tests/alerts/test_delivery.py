@@ -219,8 +219,9 @@ def test_apprise_that_is_not_installed_is_named_with_the_command(tmp_path: Path)
 
     (tmp_path / "apprise.py").write_text("raise ImportError('not here')")
     job = json.dumps({"url": "ntfy://topic", "body": message()["body"]}, default=str)
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import trainvitals.alerts.courier as c; c.main()", str(tmp_path)],
-        input=job, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from trainvitals.alerts.courier import main; main()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, input=job, capture_output=True, text=True, check=True)
     assert "pip install 'trainvitals[notify]'" in json.loads(done.stdout)["reason"]

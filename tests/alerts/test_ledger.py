@@ -136,7 +136,7 @@ def test_a_silenced_rule_says_nothing_until_the_silence_ends() -> None:
     desk = Desk()
     desk.control(control="silence", until=format_time(T + 7200))
     desk.heat(0, 90)
-    assert [line for line in desk.lines if line.get("state") == "firing"][0]["silenced"] is True
+    assert next(line for line in desk.lines if line.get("state") == "firing")["silenced"] is True
     assert desk.tick(100) == [] == desk.tick(7100)
     assert [row["kind"] for row in desk.tick(7201)] == ["firing"]
 

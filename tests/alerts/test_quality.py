@@ -57,10 +57,10 @@ def judge(points: Any) -> list[Change]:
 @cache
 def healthy_alarms() -> Counter[str]:
     alarms: Counter[str] = Counter()
-    for seed, make in enumerate(HEALTHY.values()):
-        alarms.update(
-            change.rule.name for change in judge(curves.play(seed, make())) if change.state == "firing"
-        )
+    for seed, (name, make) in enumerate(HEALTHY.items()):
+        curves.KEPT[name] = make()
+        changes = judge(curves.play(seed, name))
+        alarms.update(change.rule.name for change in changes if change.state == "firing")
     return alarms
 
 
@@ -211,15 +211,19 @@ ALSO = {
 }
 
 
-@cache
-def base(name: str) -> list[curves.Values]:
+def base(name: str) -> str:
+    """The run into which this fault is put."""
     if name == "loss_plateau":
         rows = curves.synthetic(0, "constant", 0.02, "power")
-        return [
+        flat = [
             {**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)}
             for n, row in enumerate(rows)
         ]
-    return curves.synthetic(4, "constant", 0.06, "power")
+        curves.KEPT.setdefault("plateau", flat)
+        return "plateau"
+    if "base" not in curves.KEPT:
+        curves.KEPT["base"] = curves.synthetic(4, "constant", 0.06, "power")
+    return "base"
 
 
 def run_fault(name: str) -> list[Change]:
@@ -230,6 +234,17 @@ def run_fault(name: str) -> list[Change]:
         )
     if name == "straggler":
         return judge(four_ranks())
+    medium = (
+        *(
+            "gpu_memory_leak",
+            "gpu_oom_soon",
+            "cpu_high",
+            "memory_oom_soon",
+            "loss_diverging",
+            "loss_above_baseline",
+        ),
+        *("learning_rate_low", "swap_used", "gpu_xid", "gpu_ecc_uncorrected"),
+    )
     long = (
         "gpu_idle",
         "gpu_low_use",
@@ -238,8 +253,9 @@ def run_fault(name: str) -> list[Change]:
         "loss_plateau",
         "checkpoint_overdue",
     )
-    rows = base(name) if name in long else base(name)[: FAULT_STEP + 4000]
-    return judge(curves.play(7, rows, fault))
+    return judge(
+        curves.play(7, base(name), fault, math.inf if name in long else AT + (800 if name in medium else 300))
+    )
 
 
 def four_ranks() -> Any:
@@ -279,6 +295,7 @@ def test_every_built_in_rule_has_a_fault() -> None:
 
 def test_the_table_in_the_documentation_is_what_was_measured() -> None:
     if set(_table) != set(FAULTS):
+        assert not os.environ.get("CI"), "the whole file must run"
         pytest.skip("only some of the faults were run")
     steps = len(HEALTHY) * curves.STEPS
     lines = [

@@ -111,7 +111,8 @@ def test_a_threshold_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 
 def test_rules_are_switched_off_replaced_and_made_louder(tmp_path: Path) -> None:
-    text = "alerts: {disable: [gpu_idle], thresholds: {cpu_usage_percent: 50}, rules: [{name: loss_spike, when: loss > 9}]}"
+    own = "rules: [{name: loss_spike, when: loss > 9}]"
+    text = f"alerts: {{disable: [gpu_idle], thresholds: {{cpu_usage_percent: 50}}, {own}}}"
     rules = {rule.name: rule for rule in builtin.rules_of(read(tmp_path, text))}
     assert "gpu_idle" not in rules
     assert rules["loss_spike"].when == "loss > 9"

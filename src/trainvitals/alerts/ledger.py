@@ -102,26 +102,17 @@ class Ledger:
         control = row.get("control")
         if row.get("state") in (FIRING, RESOLVED):
             self.apply(row)
-        elif control == "silence":
-            until = str(row.get("until"))
-            self._record(
-                {
-                    "timestamp": format_time(),
-                    "state": "silenced",
-                    "rule": row.get("rule"),
-                    "until": until,
-                    "by": row.get("by"),
-                }
-            )
-        elif control == "ack":
-            self._record(
-                {
-                    "timestamp": format_time(),
-                    "state": "acknowledged",
-                    "rule": row.get("rule"),
-                    "by": row.get("by"),
-                }
-            )
+        elif control in ("silence", "ack"):
+            answer: Row = {
+                "timestamp": format_time(),
+                "state": "silenced" if control == "silence" else "acknowledged",
+                "rule": row.get("rule"),
+                "by": row.get("by"),
+                "asked": row.get("timestamp"),
+            }
+            if "until" in row:
+                answer["until"] = row["until"]
+            self._record(answer)
 
     def _record(self, row: Row) -> None:
         self._write(row)

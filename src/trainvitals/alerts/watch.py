@@ -40,6 +40,8 @@ LEDGER_SECONDS = 0.2
 CLAIM_SECONDS = 60.0
 WARM_BYTES = 2 << 20
 FAREWELL_SECONDS = 1.0
+SAMPLE_SECONDS = 0.02
+"""Lines of one kind that follow each other sooner are left out for the built-in rules: 50 a second say enough."""
 UNKNOWN_SECONDS = 60.0
 """How long a rule's metric may be missing before that is told."""
 
@@ -72,7 +74,11 @@ class RunAlerts:
         rules = builtin.rules_of(settings)
         self._rules = {rule.name: rule for rule in rules}
         self._claims = Claims(folder, str(about.get("host"))) if name.host is not None else None
-        self.engine = Engine(rules, context=self._about, enrich=builtin.enrich)
+        # Built-in rules look at a sample of what a fast training logs; the user's own at every line.
+        self._sampled = self._make_engine([rule for rule in rules if rule.built_in])
+        own = [rule for rule in rules if not rule.built_in]
+        self._engines = (self._sampled, self._make_engine(own)) if own else (self._sampled,)
+        self._last_seen: dict[tuple[Any, ...], float] = {}
         self._writer = LineWriter(
             folder,
             self._own,
@@ -110,8 +116,11 @@ class RunAlerts:
         self._next_ledger = 0.0
         self._next_claims = 0.0
         self._unknown_at: float | None = time.monotonic() + UNKNOWN_SECONDS
+        self._follower = Follower(folder, ("events", "alerts"))
         self._restore()
-        self._follower = Follower(folder, ("events", "alerts"), from_end=self._is_known)
+
+    def _make_engine(self, rules: list[Rule]) -> Engine:
+        return Engine(rules, context=self._about, enrich=builtin.enrich)
 
     # -- going on after a restart
 
@@ -120,18 +129,31 @@ class RunAlerts:
             return item.rank is None and item.pid is None and item.host == self._own.host
 
         rows = records.read_rows(self.folder, is_own)
-        self._is_known = bool(rows)
         # A line logged before the last change was judged: the agent may have read on further than it could note down.
         self._judged_until = max((records.seconds(row) for row in records.changes(rows)), default=0.0)
-        for row in rows:
-            self.ledger.apply(row)
+        theirs = []
+        for name, row in self._follower.poll():
+            if name.table == "events":
+                if name.rank is not None:
+                    self.see_event(row, judge=not rows)
+            elif not is_own(name):
+                theirs.append(row)
+        done = {(row.get("state"), row.get("asked")) for row in rows}
+        for row in sorted([*rows, *theirs], key=lambda row: str(row["timestamp"])):
+            if "control" not in row:
+                self.ledger.apply(row)
+        for row in theirs:
+            state = {"silence": "silenced", "ack": "acknowledged"}.get(str(row.get("control")))
+            if state is not None and (state, row["timestamp"]) not in done:
+                self.ledger.take_row(row)  # asked for while there was no agent
         firing = {
             key: records.seconds(alert, "since")
             for group in self.ledger.groups.values()
             for key, alert in group.firing.items()
             if alert.get("rule") in self._rules
         }
-        self.engine.restore(firing)
+        for engine in self._engines:
+            engine.restore(firing)
         for row, channels in list(self.ledger.undelivered.values()):
             self._outbox.add(row, channels)
 
@@ -159,7 +181,11 @@ class RunAlerts:
     def see_sample(
         self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float
     ) -> None:
-        self._take(self.engine.feed(Point(table, _identity(table, labels), values, when)))
+        self._feed(Point(table, _identity(table, labels), values, when))
+
+    def _feed(self, point: Point, *, judge: bool = True) -> None:
+        for engine in self._engines:
+            self._take(engine.feed(point, judge=judge))
 
     def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
         """A line a rank has logged."""
@@ -167,14 +193,24 @@ class RunAlerts:
         if self._judged_until:
             judge = judge and (micros is None or micros / 1e6 > self._judged_until)
         step = row.get("step")
-        point = Point(
-            "training",
-            {"rank": rank},
-            row,
-            micros / 1e6 if micros is not None else time.time(),
-            step if type(step) is int else None,
-        )
-        self._take(self.engine.feed(point, judge=judge))
+        when = micros / 1e6 if micros is not None else time.time()
+        point = Point("training", {"rank": rank}, row, when, step if type(step) is int else None)
+        sampled = self._is_sampled(rank, row, when)
+        for engine in self._engines:
+            if sampled or engine is not self._sampled:
+                self._take(engine.feed(point, judge=judge))
+
+    def _is_sampled(self, rank: int, row: dict[str, Any], when: float) -> bool:
+        """Whether built-in rules see this line: at most so many a second of one kind, but each that is not finite."""
+        kind = (rank, *row)
+        last = self._last_seen.get(kind)
+        if last is not None and 0 <= when - last < SAMPLE_SECONDS:
+            values = row.values()
+            return "NaN" in values or "Infinity" in values or "-Infinity" in values
+        if len(self._last_seen) > 1000:
+            self._last_seen.clear()
+        self._last_seen[kind] = when
+        return True
 
     def see_rank(self, rank: int, state: str, cause: str | None, silence: float, world_size: int) -> None:
         """What the agent knows of a rank: running, stalled, hung, finished, failed, killed, crashed."""
@@ -184,9 +220,9 @@ class RunAlerts:
             "seconds_since_step": silence,
             "world_size": float(world_size),
         }
-        self._take(self.engine.feed(Point("run", {"rank": rank}, values, time.time())))
+        self._feed(Point("run", {"rank": rank}, values, time.time()))
 
-    def see_event(self, row: Mapping[str, Any]) -> None:
+    def see_event(self, row: Mapping[str, Any], *, judge: bool = True) -> None:
         """Something happened: a checkpoint, for instance."""
         name = str(row.get("event"))
         when = records.seconds(row) or time.time()
@@ -199,7 +235,7 @@ class RunAlerts:
         }
         if count:
             values["interval"] = when - last
-        self._take(self.engine.feed(Point("event", {"event": name}, values, when)))
+        self._feed(Point("event", {"event": name}, values, when), judge=judge)
 
     # -- time
 
@@ -209,12 +245,14 @@ class RunAlerts:
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
             self._follow()
-            self._take(self.engine.tick(time.time(), now))
-            for text in self.engine.take_problems():
-                self._tell("alert_rule", text, "warning")
-            if self._unknown_at is not None and now >= self._unknown_at:
-                self._unknown_at = None
-                self.engine.report_unknown()
+            unknown = self._unknown_at is not None and now >= self._unknown_at
+            for engine in self._engines:
+                self._take(engine.tick(time.time(), now))
+                if unknown:
+                    self._unknown_at = None
+                    engine.report_unknown()
+                for text in engine.take_problems():
+                    self._tell("alert_rule", text, "warning")
         if now >= self._next_ledger:
             self._next_ledger = now + LEDGER_SECONDS
             self._send_due()
@@ -282,7 +320,8 @@ class RunAlerts:
     def end(self, status: str) -> None:
         """The run is over. What is to be sent is sent, also if the agent watches nothing else any more."""
         self._follow()
-        self._take(self.engine.end(f"the run is {status}"))
+        for engine in self._engines:
+            self._take(engine.end(f"the run is {status}"))
         self.ledger.close(f"the run is {status}")
         self._send_now()
         self._writer.flush(0.2)

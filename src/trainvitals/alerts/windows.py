@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from trainvitals.alerts.language import Window
 
 BUCKETS = 600
-BLOCK = 256
+BLOCK = 1000
 
 F = TypeVar("F")
 

@@ -1,0 +1,200 @@
+"""The alerts of one run as the agent holds them: restart, other writers, messages that outlive the run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from receivers import Receiver, wait_for
+
+from trainvitals import settings
+from trainvitals.alerts import records, watch
+from trainvitals.alerts.watch import RunAlerts
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import LineWriter
+
+HOT = {"name": "hot", "when": "gpu[*].temperature_celsius > 80", "message": "GPU {gpu_index}"}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    place = tmp_path / "runs" / "p" / "r1"
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps({"id": "r1", "status": "finished"}))
+    return place
+
+
+def make(folder: Path, receiver: Receiver, host: str | None = None, **more: Any) -> RunAlerts:
+    given = {
+        "alerts.notify": {"hook": receiver.url},
+        "alerts.rules": [HOT],
+        "alerts.disable": "all",
+        "alerts.group_wait": "0s",
+        **more,
+    }
+    found = settings.resolve(given, environ={}, folder=Path("/"))
+    about = {"run": "r1", "name": "r1", "host": host or "node"}
+    return RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host))
+
+
+def heat(alerts: RunAlerts, *celsius: float) -> None:
+    for index, value in enumerate(celsius):
+        alerts.see_sample(
+            "gpu", {"gpu_index": index, "gpu_name": "x"}, {"temperature_celsius": value}, time.time()
+        )
+
+
+def run_for(alerts: RunAlerts, condition: Any, what: str) -> None:
+    def look() -> Any:
+        alerts.tick()
+        return condition()
+
+    wait_for(look, what)
+
+
+def write_as(folder: Path, name: FileName, **row: Any) -> None:
+    writer = LineWriter(folder, name)
+    writer.append(encode_line({"timestamp": format_time(), **row}))
+    writer.close()
+
+
+def test_what_fires_is_told_recorded_and_shown(folder: Path, receiver: Receiver) -> None:
+    alerts = make(folder, receiver)
+    heat(alerts, 90, 90)
+    run_for(alerts, lambda: receiver.bodies, "the message")
+    assert receiver.bodies[0]["count"] == 2
+    assert alerts.active()[0] | {"since": ""} == {
+        "rule": "hot", "severity": "warning", "count": 2, "since": "", "message": "GPU 1",
+    }  # fmt: skip
+    heat(alerts, 70, 70)
+    run_for(alerts, lambda: len(receiver.bodies) == 2, "the all-clear")
+    assert alerts.active() == []
+    assert [row["state"] for row in records.changes(records.read_rows(folder))] == ["firing"] * 2 + [
+        "resolved"
+    ] * 2
+    alerts.close()
+
+
+def test_another_agent_goes_on_where_the_first_was_killed(folder: Path, receiver: Receiver) -> None:
+    first = make(folder, receiver)
+    heat(first, 90)
+    run_for(first, lambda: first.waiting == 0 and receiver.bodies, "the message")
+    wait_for(
+        lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery"
+    )
+    second = make(folder, receiver)  # the first was killed: it says nothing more
+    heat(second, 91)
+    for _ in range(5):
+        second.tick()
+        time.sleep(0.1)
+    assert len(receiver.bodies) == 1
+    heat(second, 70)
+    run_for(second, lambda: len(receiver.bodies) == 2, "the all-clear by the second")
+    assert receiver.bodies[1]["kind"] == "resolved"
+    second.close()
+
+
+def test_what_was_asked_for_while_there_was_no_agent_counts(folder: Path, receiver: Receiver) -> None:
+    make(folder, receiver).close()
+    command = FileName("alerts", 1, "", pid=77, host="node")
+    write_as(folder, command, control="silence", rule="hot", until=format_time(time.time() + 3600), by="me")
+    for _ in range(2):  # and is done once, however often an agent starts
+        alerts = make(folder, receiver)
+        heat(alerts, 90)
+        for _ in range(3):
+            alerts.tick()
+            time.sleep(0.1)
+        alerts.close()
+    assert receiver.bodies == []
+    assert [row["state"] for row in records.read_rows(folder) if row.get("state") == "silenced"] == [
+        "silenced"
+    ]
+
+
+def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(
+    folder: Path, receiver: Receiver
+) -> None:
+    row = {
+        "state": "firing",
+        "rule": "mine",
+        "severity": "warning",
+        "labels": {"rank": 0},
+        "message": "missed",
+    }
+    write_as(folder, FileName("alerts", 1, "", rank=0), **row)
+    alerts = make(folder, receiver)
+    run_for(alerts, lambda: receiver.bodies, "the message")
+    assert receiver.bodies[0]["message"] == "missed"
+    wait_for(
+        lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery"
+    )
+    again = make(folder, receiver)
+    for _ in range(3):
+        again.tick()
+        time.sleep(0.1)
+    assert len(receiver.bodies) == 1
+    again.close()
+
+
+def test_eight_ranks_with_the_same_trouble_are_one_message(folder: Path, receiver: Receiver) -> None:
+    rule = {"name": "nan", "when": "not isfinite(loss)", "message": "NaN on rank {rank}"}
+    alerts = make(folder, receiver, **{"alerts.rules": [rule]})
+    for rank in range(8):
+        alerts.see_row(rank, {"timestamp": format_time(), "step": 5, "loss": "NaN"})
+    run_for(alerts, lambda: receiver.bodies, "the message")
+    assert receiver.bodies[0]["count"] == 8
+    alerts.close()
+    assert len(receiver.bodies) == 1
+
+
+def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(
+    folder: Path, receiver: Receiver
+) -> None:
+    rules = [HOT, {"name": "nan", "when": "not isfinite(loss)"}]
+    hosts = [make(folder, receiver, host, **{"alerts.rules": rules}) for host in ("one", "two")]
+    for rank, alerts in enumerate(hosts):
+        alerts.see_row(rank, {"timestamp": format_time(), "step": 5, "loss": "NaN"})
+        heat(alerts, 90)
+    for _ in range(10):
+        for alerts in hosts:
+            alerts.tick()
+        time.sleep(0.05)
+    wait_for(lambda: len(receiver.bodies) >= 3, "three messages")
+    assert sorted(body["rule"] for body in receiver.bodies) == ["hot", "hot", "nan"]
+    for alerts in hosts:
+        alerts.close()
+
+
+def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver) -> None:
+    receiver.answers = [503]
+    alerts = make(folder, receiver)
+    heat(alerts, 90)
+    run_for(alerts, lambda: receiver.requests, "an attempt")
+    alerts.end("finished")
+    assert watch.still_sending()
+    watch._lingering.clear()  # as if the agent had been killed now
+    alerts.close()
+    before = len(receiver.requests)
+    receiver.answers = [200]
+    count = watch.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
+    assert count == 1
+    wait_for(lambda: not watch.still_sending(), "the end of sending")
+    assert [body["rule"] for body in receiver.bodies[before:]] == ["hot"]
+    assert watch.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
