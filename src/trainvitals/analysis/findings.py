@@ -1,0 +1,105 @@
+"""What a detector says: a finding with its evidence and what to do, or which input it lacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Severity = Literal["info", "warning", "critical"]
+ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
+
+
+class Curve(NamedTuple):
+    """Values over steps or seconds, ascending in x. NaN and infinity are values."""
+
+    x: Floats
+    y: Floats
+
+    def finite(self) -> Curve:
+        """Without what is NaN or infinite."""
+        keep = np.isfinite(self.y)
+        return self if keep.all() else Curve(self.x[keep], self.y[keep])
+
+
+class Finding(NamedTuple):
+    """One thing that was found. `step` or `time` (seconds since 1970) is where it began, if that can be told."""
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: tuple[str, ...]
+    advice: str
+    subject: str = ""
+    """Which GPU, host or rank; empty for the whole run."""
+    step: int | None = None
+    time: float | None = None
+    values: Mapping[str, float] = {}
+    """The numbers of the evidence, for programs."""
+
+
+class NotJudged(Exception):
+    """A detector lacks an input; `needs` completes the sentence 'not judged: needs ...'."""
+
+    def __init__(self, needs: str) -> None:
+        super().__init__(needs)
+        self.needs = needs
+
+
+class Curves(Protocol):
+    """Curves by the catalog's names; read when asked for."""
+
+    def get(self, name: str) -> Curve | None:
+        """None where it was never logged."""
+
+    def names(self) -> Sequence[str]:
+        """Everything there is, under its own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, a host or the processes of a rank: its curves over seconds since 1970."""
+
+    title: str
+    curves: Mapping[str, Curve]
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Everything a diagnosis looks at, of one run."""
+
+    training: Curves
+    """Of the lowest rank, over steps."""
+    rank_steps: Mapping[int, Curve] = field(default_factory=dict)
+    """`batch_time` of every rank, or what is closest to the rank's own work in it, over steps."""
+    gpus: Sequence[Device] = ()
+    hosts: Sequence[Device] = ()
+    processes: Sequence[Device] = ()
+    is_live: bool = False
+    prices: Mapping[str, Any] = field(default_factory=dict)
+    """`gpu_hour`, `kwh` and `currency`, where they are set."""
+
+    def need(self, name: str, points: int = 1) -> Curve:
+        """A training curve with at least that many finite values; raises NotJudged."""
+        found = self.training.get(name)
+        if found is None:
+            raise NotJudged(f"'{name}', which was not logged")
+        count = int(np.isfinite(found.y).sum())
+        if count < points:
+            raise NotJudged(f"{points} values of '{name}'; there are {count}")
+        return found
+
+    def with_curve(self, devices: Sequence[Device], name: str, of: str, points: int = 30) -> Iterator[Device]:
+        """The devices that have `name` with at least that many finite values; raises NotJudged if none has."""
+        found = [d for d in devices if name in d.curves and int(np.isfinite(d.curves[name].y).sum()) >= points]
+        if not devices:
+            raise NotJudged(f"measurements of {of}; there are none")
+        if not found:
+            have = max((len(d.curves[name].y) for d in devices if name in d.curves), default=0)
+            raise NotJudged(f"{points} samples of '{name}' of {of}; there are {have}" if have else f"'{name}' of {of}")
+        return iter(found)

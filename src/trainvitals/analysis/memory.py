@@ -1,0 +1,184 @@
+"""Findings in memory and disk: leaks, what is nearly full, and when it will be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.hardware import mark_simulated, name_devices
+from trainvitals.analysis.robust import rises, slope_of
+from trainvitals.analysis.wording import percent, show, span
+
+CERTAIN = 0.01
+LONG = 600.0
+"""Seconds of samples before growth is judged: start-up grows too."""
+
+
+def detect_device_leak(measured: Measurements) -> list[Finding]:
+    """What tensors hold after a step grows with the steps."""
+    held = measured.need("memory_allocated_mb", 100).finite()
+    start = len(held.y) // 5
+    x, y = _floors(held.x[start:], held.y[start:], 40)
+    growth = y[-1] - y[0]
+    if growth < 0.02 * max(y[0], 1.0) or rises(x, y) > CERTAIN:
+        return []
+    per_thousand = slope_of(x, y) * 1000
+    if per_thousand <= 0:
+        return []
+    return [
+        Finding(
+            "gpu.memory_leak",
+            "warning",
+            "Device memory held by tensors grows with the steps",
+            (
+                f"floor of memory_allocated_mb: {show(y[0])} MB to {show(y[-1])} MB "
+                f"(+{percent(growth / max(y[0], 1.0))})",
+                f"about {show(per_thousand)} MB for each 1,000 steps",
+            ),
+            "Something keeps tensors: a list of losses without .item() or .detach(), a cache, hooks added again.",
+            step=int(held.x[start]),
+            values={"mb_per_1000_steps": per_thousand},
+        )
+    ]
+
+
+def _floors(x: Floats, y: Floats, count: int) -> tuple[Floats, Floats]:
+    """The lowest value of each of `count` pieces: what stays between two peaks."""
+    size = max(len(y) // count, 1)
+    pieces = y[len(y) % size :].reshape(-1, size)
+    return x[len(y) % size :: size][: len(pieces)], pieces.min(axis=1)
+
+
+def detect_fragmentation(measured: Measurements) -> list[Finding]:
+    """The allocator keeps much more than it uses."""
+    held, kept = measured.need("memory_allocated_mb", 50).finite(), measured.need("memory_reserved_mb", 50).finite()
+    totals = [float(g.curves["memory_total_mb"].y[-1]) for g in measured.gpus if "memory_total_mb" in g.curves]
+    if not totals:
+        raise NotJudged("'memory_total_mb' of the GPUs")
+    gap = float(np.median(kept.y[-200:])) - float(np.median(held.y[-200:]))
+    if gap <= 0.2 * min(totals):
+        return []
+    return [
+        Finding(
+            "gpu.fragmentation",
+            "info",
+            f"The allocator keeps {show(gap / 1024)} GB more than the tensors need",
+            (f"memory_reserved_mb - memory_allocated_mb: {percent(gap / min(totals))} of the card",),
+            "If memory is short: PYTORCH_ALLOC_CONF=expandable_segments:True, or batches of one shape.",
+            values={"gap_mb": gap},
+        )
+    ]
+
+
+def detect_device_full(measured: Measurements) -> list[Finding]:
+    """Little memory left on the cards, or none soon."""
+    full, soon = [], []
+    for gpu in measured.with_curve(measured.gpus, "memory_percent", "the GPUs"):
+        curve = gpu.curves["memory_percent"].finite()
+        peak = float(curve.y.max())
+        if peak > 95:
+            full.append((gpu, peak))
+        left = _seconds_until(curve, 100.0)
+        if left is not None and left < 1800 and measured.is_live:
+            soon.append((gpu, left))
+    found = []
+    if soon:
+        gpu, left = min(soon, key=lambda item: item[1])
+        found.append(
+            Finding(
+                "gpu.memory_forecast",
+                "critical",
+                f"{gpu.title} is out of memory in about {span(left)}",
+                (f"memory use {gpu.curves['memory_percent'].finite().y[-1]:.0f} % and rising", *mark_simulated([gpu])),
+                "Save a checkpoint now; find what grows (gpu.memory_leak), or lower the batch size.",
+                subject=gpu.title,
+                values={"seconds": left},
+            )
+        )
+    if full:
+        gpus = [gpu for gpu, _ in full]
+        found.append(
+            Finding(
+                "gpu.memory_full",
+                "info",
+                f"{name_devices(gpus)}: less than 5 % of memory left",
+                (f"peak {max(peak for _, peak in full):.1f} %", *mark_simulated(gpus)),
+                "A longer sequence or another process ends the run: leave some room, or check that nothing varies.",
+                subject=name_devices(gpus),
+                values={"peak_percent": max(peak for _, peak in full)},
+            )
+        )
+    return found
+
+
+def _seconds_until(curve: Curve, limit: float) -> float | None:
+    """When the second half's trend reaches `limit`, counted from its end; None if it does not rise for certain."""
+    half = len(curve.x) // 2
+    x, y = curve.x[half:], curve.y[half:]
+    if len(x) < 30 or x[-1] - x[0] < LONG / 2 or rises(x, y) > CERTAIN:
+        return None
+    slope = slope_of(x, y)
+    return float((limit - y[-1]) / slope) if slope > 0 else None
+
+
+def detect_host_leak(measured: Measurements) -> list[Finding]:
+    """The memory of a rank's processes grows without end."""
+    names = ("pss_mb", "rss_mb")
+    owners = [p for p in measured.processes if any(name in p.curves for name in names)]
+    if not owners:
+        raise NotJudged("memory of the ranks' processes")
+    totals = [
+        float(h.curves["memory_total_mb"].finite().y[-1]) for h in measured.hosts if "memory_total_mb" in h.curves
+    ]
+    if not totals:
+        raise NotJudged("'memory_total_mb' of the host")
+    found, judged = [], False
+    for owner in owners:
+        curve = next(owner.curves[name] for name in names if name in owner.curves).finite()
+        if len(curve.x) < 30 or curve.x[-1] - curve.x[0] < LONG:
+            continue
+        judged = True
+        start = len(curve.x) // 5
+        x, y = curve.x[start:], curve.y[start:]
+        per_hour = slope_of(x, y) * 3600
+        left = (min(totals) - y[-1]) / per_hour * 3600 if per_hour > 0 else float("inf")
+        if rises(x, y) > CERTAIN or per_hour < 0.01 * min(totals) or y[-1] < 1.05 * y[0]:
+            continue
+        found.append(
+            Finding(
+                "host.memory_leak",
+                "critical" if left < 3600 else "warning",
+                f"The processes of {owner.title} grow by {show(per_hour)} MB an hour",
+                (
+                    f"{show(y[0])} MB to {show(y[-1])} MB",
+                    f"at this pace the memory of the host is full in {span(left)}",
+                ),
+                "Loader workers that touch Python lists copy them page by page: use arrays; do not collect results.",
+                subject=owner.title,
+                values={"mb_per_hour": per_hour, "seconds_left": left},
+            )
+        )
+    if not judged:
+        raise NotJudged(f"{span(LONG)} of samples of the ranks' processes")
+    return found
+
+
+def detect_disk_full(measured: Measurements) -> list[Finding]:
+    """The disk of the run folder is full soon."""
+    found = []
+    for host in measured.with_curve(measured.hosts, "disk_free_gb", "the host"):
+        curve = host.curves["disk_free_gb"].finite()
+        left = _seconds_until(Curve(curve.x, -curve.y), 0.0)
+        if left is not None and left < 7200:
+            found.append(
+                Finding(
+                    "disk.full",
+                    "critical" if measured.is_live else "warning",
+                    f"The disk of {host.title} is full in about {span(left)}",
+                    (f"{show(curve.y[0])} GB free at first, {show(curve.y[-1])} GB at the end",),
+                    "Remove old checkpoints, or keep fewer of them.",
+                    subject=host.title,
+                    values={"seconds": left, "free_gb": float(curve.y[-1])},
+                )
+            )
+    return found

@@ -1,0 +1,202 @@
+"""Findings in the pace: waiting for data, slow steps, a slower second half, a slow rank."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainvitals.analysis.findings import Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.robust import blocks, scale_of, thin
+from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
+
+START = 10
+"""Steps at the beginning that are always slow: compilation, caches, the first batches."""
+
+
+def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, float]:
+    """The share of all step time that `phase` took, its median and the median step in seconds."""
+    step = measured.need("batch_time", 50)
+    part = measured.need(phase, 50)
+    if np.array_equal(step.x, part.x):
+        whole, piece = step.y[START:], part.y[START:]
+    else:
+        _, at, other = np.intersect1d(step.x, part.x, return_indices=True)
+        whole, piece = step.y[at][START:], part.y[other][START:]
+    good = np.isfinite(whole) & np.isfinite(piece) & (whole > 0)
+    if good.sum() < 40:
+        raise NotJudged(f"steps with both 'batch_time' and '{phase}'; there are {int(good.sum())}")
+    whole, piece = whole[good], piece[good]
+    return float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole))
+
+
+def detect_data_bound(measured: Measurements) -> list[Finding]:
+    """Steps that wait for the next batch."""
+    share, wait, step = share_of_step(measured, "data_time")
+    if share <= 0.1:
+        return []
+    faster = 1 / (1 - share)
+    return [
+        Finding(
+            "data.bound",
+            "critical" if share > 0.3 else "warning",
+            f"The training waits for data {percent(share)} of the time",
+            (
+                f"median wait {seconds_of(wait)} of a step of {seconds_of(step)}",
+                f"without the wait it would be up to {faster:.2f} times as fast",
+            ),
+            "More loader workers, pin_memory and prefetch_factor; cache or pre-process the data; a local disk.",
+            values={"share": share, "wait_seconds": wait, "step_seconds": step},
+        )
+    ]
+
+
+def detect_other_work(measured: Measurements) -> list[Finding]:
+    """Logging, evaluation and checkpoints between the steps."""
+    share, _, step = share_of_step(measured, "other_time")
+    if share <= 0.15:
+        return []
+    return [
+        Finding(
+            "step.other",
+            "warning" if share > 0.3 else "info",
+            f"{percent(share)} of the time goes to neither data nor the model",
+            (f"outside of data, transfer, forward, backward and optimizer, in a median step of {seconds_of(step)}",),
+            "Logging, evaluation or checkpoints: do them less often, asynchronously, or not on the training thread.",
+            values={"share": share, "step_seconds": step},
+        )
+    ]
+
+
+def detect_outliers(measured: Measurements) -> list[Finding]:
+    """Steps of one and a half times the usual, and whether they come at regular intervals."""
+    step = measured.need("batch_time", 300).finite()
+    x, y = step.x[START:], step.y[START:]
+    _, middle, spread = blocks(x, y, 100)
+    rest = len(y) % 100
+    x, y = x[rest:], y[rest:]
+    level, scale = np.repeat(middle, 100), np.repeat(spread, 100)
+    slow = np.flatnonzero(y > np.maximum(1.5 * level, level + 6 * scale))
+    total = float(y.sum())
+    if len(slow) < 3 or total <= 0:
+        return []
+    lost = float((y - level)[slow].sum()) / total
+    if lost < 0.01:
+        return []
+    worst = int(slow[y[slow].argmax()])
+    period = find_period(x[slow])
+    times = float(np.mean(y[slow] / np.maximum(level[slow], 1e-12)))
+    evidence = [
+        f"{count_of(len(slow), 'step')} of {len(y):,} took more than 1.5 times the usual and cost {percent(lost)} of "
+        "the time",
+        f"slowest: step {int(x[worst]):,}, {seconds_of(y[worst])} instead of {seconds_of(level[worst])}",
+    ]
+    if period is not None:
+        evidence.append(f"they come every {show(period)} steps")
+    return [
+        Finding(
+            "step.outlier" if period is None else "step.periodic",
+            "warning" if lost > 0.05 else "info",
+            f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time"
+            if period is None
+            else f"Every {show(period)} steps a step takes {times:.1f} times as long",
+            tuple(evidence),
+            "What happens then (evaluation, checkpoint, next shard, garbage collection)? Do it in the background or "
+            "less often.",
+            step=int(x[worst]),
+            values={"count": float(len(slow)), "lost": lost},
+        )
+    ]
+
+
+def find_period(places: Floats) -> float | None:
+    """The distance at which at least 8 of these come, if that explains 80 % of the slots; else None."""
+    starts = places[np.concatenate([[True], np.diff(places) > 2])]
+    if len(starts) < 8:
+        return None
+    period = float(np.median(np.diff(starts)))
+    slots = np.round((starts - starts[0]) / period)
+    near = np.abs(starts - starts[0] - slots * period) <= max(2.0, 0.05 * period)
+    filled = len(np.unique(slots[near]))
+    return period if filled >= 0.8 * (slots[-1] + 1) and near.mean() >= 0.8 else None
+
+
+def detect_fail_slow(measured: Measurements) -> list[Finding]:
+    """The pace changed for the worse at one moment and stayed so (Pettitt's test on medians of 50 steps)."""
+    step = measured.need("batch_time", 600).finite()
+    x, y = step.x[START:], step.y[START:]
+    x, middle, _ = blocks(x, y, max(50, len(y) // 300))
+    count = len(middle)
+    ranks = np.argsort(np.argsort(middle)) + 1.0
+    places = np.arange(1, count + 1)
+    distance = 2 * np.cumsum(ranks) - places * (count + 1)
+    split = int(np.abs(distance).argmax())
+    chance = 2 * float(np.exp(-6 * distance[split] ** 2 / (count**3 + count**2)))
+    before, after = middle[: split + 1], middle[split + 1 :]
+    if chance > 0.01 or len(after) < 2 or len(before) < 2:
+        return []
+    old, new = float(np.median(before)), float(np.median(after))
+    last = float(np.median(middle[-max(2, count // 10) :]))
+    if new < 1.04 * old or new - old < 3 * scale_of(before) or last < 1.04 * old:
+        return []
+    slower = new / old - 1
+    return [
+        Finding(
+            "step.fail_slow",
+            "warning",
+            f"Steps take {percent(slower)} longer since about step {int(x[split + 1]):,}",
+            (
+                f"median step: {seconds_of(old)} before, {seconds_of(new)} after; chance of that {chance:.1e}",
+                f"that costs {span(86_400 * (1 - old / new))} a day",
+            ),
+            "If neither sequence length nor batch size changed there: look at clocks and temperatures of the GPUs, at "
+            "other processes on the machine, at storage and network at that moment.",
+            step=int(x[split + 1]),
+            values={"before_seconds": old, "after_seconds": new},
+        )
+    ]
+
+
+def detect_stragglers(measured: Measurements) -> list[Finding]:
+    """A rank that is slower than the others, which wait for it."""
+    ranks = {rank: curve.finite() for rank, curve in measured.rank_steps.items()}
+    ranks = {rank: curve for rank, curve in ranks.items() if len(curve.y) >= 50}
+    if len(ranks) < 2:
+        raise NotJudged("step times of at least two ranks")
+    shared = next(iter(ranks.values())).x
+    for curve in ranks.values():
+        shared = np.intersect1d(shared, curve.x)
+    shared = shared[START:][-5000:]
+    if len(shared) < 40:
+        raise NotJudged("40 steps that all ranks have")
+    table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
+    usual = np.median(table, axis=0)
+    ratio = table / np.where(usual > 0, usual, np.inf)
+    found = []
+    for place, rank in enumerate(ranks):
+        _, recent = thin(shared, (ratio[place] > 1.25).astype(float), 200)
+        often = float((ratio[place] > 1.25).mean())
+        middle = float(np.median(ratio[place]))
+        if middle <= 1.25 and often < 0.25:
+            continue
+        first = int(shared[int((ratio[place] > 1.25).argmax())])
+        cost = float((table.max(axis=0) - usual).sum() / table.max(axis=0).sum())
+        found.append(
+            Finding(
+                "straggler.rank",
+                "warning",
+                f"Rank {rank} is {middle:.2f} times as slow as the others"
+                if middle > 1.25
+                else f"Rank {rank} is often slower than the others",
+                (
+                    f"more than 1.25 times the median of {len(ranks)} ranks in {percent(often)} of "
+                    f"{len(shared):,} steps, first at step {first:,}",
+                    f"the others wait about {percent(cost)} of the time"
+                    + ("; lately less" if len(recent) and recent[-1] < 0.5 else ""),
+                ),
+                f"Look at the GPU, the host and the data of rank {rank}: temperature, clocks, other processes, longer "
+                "sequences.",
+                subject=f"rank {rank}",
+                step=first,
+                values={"ratio": middle, "share": often, "cost": cost},
+            )
+        )
+    return found

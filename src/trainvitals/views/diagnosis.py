@@ -1,0 +1,195 @@
+"""The diagnosis of a run folder: reads what the detectors want, and says what they found in plain values."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainvitals import catalog
+from trainvitals.analysis.diagnosis import Diagnosis, diagnose
+from trainvitals.analysis.findings import Curve, Device, Measurements
+from trainvitals.journal.reader import RunReader, Series
+
+MAX_SAMPLES = 20_000
+"""Samples of one curve of a device that are looked at; of more, every n-th."""
+RANK_STEPS = 20_000
+"""Newest steps in which ranks are compared."""
+KEPT = 6
+"""Training curves that are kept in memory at once."""
+
+_GPU = (
+    *("utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius"),
+    *("temperature_limit_celsius", "power_draw_watts", "graphics_clock_mhz", "throttle_thermal_seconds"),
+    *("throttle_hardware_seconds", "ecc_uncorrected_total", "xid_errors_total", "row_remap_failed"),
+    *("row_remap_pending", "remapped_rows_uncorrected_total"),
+)
+_HOST = (
+    *("cpu_usage_percent", "cpu_iowait_percent", "pressure_io_percent", "memory_usage_percent", "memory_total_mb"),
+    *("disk_free_gb", "disk_read_mb_s", "disk_write_mb_s", "network_receive_mb_s", "network_send_mb_s"),
+)
+_PROCESS = ("main_cpu_percent", "cpu_percent", "pss_mb", "rss_mb")
+_TOLD = {
+    "gpu": ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts"),
+    "system": (
+        *("cpu_usage_percent", "memory_usage_percent", "disk_read_mb_s", "disk_write_mb_s"),
+        *("network_receive_mb_s", "network_send_mb_s"),
+    ),
+    "process": ("cpu_percent", "pss_mb", "rss_mb"),
+}
+"""What the statistics of a report tell of each kind of device."""
+
+
+class TrainingCurves:
+    """The curves of the lowest rank by the catalog's names, read when asked for; the last few are kept."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self._names = reader.names()
+        self._kept: OrderedDict[str, Curve | None] = OrderedDict()
+
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    def get(self, name: str) -> Curve | None:
+        if name not in self._kept:
+            self._kept[name] = self._read(name)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+    def _read(self, name: str) -> Curve | None:
+        metric = catalog.find("training", name)
+        spellings = (name, *(metric.aliases if metric is not None and metric.name == name else ()))
+        logged = next((spelling for spelling in spellings if spelling in self._names), None)
+        if logged is not None:
+            series = self._lowest(logged)
+            return Curve(series.x, series.y) if series is not None else None
+        return self._intervals() if name == "batch_time" else None
+
+    def _lowest(self, name: str, axis: str = "step") -> Series | None:
+        found = self._reader.series([name], ranks=[0], x=axis)  # type: ignore[arg-type]
+        return next(iter(found or self._reader.series([name], x=axis)), None)  # type: ignore[arg-type]
+
+    def _intervals(self) -> Curve | None:
+        """Where no step time was logged: the time between the lines of the loss, per step."""
+        name = next((spelling for spelling in ("loss", *_aliases("loss")) if spelling in self._names), None)
+        by_step, by_time = (self._lowest(name), self._lowest(name, "time")) if name else (None, None)
+        if by_step is None or by_time is None or len(by_step.x) != len(by_time.x) or len(by_step.x) < 3:
+            return None
+        steps, seconds = np.diff(by_step.x), np.diff(by_time.x)
+        good = (steps > 0) & (seconds > 0)
+        return Curve(by_step.x[1:][good], seconds[good] / steps[good])
+
+
+def _aliases(name: str) -> tuple[str, ...]:
+    metric = catalog.find("training", name)
+    return metric.aliases if metric is not None else ()
+
+
+def read_measurements(reader: RunReader, prices: Mapping[str, Any] | None = None) -> Measurements:
+    """What the detectors look at; the training curves are read when they ask."""
+    info = reader.info
+    return Measurements(
+        training=TrainingCurves(reader),
+        rank_steps=_read_ranks(reader),
+        gpus=_read_devices(reader, "gpu", _GPU),
+        hosts=_read_devices(reader, "system", _HOST),
+        processes=_read_devices(reader, "process", _PROCESS),
+        is_live=info.is_live,
+        prices=prices or {},
+    )
+
+
+def _read_devices(reader: RunReader, table: str, names: Sequence[str]) -> list[Device]:
+    found: dict[tuple[Any, ...], tuple[Series, dict[str, Curve]]] = {}
+    for name in names:
+        for series in reader.series([name], table=table, x="time"):
+            key = tuple(sorted((str(k), str(v)) for k, v in series.labels.items() if k != "pid"))
+            stride = -(-len(series.x) // MAX_SAMPLES) or 1
+            found.setdefault(key, (series, {}))[1][name] = Curve(series.x[::stride], series.y[::stride])
+    hosts = {str(series.labels.get("host", "")) for series, _ in found.values()}
+    devices = [
+        Device(_title(table, series, len(hosts) > 1), curves, bool(series.labels.get("simulated")))
+        for series, curves in found.values()
+    ]
+    return sorted(devices, key=lambda device: (len(device.title), device.title))
+
+
+def _title(table: str, series: Series, many_hosts: bool) -> str:
+    host = str(series.labels.get("host", "")) or "the host"
+    if table == "system":
+        return host
+    if table == "process":
+        return f"rank {series.labels.get('rank', series.rank or 0)}"
+    index = series.labels.get("gpu_index")
+    title = f"GPU {index}" if index is not None else str(series.labels.get("gpu_uuid", "GPU"))
+    return f"{host} {title}" if many_hosts else title
+
+
+def _read_ranks(reader: RunReader) -> dict[int, Curve]:
+    """Each rank's own work before it waits for the others, as far as the phases tell; else its step time."""
+    last = [series.x[-1] for series in reader.series(["batch_time"], max_points=4) if len(series.x)]
+    if len(last) < 2:
+        return {}
+    start = float(min(last)) - RANK_STEPS
+    phases = [name for name in ("data_time", "transfer_time", "forward_time") if name in reader.names()]
+    found: dict[int, dict[str, Curve]] = {}
+    for series in reader.series(phases or ["batch_time"], start=start):
+        found.setdefault(series.rank or 0, {})[series.name] = Curve(series.x, series.y)
+    sums = {}
+    for rank, curves in found.items():
+        x = next(iter(curves.values())).x
+        for curve in curves.values():
+            x = np.intersect1d(x, curve.x)
+        # A step that was logged twice counts once: the places of intersect1d are of the first.
+        sums[rank] = Curve(x, np.sum([c.y[np.searchsorted(c.x, x)] for c in curves.values()], axis=0))
+    return sums
+
+
+def describe_diagnosis(reader: RunReader, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
+    measured = read_measurements(reader, prices)
+    return {**describe_findings(diagnose(measured)), "resources": describe_resources(measured)}
+
+
+def describe_findings(found: Diagnosis) -> dict[str, Any]:
+    """A diagnosis as plain values."""
+    return {
+        "findings": [
+            {**finding._asdict(), "evidence": list(finding.evidence), "values": dict(finding.values)}
+            for finding in found.findings
+        ],
+        "fine": list(found.fine),
+        "not_judged": [gap._asdict() for gap in found.not_judged],
+    }
+
+
+def describe_resources(measured: Measurements) -> list[dict[str, Any]]:
+    """Lowest, mean, median, 95th percentile and highest of what each device did over the whole run."""
+    rows = []
+    for table, devices in (("gpu", measured.gpus), ("system", measured.hosts), ("process", measured.processes)):
+        for device in devices:
+            for name in _TOLD[table]:
+                values = device.curves[name].finite().y if name in device.curves else np.empty(0)
+                if not len(values):
+                    continue
+                metric = catalog.find(table, name)
+                rows.append(
+                    {
+                        "subject": device.title,
+                        "simulated": device.simulated,
+                        "table": table,
+                        "metric": name,
+                        "unit": metric.unit if metric is not None else "",
+                        "low": float(values.min()),
+                        "mean": float(values.mean()),
+                        "median": float(np.median(values)),
+                        "p95": float(np.percentile(values, 95)),
+                        "high": float(values.max()),
+                    }
+                )
+    return rows
