@@ -296,7 +296,7 @@ TRAINING: tuple[Row, ...] = (
         "name": "loss_spike",
         "when": "deviation(loss, 200) > $loss_spike_deviations and loss > 1.5 * median(loss, 200) "
         # Near zero a loss jumps by factors and means nothing: a spike is large against where the run began.
-        "and loss - median(loss, 200) > 0.2 * abs(baseline(loss))",
+        "and loss - median(loss, 200) > 0.2 * abs(early(loss))",
         "for": "3 steps",
         "after": "200 steps",
         "clear": "loss < 1.25 * median(loss, 200) or deviation(loss, 200) < $loss_spike_deviations / 2",
@@ -351,7 +351,7 @@ TRAINING: tuple[Row, ...] = (
     {
         "name": "gradient_outlier",
         "when": "gradient_norm > 10 * median(gradient_norm, 200) and deviation(gradient_norm, 200) > 8 "
-        "and gradient_norm > 3 * baseline(gradient_norm)",
+        "and gradient_norm > 3 * early(gradient_norm)",
         "for": "3 steps",
         "after": "200 steps",
         "clear": "gradient_norm < 3 * median(gradient_norm, 200)",

@@ -283,7 +283,7 @@ _ACROSS: Mapping[str, Callable[[list[float]], float | None]] = {
 def _compile_call(node: Call, subject: Subject) -> Read:
     if node.across:
         return _compile_across(node, subject)
-    if node.window is not None or node.name in ("baseline", "since_improved"):
+    if node.window is not None or node.name in ("baseline", "early", "since_improved"):
         return _compile_window(node, subject)
     if node.name == "stale":
         return _compile_stale(node, subject)

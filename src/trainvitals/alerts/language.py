@@ -120,7 +120,7 @@ PLAIN: Mapping[str, tuple[int, Type]] = {
     "at_least": (2, "number"),
     "at_most": (2, "number"),
 }
-SPECIAL = ("stale", "contains", "baseline", "since_improved")
+SPECIAL = ("stale", "contains", "baseline", "early", "since_improved")
 FUNCTIONS = (*WINDOWED, *PLAIN, *SPECIAL)
 
 TABLES = {
@@ -499,12 +499,12 @@ class _Parser:
             self.fail(f"{name}() takes {len(types)} value{'s' * (len(types) > 1)}", token.position)
         for argument, wanted in zip(arguments, types, strict=True):
             self.want(argument, wanted, f"in {name}()")
-        if name in ("stale", "baseline") and not isinstance(arguments[0], Metric):
+        if name in ("stale", "baseline", "early") and not isinstance(arguments[0], Metric):
             self.fail(f"{name}() takes a metric", _start(arguments[0]))
         if name == "since_improved" and not isinstance(arguments[1], Number):
             self.fail("expected a number: which share counts as better, such as 0.002", _start(arguments[1]))
         call = Call(name, tuple(arguments), window, across, token.position)
-        if window is not None or across or name in ("baseline", "since_improved"):
+        if window is not None or across or name in ("baseline", "early", "since_improved"):
             homes = {(metric.table, metric.selector) for metric in metrics(call)}
             if len(homes) != 1:
                 self.fail(f"{name}() looks at one thing: name metrics of one table in it", token.position)

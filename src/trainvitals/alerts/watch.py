@@ -20,6 +20,7 @@ from typing import Any
 from trainvitals import runtime
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
+from trainvitals.alerts.baseline import Baseline
 from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
 from trainvitals.alerts.delivery import Outbox
@@ -74,6 +75,8 @@ class RunAlerts:
         rules = builtin.rules_of(settings)
         self._rules = {rule.name: rule for rule in rules}
         self._claims = Claims(folder, str(about.get("host"))) if name.host is not None else None
+        self._notes: deque[str] = deque()
+        self._baseline = Baseline(settings.alerts_baseline, folder, self._notes.append)
         # Built-in rules look at a sample of what a fast training logs; the user's own at every line.
         self._sampled = self._make_engine([rule for rule in rules if rule.built_in])
         own = [rule for rule in rules if not rule.built_in]
@@ -120,7 +123,7 @@ class RunAlerts:
         self._restore()
 
     def _make_engine(self, rules: list[Rule]) -> Engine:
-        return Engine(rules, context=self._about, enrich=builtin.enrich)
+        return Engine(rules, context=self._about, enrich=builtin.enrich, baseline=self._baseline.value)
 
     # -- going on after a restart
 
@@ -245,6 +248,8 @@ class RunAlerts:
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
             self._follow()
+            while self._notes:
+                self._tell("alert_rule", self._notes.popleft(), "warning")
             unknown = self._unknown_at is not None and now >= self._unknown_at
             for engine in self._engines:
                 self._take(engine.tick(time.time(), now))

@@ -481,6 +481,7 @@ _MEMORIES: dict[str, tuple[str, Callable[[Window, float], Memory], str]] = {
     "deviation": ("sorted", lambda window, share: SortedMemory(window), "deviation"),
     "since_improved": ("improvement", lambda window, share: ImprovementMemory(share), "since"),
     "baseline": ("early", lambda window, share: EarlyMemory(), "early"),
+    "early": ("early", lambda window, share: EarlyMemory(), "early"),
 }
 
 
