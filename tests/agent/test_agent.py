@@ -111,6 +111,17 @@ def _tables() -> set[str]:
     return {item["table"] for item in (runtime.read_latest() or {}).get("samples", {}).values()}
 
 
+def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any, wait: Any) -> None:
+    agent = machine.start_agent()
+    training = machine.train(LOG_SOME + WAIT, simulate_gpus=2, interval=0.1, seal_min_size_mb=0)
+    wait(lambda: training.rows("gpu") and training.rows("process"), "samples")
+    training.process.kill()
+    training.wait_for_event("sealed")
+    loaded = Path(f"/proc/{agent.pid}/maps").read_text()
+    assert "orjson" in loaded  # so that what is not there would have been seen
+    assert "numpy" not in loaded and "duckdb" not in loaded
+
+
 # -- how runs end
 
 

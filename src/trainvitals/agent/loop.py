@@ -26,7 +26,7 @@ from trainvitals.runtime import AgentLock, Registration
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess, Sample, World
 
-TICK = 0.25
+TICK = 0.5
 LATEST_SECONDS = 0.5
 LONGEST_LATEST_SECONDS = 1.0
 CHECK_SECONDS = 1.0
