@@ -21,7 +21,7 @@ import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-DEADLINE = 60.0
+DEADLINE = 30.0
 
 
 def make_run(root: Path, name: str, *, steps: int = 200, scale: float = 1.0, project: str = "p", **config: Any) -> str:

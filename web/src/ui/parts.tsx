@@ -73,7 +73,7 @@ export function Choice<T extends string>({ label, value, options, onChange }: { 
   return (
     <label class="choice">
       <span>{label}</span>
-      <select value={value} onChange={(event) => onChange(event.currentTarget.value as T)}>
+      <select value={value} aria-label={label || undefined} onChange={(event) => onChange(event.currentTarget.value as T)}>
         {options.map(([name, title]) => <option key={name} value={name}>{title}</option>)}
       </select>
     </label>

@@ -266,7 +266,7 @@ def _gpu_seconds(reader: RunReader, info: RunInfo) -> float | None:
 
 def find_cost(prices: Mapping[str, Any], gpu_seconds: float | None, energy_joules: float | None) -> Answer | None:
     """What the run cost so far, where a price is set: GPU hours, else energy."""
-    hour, kwh, currency = prices.get("gpu_hour"), prices.get("kwh"), prices.get("currency", "")
+    hour, kwh, currency = prices.get("gpu_hour"), prices.get("kwh"), prices.get("currency") or ""
     if hour is not None and gpu_seconds is not None:
         return {"amount": gpu_seconds / 3600 * hour, "currency": currency, "of": "GPU hours"}
     if kwh is not None and energy_joules is not None:

@@ -20,7 +20,12 @@ MAX_RUNS = 5000
 MAX_COMPARED = 20
 MAX_SERIES_NAMES = 100
 TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
-FORMATS = ("csv", "json", "jsonl", "parquet")
+MEDIA_TYPES = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "jsonl": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
 EXPORT_TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
 TEXT_BYTES = 1 << 20
 
@@ -173,14 +178,8 @@ def export_run(web: Web, values: Values) -> File:
     file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
     write_table(folder, values["table"], values["format"], file)
     file.seek(0)
-    types = {
-        "csv": "text/csv; charset=utf-8",
-        "json": "application/json",
-        "jsonl": "application/x-ndjson",
-        "parquet": "application/vnd.apache.parquet",
-    }
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in folder.name)
-    return File(f"{safe}-{values['table']}.{values['format']}", types[values["format"]], _chunks(file))
+    return File(f"{safe}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file))
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -384,11 +383,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         export_run,
         (
             RUN,
-            Parameter("format", "Of the file", choices=FORMATS, required=True),
+            Parameter("format", "Of the file", choices=tuple(MEDIA_TYPES), required=True),
             Parameter("table", "Which", choices=EXPORT_TABLES, default="training"),
         ),
-        "application/octet-stream",
-        (404,),
+        errors=(404,),
+        media=tuple(MEDIA_TYPES.values()),
     ),
     Endpoint(
         "GET",

@@ -134,10 +134,12 @@ class Endpoint:
     call: Callable[..., Any]
     parameters: tuple[Parameter, ...] = ()
     schema: str = "Anything"
-    """Name of the answer's JSON Schema in `openapi.SCHEMAS`; or a media type for what is not JSON."""
+    """Name of the answer's JSON Schema in `openapi.SCHEMAS`."""
     errors: tuple[int, ...] = ()
     edits: bool = False
     """Whether it changes something, and so is refused without `--allow-edit`."""
+    media: tuple[str, ...] = ()
+    """Media types of an answer that is a file."""
 
     def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: Any) -> dict[str, Any]:
         """The values of all parameters; raises BadRequest."""

@@ -181,26 +181,28 @@ def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
 
 
 def _operation(endpoint: Endpoint) -> Schema:
-    media = endpoint.schema if "/" in endpoint.schema else "application/json"
-    schema = {"type": "string", "format": "binary"} if "/" in endpoint.schema else _ref(endpoint.schema)
+    if endpoint.media:
+        content = {media: {"schema": {"type": "string", "format": "binary"}} for media in endpoint.media}
+    else:
+        content = {"application/json": {"schema": _ref(endpoint.schema)}}
     found: Schema = {
         "operationId": endpoint.call.__name__,
         "summary": endpoint.summary,
         "parameters": [_parameter(p) for p in endpoint.parameters if p.place != "body"],
         "responses": {
-            "200": {"description": "The answer", "content": {media: {"schema": schema}}},
+            "200": {"description": "The answer", "content": content},
             **_errors((400, *endpoint.errors)),
         },
     }
     body = [p for p in endpoint.parameters if p.place == "body"]
     if body:
-        content = {
+        fields = {
             "type": "object",
             "properties": {p.name: {**p.schema(), "description": p.help} for p in body},
             "required": [p.name for p in body if p.required],
             "additionalProperties": False,
         }
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": content}}}
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": fields}}}
     return found
 
 
@@ -220,3 +222,71 @@ def _parameter(parameter: Parameter) -> Schema:
 def _errors(codes: Sequence[int]) -> Schema:
     content = {"application/json": {"schema": _ref("Error")}}
     return {str(code): {"description": ERRORS[code], "content": content} for code in (*codes, 401, 421)}
+
+
+INTRODUCTION = """# The API
+
+Made from `src/trainvitals/views/web/api.py` by `python -m trainvitals.views.web.openapi > docs/api.md`.
+
+`trainvitals serve` answers under `/api/v1`; the dashboard uses nothing else. The whole description, with the shape of
+every answer, is OpenAPI 3.1 at `/api/v1/openapi.json`.
+
+```bash
+curl -s 'http://127.0.0.1:8080/api/v1/runs/latest/series?name=loss&points=500' | jq '.series[0].y[-1]'
+```
+
+- Answers are JSON, compressed where the client accepts gzip, with an `ETag`: an answer that has not changed is a 304.
+- A series has `x` and `y` of the same length. A `y` that is NaN or infinite is null, and `nonfinite` has its index and
+  its spelling; anywhere else such a value is the string `"NaN"`, `"Infinity"` or `"-Infinity"`, as in the run folder.
+- `points` limits a series. Where it has more, the smallest and the largest value of each bucket are kept, so no peak is
+  lost; `total` says how many there were. `start` and `end` zoom in, and the detail comes back.
+- An error is `{"error": {"message": ..., "hint": ...}}` with status 400 (a parameter is wrong), 401 (token), 403 (needs
+  `--allow-edit`), 404, 409 (the run is alive) or 421 (wrong Host header).
+- A token, where the server has one, goes into `Authorization: Bearer ...`.
+"""
+
+
+def render_markdown(endpoints: Sequence[Endpoint]) -> str:
+    """docs/api.md."""
+    lines = [INTRODUCTION.rstrip(), ""]
+    for endpoint in endpoints:
+        lines += [f"## {endpoint.method} {endpoint.path}", "", f"{endpoint.summary}.", ""]
+        if endpoint.edits:
+            lines += ["Needs `--allow-edit`.", ""]
+        if endpoint.parameters:
+            lines += ["| parameter | in | kind | meaning |", "|---|---|---|---|"]
+            lines += [_markdown_row(parameter) for parameter in endpoint.parameters]
+            lines.append("")
+    lines += [
+        "## GET /runs/{run}/stream",
+        "",
+        "Live updates as server-sent events. One reader of the run folder serves any number of viewers. A client that",
+        "sends `Last-Event-ID` gets what it missed, or `reset`.",
+        "",
+        "| event | data |",
+        "|---|---|",
+        "| `points` | `series`, each with `table`, `name`, `labels`, `rank`, `step`, `time`, `y`, `nonfinite` |",
+        "| `event`, `alert` | a line of the events or alerts of the run |",
+        "| `state` | `status`, `cause`, `live`, `attempt`; every two seconds |",
+        "| `reset` | what was sent before does not connect to what comes now: read everything again |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(parameter: Parameter) -> str:
+    kind = " \\| ".join(f"`{choice}`" for choice in parameter.choices) or parameter.kind
+    if parameter.low is not None and parameter.high is not None:
+        kind += f", {parameter.low:g} to {parameter.high:g}"
+    notes = ["required"] if parameter.required or parameter.place == "path" else []
+    if parameter.default is not None:
+        notes.append(f"default `{str(parameter.default).lower()}`")
+    note = f" ({', '.join(notes)})" if notes else ""
+    return f"| `{parameter.name}` | {parameter.place} | {kind} | {parameter.help}{note} |"
+
+
+if __name__ == "__main__":
+    import sys
+
+    from trainvitals.views.web.api import ENDPOINTS
+
+    sys.stdout.write(render_markdown(ENDPOINTS))

@@ -1,0 +1,74 @@
+"""Somebody else's program reads the description and tries to break what it describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from trainvitals.views.web.api import ENDPOINTS
+from trainvitals.views.web.openapi import describe, render_markdown
+
+from .conftest import Server
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+)
+
+
+def _schema() -> Any:
+    schema = schemathesis.openapi.from_dict(describe(ENDPOINTS, allow_edit=False))
+    return schema.exclude(path="/runs/{run}/stream")  # it never ends
+
+
+schema = _schema()
+
+
+@schema.parametrize()
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+def test_the_api_keeps_its_description(case: Any, server: Server, keys: list[str]) -> None:
+    # Names of runs are not to be guessed: half of the time an existing one is meant.
+    if "run" in case.path_parameters and len(case.path_parameters["run"]) % 2 == 0:
+        case.path_parameters["run"] = keys[0]
+    case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS)
+
+
+def test_every_endpoint_is_described_and_the_document_is_served(server: Server) -> None:
+    document = httpx.get(f"{server.base}api/v1/openapi.json").json()
+    assert set(document["paths"]) == {*(endpoint.path for endpoint in ENDPOINTS), "/runs/{run}/stream"}
+    assert document["openapi"].startswith("3.1")
+
+
+def test_the_page_about_the_api_is_up_to_date() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert text == render_markdown(ENDPOINTS), "python -m trainvitals.views.web.openapi > docs/api.md"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_every_number_has_limits_and_every_list_an_end(endpoint: Any) -> None:
+    for parameter in endpoint.parameters:
+        if parameter.kind in ("integer", "number"):
+            assert parameter.low is not None and parameter.high is not None, parameter.name
+        assert 0 < parameter.most <= 20_000

@@ -1,0 +1,305 @@
+"""The page in Debian's Chromium: every page, live, by mouse, by keyboard, on a phone, in both themes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import trainvitals
+from trainvitals.views.web import answers, wire
+from trainvitals.views.web.assets import make_single_file
+
+from .conftest import DEADLINE, HOSTILE, Server, Tab, make_run
+
+Open = Callable[..., Tab]
+CHARTS = "document.querySelectorAll('.chart canvas').length"
+
+
+def link(server: Server, key: str, page: str = "overview", query: str = "") -> str:
+    return f"{server.base}#/run/{quote(key)}/{page}{query}"
+
+
+def test_the_runs_page_lists_and_leads_to_a_run(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(server.base)
+    tab.page.get_by_role("link", name="baseline").click()
+    tab.wait(f"{CHARTS} >= 3")
+    assert tab.page.title() == "baseline · Overview · trainvitals"
+    assert f"#/run/{keys[0]}/overview" in tab.page.url
+
+
+@pytest.mark.parametrize(
+    ("page", "seen"),
+    [
+        ("overview", "gpu_temperature_high"),
+        ("training", "search 21 metrics"),
+        ("system", "Fake H100"),
+        ("alerts", "gpu.temperature_celsius > 80"),
+        ("logs", "most recent call first"),
+        ("export", "Parquet"),
+    ],
+)
+@pytest.mark.parametrize(("theme", "width"), [("dark", 1280), ("light", 360)])
+def test_every_page_draws_in_both_themes_and_on_a_phone(
+    server: Server, open_tab: Open, keys: list[str], page: str, seen: str, theme: str, width: int
+) -> None:
+    tab = open_tab(width=width, theme=theme)
+    tab.page.goto(link(server, keys[0], page))
+    tab.wait("document.querySelector('main')?.innerText.length > 20 || document.querySelector('main input')")
+    everything = "document.body.innerText + [...document.querySelectorAll('input')].map(i => i.placeholder).join()"
+    tab.wait(f"({everything}).includes({json.dumps(seen)})")
+    if page in ("overview", "training", "system"):
+        tab.wait(f"{CHARTS} >= 1")
+    assert tab.page.evaluate("document.documentElement.dataset.theme") == theme
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+
+
+def test_names_that_are_markup_are_shown_as_text(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(f"{server.base}#/runs")
+    tab.page.get_by_role("link", name=HOSTILE).click()
+    tab.wait(f"document.querySelector('h1').innerText === {json.dumps(HOSTILE)}")
+    tab.page.goto(link(server, keys[0], "training", "?q=img"))
+    tab.wait("document.querySelector('.chart h3')?.innerText.startsWith('<img')")
+    tab.page.goto(link(server, keys[0], "logs"))
+    tab.wait(f"document.body.innerText.includes({json.dumps('saved ' + HOSTILE)})")
+    assert tab.page.evaluate("document.querySelectorAll('img').length") == 0
+    assert "owned" not in tab.page.title()
+
+
+def test_dragging_zooms_every_chart_reloads_detail_and_the_address_brings_it_back(
+    server: Server, open_tab: Open, keys: list[str]
+) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.wait("document.querySelectorAll('.chart .u-over').length >= 2")
+    box = tab.page.locator(".chart .u-over").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    tab.page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+    tab.page.mouse.down()
+    tab.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=5)
+    tab.page.mouse.up()
+    tab.wait("location.hash.includes('from=')")
+    deadline = time.monotonic() + DEADLINE
+    while not any("start=" in request for request in tab.requests):
+        assert time.monotonic() < deadline
+        tab.page.wait_for_timeout(50)
+    again = open_tab()
+    again.page.goto(tab.page.url)
+    again.wait("document.querySelector('[aria-label=\"show everything\"]')")
+    asked = next(request for request in again.requests if "/series" in request and "start=" in request)
+    start = float(asked.partition("start=")[2].partition("&")[0])
+    assert 45 < start < 55
+    again.page.get_by_label("show everything").first.click()
+    again.wait("!location.hash.includes('from=')")
+
+
+def test_a_chart_is_saved_as_csv_and_png(server: Server, open_tab: Open, keys: list[str], tmp_path: Path) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.wait(f"{CHARTS} >= 1")
+    with tab.page.expect_download() as csv:
+        tab.page.get_by_label("Loss: save as CSV").click()
+    lines = Path(csv.value.path()).read_text().splitlines()
+    assert lines[0] == "step,loss" and lines[61] == "60,NaN" and len(lines) == 201
+    with tab.page.expect_download() as png:
+        tab.page.get_by_label("Loss: save as PNG").click()
+    assert Path(png.value.path()).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_the_keyboard_alone_is_enough(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.wait(f"{CHARTS} >= 1")
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("accuracy")
+    tab.wait("document.querySelectorAll('.chart canvas').length === 1")
+    tab.page.keyboard.press("Escape")
+    tab.page.locator(".plot").first.focus()
+    assert tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    tab.page.keyboard.press("ArrowRight")
+    tab.wait("document.querySelector('.tip')?.innerText.includes('step')")
+    tab.page.keyboard.press("+")
+    tab.wait("location.hash.includes('from=')")
+    tab.page.keyboard.press("0")
+    tab.wait("!location.hash.includes('from=')")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("s")
+    tab.wait("location.hash.endsWith('/system')")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("r")
+    tab.wait("location.hash === '#/runs'")
+
+
+def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.goto(f"{server.base}#/runs")
+    tab.page.get_by_label("choose baseline").check()
+    tab.page.get_by_label("choose candidate").check()
+    tab.page.get_by_role("button", name="compare").click()
+    tab.wait("document.body.innerText.includes('Verdict against the baseline')")
+    tab.wait(f"{CHARTS} >= 2")
+    assert tab.page.locator("td.best").count() >= 1
+    assert tab.page.locator("td.changed").first.inner_text() == "0.05" or tab.page.locator("td.changed").count() == 1
+
+
+def test_the_table_of_runs_sorts_filters_and_groups(server: Server, open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.goto(f"{server.base}#/runs")
+    tab.page.get_by_label("search runs").fill("lr<0.08")
+    tab.wait("document.querySelectorAll('tbody tr').length === 1")
+    assert "candidate" in tab.page.locator("tbody tr").inner_text()
+    tab.page.get_by_label("search runs").fill("")
+    tab.page.get_by_role("button", name="run", exact=True).click()
+    tab.wait("document.querySelector('tbody tr .run-name a').innerText.startsWith('<img')")
+    tab.page.get_by_label("group by").select_option("project")
+    tab.wait("document.querySelectorAll('table').length === 2")
+
+
+def test_a_run_that_is_not_there_says_so(server: Server, open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, "nothing"))
+    tab.wait("document.body.innerText.includes(\"there is no run 'nothing'\")")
+
+
+def test_no_runs_at_all_tells_what_to_do(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    tab = open_tab()
+    tab.page.goto(serve(tmp_path / "none").base)
+    tab.wait("document.body.innerText.includes('trainvitals run -- python train.py')")
+
+
+def test_a_run_is_deleted_only_after_a_question(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    key = make_run(tmp_path, "doomed", steps=2)
+    make_run(tmp_path, "kept", steps=2)
+    tab = open_tab()
+    tab.page.goto(f"{serve(tmp_path, '--allow-edit').base}#/runs")
+    tab.page.get_by_label("choose doomed").check()
+    tab.page.get_by_role("button", name="delete").click()
+    assert next(tmp_path.glob(f"*/{key}")).exists()
+    tab.page.get_by_role("alertdialog").get_by_role("button", name="delete").click()
+    tab.wait("document.querySelectorAll('tbody tr').length === 1")
+    assert not list(tmp_path.glob(f"*/{key}"))
+
+
+def test_a_token_is_taken_out_of_the_address_bar(
+    serve: Callable[..., Server], open_tab: Open, root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("correct-horse-battery")
+    tab = open_tab()
+    tab.page.goto(serve(root, "--token-file", str(file)).url)
+    tab.wait("document.querySelectorAll('tbody tr').length === 3")
+    assert "token" not in tab.page.url and tab.page.evaluate("document.cookie") == ""
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Any]:
+    run = trainvitals.init(project="p", name="live", config={"total_steps": 1000}, dir=tmp_path, agent=False)
+    for step in range(20):
+        run.log({"loss": 1.0 / (step + 1), "val/acc": 0.5}, step=step)
+    yield run
+    run.finish()
+
+
+LAST = "(document.querySelector('.plot[aria-label^=\"Loss:\"]')?.getAttribute('aria-label') ?? '')"
+
+
+def test_what_is_logged_shows_up_by_itself(serve: Callable[..., Server], open_tab: Open, live: Any) -> None:
+    server = serve(Path(live.folder).parent.parent)
+    tab = open_tab()
+    tab.page.goto(link(server, Path(live.folder).name))
+    tab.wait(f"{LAST}.includes('loss 0.05')")
+    live.log({"loss": 0.0321}, step=20)
+    tab.wait(f"{LAST}.includes('loss 0.0321')")
+    live.log({"loss": float("nan")}, step=21)
+    tab.wait("document.querySelector('[data-chart=Loss] .badge')?.innerText.includes('1 NaN')")
+    live.event("checkpoint", "saved step 21")
+    tab.page.goto(link(server, Path(live.folder).name, "logs"))
+    tab.wait("document.body.innerText.includes('saved step 21')")
+    live.event("checkpoint", "saved step 22")
+    tab.wait("document.body.innerText.includes('saved step 22')")
+
+
+def test_the_page_says_when_it_is_stale_and_comes_back_by_itself(
+    serve: Callable[..., Server], open_tab: Open, live: Any
+) -> None:
+    server = serve(Path(live.folder).parent.parent)
+    tab = open_tab()
+    tab.page.goto(link(server, Path(live.folder).name))
+    tab.wait(f"{LAST}.includes('loss 0.05')")
+    server.stop()
+    tab.wait("document.querySelector('.head').innerText.includes('disconnected')")
+    live.log({"loss": 0.0123}, step=30)
+    server._command[server._command.index("--port") + 1] = str(server.port)
+    server.start()
+    tab.wait("!document.querySelector('.head').innerText.includes('disconnected')")
+    tab.wait(f"{LAST}.includes('loss 0.0123')")
+
+
+def test_a_run_that_ends_is_shown_as_ended(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    run = trainvitals.init(project="p", name="short", dir=tmp_path, agent=False)
+    run.log({"loss": 1.0}, step=0)
+    server = serve(tmp_path)
+    tab = open_tab()
+    tab.page.goto(link(server, Path(run.folder).name))
+    tab.wait("document.querySelector('.head .status')?.innerText === 'running'")
+    run.finish()
+    tab.wait("document.querySelector('.head .status')?.innerText === 'finished'")
+
+
+def test_ten_thousand_metrics_do_not_freeze_the_page(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    run = trainvitals.init(project="p", name="wide", dir=tmp_path, agent=False)
+    for step in range(3):
+        run.log({f"group{place % 7}/metric {place}": place for place in range(10_000)}, step=step)
+    run.finish()
+    tab = open_tab()
+    tab.page.goto(link(serve(tmp_path), Path(run.folder).name, "training"))
+    tab.wait(f"{CHARTS} >= 1")
+    assert tab.page.evaluate("document.querySelectorAll('.panel-place').length") <= 7 * 48
+    tab.page.get_by_label("search metrics").fill("metric 9999")
+    tab.wait("document.querySelectorAll('.panel-place').length === 1")
+
+
+def test_the_same_page_is_a_report_that_opens_from_disk(
+    root: Path, keys: list[str], open_tab: Open, tmp_path: Path
+) -> None:
+    from trainvitals.journal.reader import RunReader
+
+    reader = RunReader(next(root.glob(f"*/{keys[0]}")))
+    run = answers.describe_run(reader, keys[0])
+    names = run["tables"]["training"]["names"]
+    series = {
+        axis: answers.describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")
+    }
+    gpu = answers.describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
+    data = {
+        "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1},
+        "panels": answers.describe_panels(),
+        "runs": {
+            keys[0]: {
+                "run": run,
+                "series": {"training": series, "gpu": {"time": gpu}},
+                "events": answers.describe_events(reader),
+                "alerts": answers.describe_alerts(reader),
+            }
+        },
+        "written": "2026-01-01T00:00:00Z",
+    }
+    file = tmp_path / "report.html"
+    file.write_bytes(make_single_file(wire.encode(data)))
+    tab = open_tab()
+    tab.page.goto(f"file://{file}")
+    tab.wait(f"{CHARTS} >= 3")
+    assert [request for request in tab.requests if not request.startswith(("file:", "data:"))] == []
+    tab.page.get_by_role("link", name="Training").click()
+    tab.wait(f"{CHARTS} >= 3")
+    tab.page.get_by_label("x", exact=True).select_option("relative")
+    tab.wait("document.querySelector('.axis').innerText === 'time since start'")
