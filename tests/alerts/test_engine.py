@@ -185,6 +185,15 @@ def test_a_clock_that_goes_back_in_a_recorded_run_does_not_freeze_the_rules() ->
     assert [state for state, _ in states(changes)] == ["firing"]
 
 
+def test_files_of_several_ranks_that_are_read_one_after_the_other_are_no_clock_that_goes_back() -> None:
+    found = engine({"name": "quiet", "when": "stale(loss) > 30s"})
+    for rank in range(4):
+        for number in range(100):
+            point = Point("training", {"rank": rank}, {"loss": 1.0}, T + number, number)
+            assert found.feed(point, judge=False) == []
+    assert found.tick(T + 101, 1.0) == []
+
+
 def test_an_engine_goes_on_where_another_ended() -> None:
     rule = {"name": "high", "when": "loss > 5"}
     first = engine(rule)

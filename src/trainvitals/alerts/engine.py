@@ -124,7 +124,7 @@ class Engine:
         self._offset = 0.0
         self._last_wall: float | None = None
         self._last_steady: float | None = None
-        self._stream_times: dict[str, float] = {}
+        self._stream_times: dict[tuple[object, ...], float] = {}
         self._subjects: dict[tuple[object, ...], Subject] = {}
         self._by_table: dict[str, list[Subject]] = {}
         self._cases: dict[int, list[_Case]] = {}
@@ -278,11 +278,12 @@ class Engine:
         time = point.time + self._offset
         if self._last_steady is None:
             # No monotonic clock to tell by (a recorded run): a clock that goes back is seen in the lines themselves.
-            last = self._stream_times.get(point.table)
+            stream = (point.table, *point.labels.values())
+            last = self._stream_times.get(stream)
             if last is not None and time < last - 2.0:
                 self._offset += last - time
                 time = last
-            self._stream_times[point.table] = time
+            self._stream_times[stream] = time
         # A line from the future (another host's clock) must not push everybody's time far beyond that of the ticks.
         future = self._last_wall is not None and time > self._last_wall + self._offset + 5.0
         if time > self.now and (self._last_steady is None or not future):
