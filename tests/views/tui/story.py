@@ -61,9 +61,7 @@ def make_run(
         rows = (training_row(step, rank, start, noise) for step in range(steps))
         write_lines(folder / f"training_metrics_{stamp}.rank{rank}.jsonl", rows)
     seconds = int(steps * STEP_SECONDS)
-    gpu_rows = (
-        gpu_row(index, start + second, second, noise) for second in range(seconds) for index in range(gpus)
-    )
+    gpu_rows = (gpu_row(index, start + second, second, noise) for second in range(seconds) for index in range(gpus))
     write_lines(folder / f"gpu_metrics_{stamp}.host-node7.jsonl", gpu_rows)
     write_lines(
         folder / f"system_metrics_{stamp}.host-node7.jsonl",

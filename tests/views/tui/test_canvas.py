@@ -93,9 +93,7 @@ def test_any_curve_can_be_drawn_in_any_window(
     canvas = Canvas(width, height)
     low = 0.1 if log else -1.0
     axes = Axes(left, left + span, low, 1e6, log=log)
-    marks = canvas.curve(
-        np.arange(len(y), dtype=np.float64), np.array(y, dtype=np.float64), axes, 0, gaps=True
-    )
+    marks = canvas.curve(np.arange(len(y), dtype=np.float64), np.array(y, dtype=np.float64), axes, 0, gaps=True)
     assert all(0 <= mark.column < width and 0 <= mark.row < height for mark in marks)
     assert [len(row) for row in rows(canvas)] == [width] * height
 

@@ -17,9 +17,7 @@ LOOK = Look(palette=BY_NAME["dark"], now=0.0)
 
 
 def line(y: list[float], *, metric: str = "loss", label: str = "", start: float = 0.0) -> Line:
-    return Line(
-        metric, label, np.arange(start, start + len(y), dtype=np.float64), np.array(y, dtype=np.float64)
-    )
+    return Line(metric, label, np.arange(start, start + len(y), dtype=np.float64), np.array(y, dtype=np.float64))
 
 
 def chart(*lines: Line, panel: str = "loss", axis: str = "step") -> Chart:
@@ -63,10 +61,7 @@ def test_a_window_shows_only_its_stretch() -> None:
 
 
 def test_many_curves_become_a_range_with_a_mean() -> None:
-    lines = [
-        line([value, value], metric="utilization_percent", label=f"GPU {value:.0f}")
-        for value in range(90, 98)
-    ]
+    lines = [line([value, value], metric="utilization_percent", label=f"GPU {value:.0f}") for value in range(90, 98)]
     rows = text(chart(*lines, panel="gpu_utilization", axis="time"))
     assert "94%" in rows[0] and "90% to 97% of 8" in rows[0]
     assert not is_crowded(list(lines), 30), "there is room for all of them in a large chart"

@@ -66,6 +66,19 @@ def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
     assert len(ratios) > 50 and all(ratio is not None and ratio > 1.2 for ratio in ratios)
 
 
+def test_ranks_that_are_not_in_step_are_compared_by_their_newest_steps(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=0, ranks=1)
+    following = Following(folder)
+    for rank, steps, seconds in ((0, 40, 0.1), (1, 40, 0.1), (2, 5, 0.4)):
+        for step in range(steps):
+            append(folder, step, rank, batch_time=seconds)
+    following.poll()
+    run = following.run()
+    assert run is not None
+    assert run.ranks[2].ratios == (*[None] * 35, *[4.0] * 5)
+    assert set(run.ranks[0].ratios) == {1.0}
+
+
 def test_without_logged_times_the_time_between_steps_counts(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
     following = Following(folder)

@@ -19,9 +19,7 @@ SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
-    feed = Feed(
-        Options(run=story.make_run(tmp_path_factory.mktemp("runs"))), clock=lambda: story.START + 180.0
-    )
+    feed = Feed(Options(run=story.make_run(tmp_path_factory.mktemp("runs"))), clock=lambda: story.START + 180.0)
     return feed.read()
 
 
@@ -30,9 +28,7 @@ def told(recorded: Snapshot) -> Snapshot:
     return replace(
         recorded,
         processes=(
-            Process(
-                11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0
-            ),
+            Process(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
             Process(12, "bash", "ada"),
         ),
         runs=(RunLine("id", "baseline", "mnist", "/r", "finished", 1.0, 61.0, True),),
@@ -169,12 +165,7 @@ def test_the_straggler_stands_out_among_the_ranks(told: Snapshot) -> None:
     rows = ["".join(segment.text for segment in line) for line in frame.lines]
     slow = next(row for row in rows if row.startswith("    2"))
     assert "5" in slow.split()[3][:1] and "ms" in slow
-    styles = [
-        segment.style
-        for line in frame.lines
-        for segment in line
-        if "5" in segment.text and "ms" in segment.text
-    ]
+    styles = [segment.style for line in frame.lines for segment in line if "5" in segment.text and "ms" in segment.text]
     assert BY_NAME["dark"].warning in styles or BY_NAME["dark"].critical in styles
 
 

@@ -42,9 +42,7 @@ class Terminal:
         self._call("new-session", "-d", "-x", str(columns), "-y", str(lines), *shell)
 
     def _call(self, *words: str) -> str:
-        result = subprocess.run(
-            [*self._tmux, *words], capture_output=True, text=True, env=self._environ, timeout=30
-        )
+        result = subprocess.run([*self._tmux, *words], capture_output=True, text=True, env=self._environ, timeout=30)
         return result.stdout
 
     def type(self, line: str) -> None:
@@ -233,9 +231,7 @@ def test_eight_gpus_one_lost_one_hung_one_in_slices(open_terminal: Open, fake_nv
     leave(terminal)
 
 
-def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(
-    open_terminal: Open, tmp_path: Path
-) -> None:
+def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(open_terminal: Open, tmp_path: Path) -> None:
     script, go = tmp_path / "train.py", tmp_path / "go"
     script.write_text(TRAINING)
     environ = {"TRAINVITALS_AGENT": "0", "TRAINVITALS_DIR": str(tmp_path / "runs")}

@@ -34,6 +34,7 @@ PATIENCE_SECONDS = 0.9
 """Curves are drawn anew at most about once a second; their newest values are always shown."""
 KEY_PATIENCE_SECONDS = 5.0
 """A key is answered with the curves at hand; the next snapshot brings the new ones."""
+SWITCH_SECONDS = 0.001
 LEAST_SPAN = 1e-3
 """Share of all there is that a zoomed window shows at least."""
 
@@ -511,9 +512,7 @@ class TopApp(App[int]):
     # -- mouse
 
     def _hit(self, x: int, y: int) -> Hit | None:
-        return next(
-            (hit for hit in self._hits if hit.top <= y < hit.bottom and hit.left <= x < hit.right), None
-        )
+        return next((hit for hit in self._hits if hit.top <= y < hit.bottom and hit.left <= x < hit.right), None)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         view = self.view
@@ -528,9 +527,7 @@ class TopApp(App[int]):
             elif hit is not None:
                 view.selected[view.page] = hit.value
                 if hit.action == "chart":
-                    view.cross = min(
-                        max((event.screen_x - hit.left - 7) / max(hit.right - hit.left - 9, 1), 0.0), 1.0
-                    )
+                    view.cross = min(max((event.screen_x - hit.left - 7) / max(hit.right - hit.left - 9, 1), 0.0), 1.0)
         self.draw()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
@@ -544,6 +541,8 @@ class TopApp(App[int]):
 
 def run(feed: Feed, *, palette: palettes.Palette | None = None) -> int:
     """Show the dashboard until it is left. Returns the exit code."""
+    # The feed's thread draws: hand over often, so that a key does not wait for a chart.
+    sys.setswitchinterval(SWITCH_SECONDS)
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
     app = TopApp(feed, palette=palette, ascii="utf" not in encoding)
     result = app.run()

@@ -96,9 +96,7 @@ class Canvas:
         upper, lower = np.ceil(high - 0.5).astype(np.int64), np.floor(low - 0.5).astype(np.int64)
         self._fill(upper, lower, inside & (lower >= upper), owner)
 
-    def _line(
-        self, x: Floats, y: Floats, columns: Integers, axes: Axes, owner: int, gaps: bool
-    ) -> Floats | None:
+    def _line(self, x: Floats, y: Floats, columns: Integers, axes: Axes, owner: int, gaps: bool) -> Floats | None:
         if not len(y):
             return None
         count = self.width * 2
@@ -129,9 +127,7 @@ class Canvas:
         cells = dots.reshape(self.height, 4, self.width, 2).any(axis=(1, 3))
         self._owner[cells] = owner
 
-    def _marks(
-        self, y: Floats, columns: Integers, drawable: NDArray[np.bool_], centre: Floats | None
-    ) -> list[Mark]:
+    def _marks(self, y: Floats, columns: Integers, drawable: NDArray[np.bool_], centre: Floats | None) -> list[Mark]:
         count, marks = self.width * 2, {}
         for place in np.flatnonzero(~drawable):
             column = int(columns[place])
@@ -153,8 +149,7 @@ class Canvas:
         codes = np.einsum("hrwc,rc->hw", cells, _WEIGHTS) + _BLANK
         codes[codes == _BLANK] = ord(" ")
         return [
-            ("".join(map(chr, row)), owners)
-            for row, owners in zip(codes.tolist(), self._owner.tolist(), strict=True)
+            ("".join(map(chr, row)), owners) for row, owners in zip(codes.tolist(), self._owner.tolist(), strict=True)
         ]
 
 

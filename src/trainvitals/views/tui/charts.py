@@ -170,9 +170,7 @@ def _last(curve: Curve) -> float:
     return float(curve.y[-1])
 
 
-def _plot(
-    chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int, look: Look
-) -> list[list[Segment]]:
+def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int, look: Look) -> list[list[Segment]]:
     palette, panel = look.palette, chart.panel
     canvas = Canvas(width, height)
     styles: list[Style] = []
@@ -211,9 +209,7 @@ def _plot(
 
 def is_crowded(curves: list[Curve], height: int) -> bool:
     """Whether the curves would hide each other."""
-    return (
-        len(curves) > SINGLE_LINES and height < LARGE_HEIGHT and len({curve.metric for curve in curves}) == 1
-    )
+    return len(curves) > SINGLE_LINES and height < LARGE_HEIGHT and len({curve.metric for curve in curves}) == 1
 
 
 def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style], palette: Palette) -> None:
@@ -296,9 +292,7 @@ def _axis_labels(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
     return labels
 
 
-def _title(
-    chart: Chart, curves: list[Curve], cross: float | None, width: int, height: int, look: Look
-) -> Line:
+def _title(chart: Chart, curves: list[Curve], cross: float | None, width: int, height: int, look: Look) -> Line:
     palette, panel = look.palette, chart.panel
     name = [
         Segment("▸ " if look.selected else "  ", palette.accent),
@@ -332,9 +326,7 @@ def _cells(text: str) -> int:
     return width_of([Segment(text[:500])])
 
 
-def _values(
-    chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool
-) -> list[Line]:
+def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool) -> list[Line]:
     """The newest value of each curve, or the one under the cross-hair; each a piece of its own."""
     unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
     values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
@@ -369,9 +361,7 @@ def legend(chart: Chart, curve: Curve) -> str:
     words = []
     if len(chart.panel.metrics) > 1:
         common = _common(chart.panel.metrics)
-        words.append(
-            curve.metric.removeprefix(common[0]).removesuffix(common[1]).replace("_", " ") or curve.metric
-        )
+        words.append(curve.metric.removeprefix(common[0]).removesuffix(common[1]).replace("_", " ") or curve.metric)
     if curve.label:
         words.append(curve.label.removeprefix("GPU ").removeprefix("rank "))
     return " ".join(words)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,11 @@ class Feed:
             origin, gpus, system = "run folder", following.gpus(), following.system()
         else:
             origin, gpus, system = self._read_live(now, notes)
+            if following is not None and "utilization_percent" in following.names("gpu"):
+                recorded = {
+                    track.label: track.last(HISTORY) for track in following.tracks("gpu", "utilization_percent", "time")
+                }
+                gpus = tuple(replace(gpu, history=recorded.get(f"GPU {gpu.index}", gpu.history)) for gpu in gpus)
         gpus = tuple(gpu for gpu in gpus if self._is_wanted(gpu))
         panels = self._panels(following, from_folder, request.filter)
         shown = panels[request.offset : request.offset + max(request.charts, 0)]
@@ -243,11 +248,7 @@ class Feed:
     def _read_live(self, now: float, notes: list[str]) -> tuple[str, tuple[Gpu, ...], Mapping[str, Value]]:
         latest = runtime.read_latest()
         limit = max(AGENT_FRESH_SECONDS, 3 * self.interval)
-        if (
-            latest is not None
-            and now - _seconds(latest.get("written")) <= limit
-            and self.options.simulate_gpus == 0
-        ):
+        if latest is not None and now - _seconds(latest.get("written")) <= limit and self.options.simulate_gpus == 0:
             if self._sampler is not None:
                 self._sampler.end()
                 self._sampler = None
@@ -273,9 +274,7 @@ class Feed:
             self._sampler = Sampler(Log(Path(os.devnull)).bind(), self._deliver)
         names = self.options.sources or tuple(name for name, _ in sources.REGISTRY)
         wanted = tuple(
-            name
-            for name in names
-            if name != "openmetrics" and (name != "simulated" or self.options.simulate_gpus > 0)
+            name for name in names if name != "openmetrics" and (name != "simulated" or self.options.simulate_gpus > 0)
         )
         demand = Demand(
             sources=wanted,
@@ -385,9 +384,7 @@ class Feed:
             if not from_folder and table != "training":
                 names |= self._live.names(table)
             logged[table] = names
-        declared = [
-            panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])
-        ]
+        declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
         declared.sort(key=lambda panel: panel.importance)
         used = {("training", name) for panel in declared for name in find_names(panel, logged[panel.table])}
         own = [
@@ -407,9 +404,7 @@ class Feed:
         ]
         wanted = words.casefold().split()
         return tuple(
-            panel
-            for panel in (*declared, *own)
-            if all(any(word in text for text in _texts(panel)) for word in wanted)
+            panel for panel in (*declared, *own) if all(any(word in text for text in _texts(panel)) for word in wanted)
         )
 
     def _chart(self, panel: Panel, following: Following | None, from_folder: bool, request: Request) -> Chart:
@@ -419,9 +414,7 @@ class Feed:
         for metric in panel.metrics:
             tracks = self._tracks(panel, metric, axis, following, from_folder)
             if len(panel.metrics) > 1:
-                tracks = tracks[
-                    :1
-                ]  # several metrics of one rank or GPU can be read; of all of them they cannot
+                tracks = tracks[:1]  # several metrics of one rank or GPU can be read; of all of them they cannot
             total += len(tracks)
             many = len(tracks) > 1
             for track in tracks[: max(MAX_LINES - len(lines), 0)]:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -181,14 +181,10 @@ class Following:
                     self._tracks.track(name, label, order, table, name, one, key).extend(series.x, series.y)
         return self._tracks.matching(table, name, axis if table == "training" else "time")
 
-    def detail(
-        self, table: str, name: str, axis: str, start: float, end: float
-    ) -> list[tuple[str, Floats, Floats]]:
+    def detail(self, table: str, name: str, axis: str, start: float, end: float) -> list[tuple[str, Floats, Floats]]:
         """(label, x, y) of a stretch in full resolution, for a zoomed chart."""
         one: Any = axis if table == "training" else "time"
-        found = self._reader.series(
-            [name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS
-        )
+        found = self._reader.series([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
         return [(identity(table, series.labels, series.rank)[1], series.x, series.y) for series in found]
 
     def reset(self) -> None:
@@ -243,25 +239,19 @@ class Following:
                     index=gpu_index(labels),
                     name=str(labels.get("gpu_name") or ""),
                     uuid=str(labels.get("gpu_uuid") or ""),
-                    values={
-                        name: value for name, value in values.items() if isinstance(value, (int, float, str))
-                    },
+                    values={name: value for name, value in values.items() if isinstance(value, (int, float, str))},
                     time=moment,
                     simulated=bool(labels.get("simulated")),
                     host=str(labels.get("host") or ""),
                     history=mine.last(RECENT_STEPS) if mine is not None else (),
                 )
             )
-        return tuple(
-            sorted(found, key=lambda gpu: identity("gpu", {"gpu_index": gpu.index, "host": gpu.host})[2])
-        )
+        return tuple(sorted(found, key=lambda gpu: identity("gpu", {"gpu_index": gpu.index, "host": gpu.host})[2]))
 
     def system(self) -> Mapping[str, Any]:
         """The host's numbers as the folder last saw them."""
         if not self._system:
-            for series in self._reader.series(
-                sorted(self.names("system")), table="system", x="time", max_points=8
-            ):
+            for series in self._reader.series(sorted(self.names("system")), table="system", x="time", max_points=8):
                 if len(series.y):
                     self._system[series.name] = float(series.y[-1])
         return {name: value for name, value in self._system.items() if isinstance(value, (int, float, str))}
@@ -308,11 +298,7 @@ class Following:
         for place in places:
             for key in TOTAL_KEYS:
                 value = place.get(key)
-                if (
-                    isinstance(value, (int, float))
-                    and not isinstance(value, bool)
-                    and value >= max(step or 1, 1)
-                ):
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= max(step or 1, 1):
                     return int(value) if math.isfinite(value) else None
         return None
 
@@ -333,10 +319,7 @@ class Following:
                     pid=entry.pid if entry else None,
                     step=recent[-1][0] if recent else None,
                     step_time=median(list(mine.values())[-20:]) if mine else None,
-                    ratios=tuple(
-                        mine[step] / usual[step] if step in mine and usual[step] > 0 else None
-                        for step in sorted(usual)
-                    ),
+                    ratios=_against(list(mine.values()), usual),
                     seen=recent[-1][1] if recent else None,
                     cpu_percent=number(measured.get("cpu_percent")),
                     rss_mb=number(measured.get("rss_mb")),
@@ -390,15 +373,23 @@ def _durations(recent: deque[tuple[int, float, float | None]]) -> dict[int, floa
     return found
 
 
-def _usual(durations: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
-    """Step -> the median over all ranks; with one rank the median of its own steps."""
-    steps: dict[int, list[float]] = {}
-    for mine in durations.values():
-        for step, value in mine.items():
-            steps.setdefault(step, []).append(value)
-    newest = sorted(steps)[-RECENT_STEPS:]
+def _usual(durations: Mapping[int, Mapping[int, float]]) -> list[float]:
+    """The newest last: the median over all ranks of their newest step, of the one before it, and so on. Ranks that
+    are not in step can be compared like this, too. With one rank it is the median of its own steps."""
+    newest = [list(mine.values())[-RECENT_STEPS:] for mine in durations.values() if mine]
+    if not newest:
+        return []
+    longest = max(len(mine) for mine in newest)
     if len(durations) == 1:
-        everything = [value for step in newest for value in steps[step]]
-        whole = median(everything) if everything else 0.0
-        return dict.fromkeys(newest, whole)
-    return {step: median(steps[step]) for step in newest}
+        return [median(newest[0])] * longest
+    return [median([mine[-place] for mine in newest if len(mine) >= place]) for place in range(longest, 0, -1)]
+
+
+def _against(mine: Sequence[float], usual: Sequence[float]) -> tuple[float | None, ...]:
+    """Each of the newest steps as a multiple of what is usual; None where this rank has no such step."""
+    missing = [None] * (len(usual) - len(mine))
+    shown = mine[-len(usual) :] if usual else []
+    return (
+        *missing,
+        *(own / other if other > 0 else None for own, other in zip(shown, usual[-len(shown) :], strict=True)),
+    )

@@ -44,9 +44,7 @@ def crop(line: Line, width: int, style: Style) -> Line:
     for segment in line:
         size = len(segment.text) if segment.text.isascii() else cell_len(segment.text)
         if size >= room:
-            kept.append(
-                segment if size == room else Segment(set_cell_size(segment.text, room), segment.style)
-            )
+            kept.append(segment if size == room else Segment(set_cell_size(segment.text, room), segment.style))
             return kept
         kept.append(segment)
         room -= size
@@ -97,9 +95,7 @@ _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of a Braille cell: left and right column, each from the bottom up."""
 
 
-def sparkline(
-    values: Sequence[float], width: int, low: float, high: float, style: Style, palette: Palette
-) -> Line:
+def sparkline(values: Sequence[float], width: int, low: float, high: float, style: Style, palette: Palette) -> Line:
     """The newest values as a fine curve, two to a cell; `✕` marks NaN and infinity."""
     shown = list(values[-2 * width :]) if width > 0 else []
     if len(shown) % 2:
@@ -170,8 +166,6 @@ _ASCII = str.maketrans(
 def as_ascii(line: Line) -> Line:
     """The line for a terminal that is not UTF-8: a plain character for each drawn one, `?` for the rest."""
     return [
-        s
-        if s.text.isascii()
-        else Segment(s.text.translate(_ASCII).encode("ascii", "replace").decode(), s.style)
+        s if s.text.isascii() else Segment(s.text.translate(_ASCII).encode("ascii", "replace").decode(), s.style)
         for s in line
     ]

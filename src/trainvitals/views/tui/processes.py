@@ -65,9 +65,7 @@ class ProcessList:
         except psutil.Error:
             return []
 
-    def _read_one(
-        self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None
-    ) -> Process | None:
+    def _read_one(self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None) -> Process | None:
         try:
             known = self._known.get(pid)
             if known is None or not known.is_running():

@@ -30,9 +30,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "origin": snapshot.origin,
         "health": {"word": health.word, "severity": health.severity, "reason": health.reason},
         "run": run,
-        "gpus": [
-            {name: value for name, value in asdict(gpu).items() if name != "history"} for gpu in snapshot.gpus
-        ],
+        "gpus": [{name: value for name, value in asdict(gpu).items() if name != "history"} for gpu in snapshot.gpus],
         "system": dict(snapshot.system),
         "processes": [asdict(process) for process in snapshot.processes],
         "alerts": [dict(row) for row in firing(snapshot.alerts)],

@@ -100,9 +100,7 @@ class Tracks:
         self._tracks.clear()
 
 
-def identity(
-    table: str, labels: Mapping[str, Any], rank: int | None = None
-) -> tuple[str, str, tuple[Any, ...]]:
+def identity(table: str, labels: Mapping[str, Any], rank: int | None = None) -> tuple[str, str, tuple[Any, ...]]:
     """(key, words, order) of what a line speaks: `GPU 0`, `rank 3`, the host."""
     if table == "gpu":
         index = gpu_index(labels)

@@ -127,9 +127,7 @@ def draw_box(
     Long texts are wrapped; what does not fit below is scrolled to with `offset`.
     """
     key_width = min(max((len(word) for word, _ in rows), default=0), max(width // 3, 4))
-    inner = min(
-        max((key_width + 2 + width_of([Segment(text[:200])]) for _, text in rows), default=10), width - 6
-    )
+    inner = min(max((key_width + 2 + width_of([Segment(text[:200])]) for _, text in rows), default=10), width - 6)
     inner = max(inner, min(width_of([Segment(title[:200])]) + 2, width - 6), 4)
     body: list[Line] = []
     for word, text in rows:
@@ -151,8 +149,7 @@ def draw_box(
     more = f" {offset + space} of {len(body)} " if len(body) > space else ""
     lines: list[Line] = [top]
     lines += [
-        [Segment("│ ", palette.dim), *crop(line, inner, palette.text), Segment(" │", palette.dim)]
-        for line in shown
+        [Segment("│ ", palette.dim), *crop(line, inner, palette.text), Segment(" │", palette.dim)] for line in shown
     ]
     lines.append([Segment("└" + "─" * (inner + 2 - len(more)) + more + "┘", palette.dim)])
     return lines, max((width - inner - 4) // 2, 0), max((height - len(lines)) // 2, 0)

@@ -29,9 +29,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     view.rows = len(snapshot.panels)
     if not snapshot.panels:
         if view.filter:
-            return Page(
-                empty(f"no metric has '{view.filter}' in its name", width, view.palette, "esc shows all"), []
-            )
+            return Page(empty(f"no metric has '{view.filter}' in its name", width, view.palette, "esc shows all"), [])
         word = "looking..." if snapshot.waiting else "nothing measured and nothing logged yet"
         return Page(empty(word, width, view.palette), [])
     if view.full:
@@ -84,13 +82,9 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
             chosen = select and first + place == view.row
             chart = charts[place]
             # Drawing sees the cross-hair in every chart of the same axis, so that they can be compared.
-            picture = draw_chart(
-                chart, size - 1, last - 1, look_of(snapshot, view, chart.axis, selected=chosen)
-            )
+            picture = draw_chart(chart, size - 1, last - 1, look_of(snapshot, view, chart.axis, selected=chosen))
             pictures.append([crop(line, size, view.palette.text) for line in [*picture, []]])
-            hits.append(
-                Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place)
-            )
+            hits.append(Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place))
         lines += [[segment for picture in pictures for segment in picture[y]] for y in range(last)]
     return Page(lines[:height], hits)
 

@@ -226,9 +226,7 @@ def _draw_compact(
             if place == selected:
                 cell = overlay(cell, palette.selected)
             line += cell
-            hits.append(
-                Hit(top + len(lines), top + len(lines) + 1, column * size, (column + 1) * size, "row", place)
-            )
+            hits.append(Hit(top + len(lines), top + len(lines) + 1, column * size, (column + 1) * size, "row", place))
         lines.append(line)
     return lines, hits
 

@@ -82,9 +82,7 @@ def _memory(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     used, total = _number(system, "memory_used_mb"), _number(system, "memory_total_mb")
     if percent is None:
         return []
-    text = (
-        measure(percent, "%") if used is None or total is None else f"{used / 1024:.1f}/{total / 1024:.0f}G"
-    )
+    text = measure(percent, "%") if used is None or total is None else f"{used / 1024:.1f}/{total / 1024:.0f}G"
     grave = severity("system", "memory_usage_percent", percent)
     return _gauge("MEM", percent / 100, text, grave, width, palette, 4)
 

@@ -95,9 +95,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         text_column("GPU MEM", 7, 6, number("gpu_memory_mb", "MB"), plain, right=True),
         text_column("SM", 4, 7, number("sm_percent", "%"), plain, right=True),
         text_column("THR", 4, 10, lambda row: str(row.threads or MISSING), dim, right=True),
-        text_column(
-            "AGE", 9, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True
-        ),
+        text_column("AGE", 9, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True),
         text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
         text_column("COMMAND", 24, 2, lambda row: row.command, plain, most=400),
     ]
@@ -108,9 +106,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     sort = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][1]
     what = "Processes" if any(row.gpus or row.run for row in rows) else "Busiest processes of this machine"
     order = f"by {sort} {'↓' if view.descending else '↑'}"
-    return _page(
-        columns, rows, view, width, height, rule(f"{len(rows)} {what.lower()}", width, palette, order)
-    )
+    return _page(columns, rows, view, width, height, rule(f"{len(rows)} {what.lower()}", width, palette, order))
 
 
 # -- ranks
@@ -160,7 +156,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         text_column("RANK", 4, 1, lambda rank: str(rank.rank), lambda _: palette.strong, right=True),
         text_column("HOST", 10, 8, lambda rank: rank.host, dim),
         text_column("PID", 7, 9, lambda rank: str(rank.pid or MISSING), dim, right=True),
-        text_column("STEP", 9, 4, step_text, plain, right=True),
+        text_column("STEP", 13, 4, step_text, plain, right=True),
         text_column("STEP TIME", 9, 2, lambda rank: measure(rank.step_time, "s"), time_style, right=True),
         Column("NEWEST STEPS", 12, 3, heat_row, most=120),
         text_column("CPU", 5, 6, lambda rank: measure(rank.cpu_percent, "%"), plain, right=True),
@@ -253,9 +249,7 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     if not rows:
         page = Page(empty("nothing has happened yet", width, palette), [])
     else:
-        page = _page(
-            columns, rows, view, width, room, rule(f"{len(rows)} events", width, palette, "newest first")
-        )
+        page = _page(columns, rows, view, width, room, rule(f"{len(rows)} events", width, palette, "newest first"))
     lines = page.lines + [[] for _ in range(room - len(page.lines))] if pane else page.lines
     return Page(lines + pane, page.hits)
 
@@ -302,9 +296,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         return row.name + (" (simulated)" if row.simulated else "")
 
     columns: list[Column[RunLine | None]] = [
-        text_column(
-            "", 1, 2, lambda row: "●" if row and row.folder == shown else "", lambda _: palette.accent
-        ),
+        text_column("", 1, 2, lambda row: "●" if row and row.folder == shown else "", lambda _: palette.accent),
         text_column("STARTED", 12, 5, lambda row: _day(row.started) if row else "", lambda _: palette.dim),
         text_column("STATUS", 8, 3, lambda row: row.status if row else "live", state_style),
         text_column("LASTED", 10, 6, spent, lambda _: palette.text, right=True),
@@ -319,9 +311,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 # -- shared
 
 
-def _page(
-    columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: int, height: int, heading: Line
-) -> Page:
+def _page(columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: int, height: int, heading: Line) -> Page:
     view.selected[view.page] = min(view.row, max(len(rows) - 1, 0))
     head = [heading] if height >= 6 else []
     lines, first = draw_table(columns, rows, width, height - len(head), view.palette, view.row)

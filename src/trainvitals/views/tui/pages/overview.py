@@ -31,9 +31,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         if roomy:
             lines.append([])
     elif health.severity is not None:
-        lines.append(
-            [Segment(fit(f" {health.word}: {health.reason}", width), palette.severity(health.severity))]
-        )
+        lines.append([Segment(fit(f" {health.word}: {health.reason}", width), palette.severity(health.severity))])
     for note in snapshot.notes if roomy and not snapshot.gpus else ():
         lines.append([Segment(fit(f" {note}", width), palette.dim)])
     host = draw_host(snapshot.system, width, max(height - len(lines) - 2, 0), palette)
@@ -100,7 +98,5 @@ def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[
 
 def _output(snapshot: Snapshot, view: View, width: int, height: int) -> list[Line]:
     lines: list[Line] = [[], rule("Output", width, view.palette)]
-    lines += [
-        [Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 2) :]
-    ]
+    lines += [[Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 2) :]]
     return lines

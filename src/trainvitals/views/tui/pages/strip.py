@@ -108,13 +108,7 @@ def _numbers(run: Run, width: int, palette: Palette) -> Line:
         if value is None:
             continue
         grave = severity("training", name, value)
-        style = (
-            palette.critical
-            if not math.isfinite(value)
-            else palette.severity(grave)
-            if grave
-            else palette.strong
-        )
+        style = palette.critical if not math.isfinite(value) else palette.severity(grave) if grave else palette.strong
         text = measure(value, unit) if unit in ("s", "MB") else short(value)
         part = [Segment(f"{word} " if word else "", palette.dim), Segment(text, style)]
         if unit == "samples/s":
