@@ -5,6 +5,7 @@ import { RUN_PAGES } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
 import { Compare } from "./pages/compare.tsx";
 import { Export } from "./pages/export.tsx";
+import { Findings } from "./pages/findings.tsx";
 import { Logs } from "./pages/logs.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { Runs } from "./pages/runs.tsx";
@@ -15,6 +16,7 @@ import { Empty, Link, Problem, runRoute, Status } from "./ui/parts.tsx";
 
 const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
   overview: { title: "Overview", view: Overview },
+  findings: { title: "Findings", view: Findings },
   training: { title: "Training", view: Training },
   system: { title: "System", view: System },
   alerts: { title: "Alerts", view: Alerts },
@@ -47,7 +49,7 @@ export function App() {
   );
 }
 
-// g then a letter, as in mail programs: g r runs, g o overview, g t training, g s system, g a alerts, g l logs, g e export.
+// g then a letter, as in mail programs: g r runs, g o overview, g f findings, g t training, g s system, g a alerts, g l logs, g e export.
 let lead = 0;
 function shortcuts(event: KeyboardEvent): void {
   const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
@@ -58,7 +60,7 @@ function shortcuts(event: KeyboardEvent): void {
   }
   if (Date.now() - lead > 1500) return;
   lead = 0;
-  const letters: Record<string, string> = { o: "overview", t: "training", s: "system", a: "alerts", l: "logs", e: "export" };
+  const letters: Record<string, string> = { o: "overview", f: "findings", t: "training", s: "system", a: "alerts", l: "logs", e: "export" };
   const page = letters[event.key];
   if (page && route.value.run) go({ page, run: route.value.run, query: new Map() });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, TextFile,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -124,6 +124,9 @@ export class ApiSource implements Source {
   }
   alerts(run: string): Promise<Alerts> {
     return ask(`/runs/${encodeURIComponent(run)}/alerts`);
+  }
+  diagnosis(run: string): Promise<Diagnosis> {
+    return ask(`/runs/${encodeURIComponent(run)}/diagnosis`);
   }
   text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile> {
     return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}`);

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, TextFile,
 } from "./types.ts";
 
 // The data of a report: the answers of the API, put into the file.
@@ -10,8 +10,11 @@ export interface InlineRun {
   series: Record<string, Record<string, Series[]>>;
   layers?: Record<string, Layers>;
   histograms?: Record<string, Histogram[]>;
+  // Which step was when, so that what is known by step can be drawn over time.
+  clock?: { step: number[]; time: number[] } | null;
   events: Events;
   alerts: Alerts;
+  diagnosis: Diagnosis;
   texts?: Record<string, TextFile>;
 }
 
@@ -66,6 +69,9 @@ export class InlineSource implements Source {
   async alerts(key: string): Promise<Alerts> {
     return this.#find(key).alerts;
   }
+  async diagnosis(key: string): Promise<Diagnosis> {
+    return this.#find(key).diagnosis;
+  }
   async text(key: string, _kind: string, file: string): Promise<TextFile> {
     const found = this.#find(key).texts?.[file];
     if (!found) throw new SourceError(404, "the report does not hold this file");
@@ -107,30 +113,77 @@ export function selectSeries(item: InlineRun, query: SeriesQuery): Series[] {
   const tables = Object.hasOwn(item.series, query.table) ? item.series[query.table] : {};
   const axis = query.x === "relative" ? "time" : query.x;
   let found = (tables[axis] ?? tables.step ?? tables.time ?? []).filter((series) => wanted.has(series.name));
+  const clock = item.clock;
+  if (axis === "time" && !tables.time && clock) {
+    found = found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(clock.step, clock.time, x)) }));
+  }
   if (query.rank !== undefined) found = found.filter((series) => (series.rank ?? 0) === query.rank);
   if (query.x === "relative") {
     const origin = item.run.started ? Date.parse(item.run.started) / 1000 : 0;
     found = found.map((series) => ({ ...series, x: series.x.map((x) => x - origin) }));
   } else if (query.x !== "time" && query.x !== "step") {
     const scale = (tables.step ?? []).find((series) => series.name === query.x);
-    found = scale ? found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(scale, x)) })) : [];
+    found = scale ? found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(scale.x, scale.y, x)) })) : [];
   }
   if (query.start !== undefined || query.end !== undefined) {
     found = found.map((series) => cut(series, query.start ?? -Infinity, query.end ?? Infinity));
   }
   if (query.rate) found = found.map(perSecond);
-  return found;
+  return query.band ? bands(found) : found;
 }
 
-function interpolate(scale: Series, x: number): number {
+const BAND_POINTS = 300;
+
+// Many series of one name as lowest, mean and highest.
+export function bands(found: Series[]): Series[] {
+  const groups = new Map<string, Series[]>();
+  for (const series of found) groups.set(series.name, [...(groups.get(series.name) ?? []), series]);
+  return [...groups.values()].flatMap((group) => (group.length > 1 ? band(group) : group));
+}
+
+function band(group: Series[]): Series[] {
+  const full = group.filter((series) => series.x.length);
+  if (!full.length) return [];
+  const start = Math.min(...full.map((series) => series.x[0]));
+  const end = Math.max(...full.map((series) => series.x[series.x.length - 1]));
+  const count = Math.max(1, Math.min(BAND_POINTS, Math.max(...full.map((series) => series.x.length))));
+  const width = (end - start) / count || 1;
+  const low = new Array<number>(count).fill(Infinity);
+  const high = new Array<number>(count).fill(-Infinity);
+  const sums = new Array<number>(count).fill(0);
+  const counts = new Array<number>(count).fill(0);
+  for (const series of full) {
+    series.x.forEach((x, at) => {
+      const y = series.y[at];
+      if (y === null) return;
+      const place = Math.min(Math.floor((x - start) / width), count - 1);
+      low[place] = Math.min(low[place], y);
+      high[place] = Math.max(high[place], y);
+      sums[place] += y;
+      counts[place]++;
+    });
+  }
+  const some = counts.map((_, at) => at).filter((at) => counts[at]);
+  return [{
+    name: group[0].name, labels: {}, rank: null, total: group.reduce((sum, series) => sum + series.total, 0),
+    members: group.length, x: some.map((at) => start + (at + 0.5) * width), y: some.map((at) => sums[at] / counts[at]),
+    low: some.map((at) => low[at]), high: some.map((at) => high[at]),
+  }];
+}
+
+// The value at x, in a straight line between two that are known.
+export function interpolate(xs: number[], ys: (number | null)[], x: number): number {
   let low = 0;
-  let high = scale.x.length - 1;
+  let high = xs.length - 1;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (scale.x[middle] < x) low = middle + 1;
+    if (xs[middle] < x) low = middle + 1;
     else high = middle;
   }
-  return scale.y[low] ?? 0;
+  const after = ys[low] ?? 0;
+  if (low === 0 || xs[low] === x || x > xs[low]) return after;
+  const before = ys[low - 1] ?? after;
+  return before + ((after - before) * (x - xs[low - 1])) / (xs[low] - xs[low - 1]);
 }
 
 function cut(series: Series, start: number, end: number): Series {

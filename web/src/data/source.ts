@@ -1,5 +1,5 @@
 import type {
-  About, Alert, Alerts, Comparison, Event, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
+  About, Alert, Alerts, Comparison, Diagnosis, Event, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
   SeriesQuery, State, TextFile,
 } from "./types.ts";
 
@@ -33,6 +33,7 @@ export interface Source {
   histograms(run: string, name: string): Promise<Histogram[]>;
   events(run: string): Promise<Events>;
   alerts(run: string): Promise<Alerts>;
+  diagnosis(run: string): Promise<Diagnosis>;
   text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   exportAddress(run: string, format: string, table: string): string | null;

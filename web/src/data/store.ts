@@ -1,5 +1,5 @@
 // What the page knows, as signals. One run is followed at a time: the one in the address.
-import { computed, effect, signal } from "@preact/signals";
+import { computed, effect, signal, untracked } from "@preact/signals";
 import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
 import type { Listener, Source } from "./source.ts";
 import type { About, Alert, Event, Increment, Panels, Run, Runs } from "./types.ts";
@@ -170,16 +170,19 @@ export function start(from: Source, first: { about: About; panels: Panels }, fir
   const runKey = computed(() => route.value.run);
   effect(() => {
     const key = runKey.value;
-    run.value = null;
-    runError.value = null;
-    newEvents.value = [];
-    newAlerts.value = [];
-    connected.value = true;
-    heard.value = Date.now();
-    if (!key) return;
-    refreshing = false;
-    void refreshRun();
-    return from.follow(key, listener);
+    // Only another run begins anew: what is read in here must not make it depend on the rest of the address.
+    return untracked(() => {
+      run.value = null;
+      runError.value = null;
+      newEvents.value = [];
+      newAlerts.value = [];
+      connected.value = true;
+      heard.value = Date.now();
+      if (!key) return;
+      refreshing = false;
+      void refreshRun();
+      return from.follow(key, listener);
+    });
   });
 
   void refreshRuns();

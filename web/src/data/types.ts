@@ -245,6 +245,38 @@ export interface Comparison {
   series: (Series & { run: number; key: string })[];
 }
 
+export interface Finding {
+  rule: string;
+  severity: "info" | "warning" | "critical";
+  title: string;
+  evidence: string[];
+  advice: string;
+  subject: string;
+  step: number | null;
+  time: number | null;
+  values: Record<string, Value>;
+}
+
+export interface Resource {
+  subject: string;
+  simulated: boolean;
+  table: string;
+  metric: string;
+  unit: string;
+  low: number;
+  mean: number;
+  median: number;
+  p95: number;
+  high: number;
+}
+
+export interface Diagnosis {
+  findings: Finding[];
+  fine: string[];
+  not_judged: { rule: string; title: string; needs: string }[];
+  resources: Resource[];
+}
+
 export interface TextFile {
   name: string;
   size: number;

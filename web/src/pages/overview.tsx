@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { newAlerts, panels, run, source } from "../data/store.ts";
 import type { Alert, Panel, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
+import { TopFindings } from "./findings.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
@@ -24,6 +25,7 @@ export function Overview() {
       <Health known={known} />
       <Facts known={known} />
       <OpenAlerts known={known} />
+      <TopFindings known={known} />
       {nothing && (
         <Empty title="Nothing has been measured yet">
           <p>{known.live ? "Numbers show up here as soon as the first step is logged or the agent takes its first sample." : "This run ended before anything was logged."}</p>

@@ -6,6 +6,7 @@ const PATHS: Record<string, string> = {
   reset: "M3 8a5 5 0 1 0 1.6-3.7M3 2.5V5h2.5",
   pin: "M8 10v4M4.5 10h7L10 7.5V3H6v4.5zM5 3h6",
   overview: "M2 8h3l2-5 3 10 2-5h2",
+  findings: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.3 10.3 14 14M5 7l1.5 1.5L9 5.5",
   training: "M2 3v11h12M4 5c3 6 5 6 9 6.5",
   system: "M4 4h8v8H4zM6.5 1.5V4M9.5 1.5V4M6.5 12v2.5M9.5 12v2.5M1.5 6.5H4M1.5 9.5H4M12 6.5h2.5M12 9.5h2.5",
   alerts: "M8 2a4 4 0 0 0-4 4v3l-1.5 2.5h11L12 9V6a4 4 0 0 0-4-4zM6.5 13.5h3",

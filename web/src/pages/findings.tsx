@@ -1,0 +1,105 @@
+// What is wrong with a run, why, and what to do; what was looked at and is fine; what could not be judged.
+import { useEffect, useState } from "preact/hooks";
+import { run, source } from "../data/page.ts";
+import type { Diagnosis, Finding, Resource, Run } from "../data/types.ts";
+import { formatClock, formatValue } from "../logic/format.ts";
+import { byMetric } from "../logic/resources.ts";
+import { Empty, Link, Problem, runRoute, Section } from "../ui/parts.tsx";
+
+const AGAIN_MS = 30_000;
+
+export function useDiagnosis(known: Run): [Diagnosis | null, Error | null] {
+  const [found, setFound] = useState<Diagnosis | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let current = true;
+    source.value!.diagnosis(known.key).then((answer) => current && (setFound(answer), setError(null)), (problem) => current && setError(problem));
+    return () => {
+      current = false;
+    };
+  }, [known.key, known.live, round]);
+  useEffect(() => {
+    if (!known.live || !source.value!.isLive) return;
+    const timer = setInterval(() => document.visibilityState === "visible" && setRound((value) => value + 1), AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [known.live]);
+  return [found, error];
+}
+
+export function Findings() {
+  const known = run.value!;
+  const [found, error] = useDiagnosis(known);
+  if (error && !found) return <Problem error={error} />;
+  if (!found) return null;
+  return (
+    <>
+      <Section title="Findings" note={found.findings.length ? `${found.findings.length}` : undefined}>
+        {found.findings.length ? <FindingList findings={found.findings} runKey={known.key} /> : (
+          <Empty title={found.fine.length ? "Nothing was found" : "Nothing could be judged yet"}><p>{found.fine.length} checks are fine, {found.not_judged.length} lacked an input.</p></Empty>
+        )}
+      </Section>
+      {found.resources.length > 0 && (
+        <Section title="Use of resources" note={found.resources.some((row) => row.simulated) ? "over the whole run; GPUs simulated" : "over the whole run"}>
+          <Resources rows={found.resources} />
+        </Section>
+      )}
+      {found.fine.length > 0 && <Section title="Looked at and fine" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>no {title}</li>)}</ul></Section>}
+      {found.not_judged.length > 0 && (
+        <Section title="Not judged" note={`${found.not_judged.length}`}>
+          <div class="table-box"><table>
+            <thead><tr><th>what</th><th>needs</th></tr></thead>
+            <tbody>{found.not_judged.map((gap) => <tr key={gap.rule}><td>{gap.title}</td><td class="wide dim">{gap.needs}</td></tr>)}</tbody>
+          </table></div>
+        </Section>
+      )}
+    </>
+  );
+}
+
+export function FindingList({ findings, runKey }: { findings: Finding[]; runKey: string }) {
+  return (
+    <ul class="findings">
+      {findings.map((item, at) => (
+        <li key={at} class={item.severity}>
+          <b>{item.title}</b>
+          <span class="finding-rest">
+            <span class={`badge ${item.severity}`}>{item.severity}</span>{" "}
+            {item.step !== null && <Link to={runRoute(runKey, "training")}>step {item.step.toLocaleString("en-US")}</Link>}
+            {item.step === null && item.time !== null && <time>{formatClock(new Date(item.time * 1000).toISOString())}</time>}
+          </span>
+          <ul>{item.evidence.map((line) => <li key={line}>{line}</li>)}</ul>
+          <em>{item.advice} <code>{item.rule}</code></em>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+// The worst three on the overview, with a link to the rest.
+export function TopFindings({ known }: { known: Run }) {
+  const [found] = useDiagnosis(known);
+  const worth = (found?.findings ?? []).filter((item) => item.severity !== "info");
+  if (!worth.length) return null;
+  return (
+    <Section title="Findings" note={`${found!.findings.length}`} actions={<Link to={runRoute(known.key, "findings")}>all findings</Link>}>
+      <FindingList findings={worth.slice(0, 3)} runKey={known.key} />
+    </Section>
+  );
+}
+
+function Resources({ rows }: { rows: Resource[] }) {
+  return (
+    <div class="table-box"><table>
+      <thead><tr><th>what</th><th>of</th><th class="right">lowest</th><th class="right">mean</th><th class="right">median</th><th class="right">95 % below</th><th class="right">highest</th></tr></thead>
+      <tbody>
+        {byMetric(rows).map((row) => (
+          <tr key={`${row.table} ${row.metric} ${row.subject}`}>
+            <td class="mono">{row.metric}</td><td>{row.subject}{row.simulated && <span class="badge warning">simulated</span>}</td>
+            {[row.low, row.mean, row.median, row.p95, row.high].map((value, at) => <td key={at} class="right">{formatValue(value, row.unit)}</td>)}
+          </tr>
+        ))}
+      </tbody>
+    </table></div>
+  );
+}
