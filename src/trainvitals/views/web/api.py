@@ -155,6 +155,13 @@ def show_alerts(web: Web, values: Values) -> dict[str, Any]:
         return answers.describe_alerts(reader, values["limit"])
 
 
+def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
+    from trainvitals.views.diagnosis import describe_diagnosis
+
+    with web.runs.reader(values["run"]) as reader:
+        return describe_diagnosis(reader, web.prices)
+
+
 def show_stack(web: Web, values: Values) -> dict[str, Any]:
     return _text(answers.stack_files(web.runs.find(values["run"])), values["file"])
 
@@ -358,6 +365,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (404,),
     ),
     Endpoint("GET", "/runs/{run}/alerts", "What fires, and the history", show_alerts, (RUN, LIMIT), "Alerts", (404,)),
+    Endpoint(
+        "GET",
+        "/runs/{run}/diagnosis",
+        "Findings with evidence and advice, what could not be judged, and statistics of the hardware",
+        show_diagnosis,
+        (RUN,),
+        "Diagnosis",
+        (404,),
+    ),
     Endpoint(
         "GET",
         "/runs/{run}/stacks/{file}",

@@ -106,6 +106,12 @@ SCHEMAS: dict[str, Schema] = {
     "Histograms": _object(name=TEXT, histograms=_list(OBJECT)),
     "Events": _object(total=WHOLE, events=_list(OBJECT)),
     "Alerts": _object(firing=_list(OBJECT), total=WHOLE, history=_list(OBJECT), deliveries=_list(OBJECT)),
+    "Diagnosis": _object(
+        findings=_list(_object(rule=TEXT, severity=TEXT, title=TEXT, evidence=_list(TEXT), advice=TEXT)),
+        fine=_list(TEXT),
+        not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
+        resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
+    ),
     "Text": _object(name=TEXT, size=WHOLE, cut=SWITCH, text=TEXT),
     "Comparison": _object(
         runs=_list(_ref("Row")),
