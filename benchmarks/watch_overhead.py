@@ -179,7 +179,7 @@ TOOLS: dict[str, tuple[str, Callable[[], Tool]]] = {
 """What is measured: what it covers, and how to make it."""
 
 
-def measure(name: str, blocks: int, folder: Path) -> dict[str, float]:
+def measure(name: str, blocks: int, folder: Path) -> dict[str, list[float]]:
     """In this process."""
     import torch
     from torch import nn
@@ -223,11 +223,11 @@ def measure(name: str, blocks: int, folder: Path) -> dict[str, float]:
         if block >= WARM_UP:
             ratios.append(pair[1] / pair[0])
             times.append(pair[0] / BLOCK)
-    return {"ratio": statistics.median(ratios), "milliseconds": 1e3 * statistics.median(times)}
+    return {"ratios": ratios, "milliseconds": [1e3 * seconds for seconds in times]}
 
 
 def bench(rounds: int = 3, blocks: int = 20) -> Table:
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in TOOLS}
+    results: dict[str, list[dict[str, list[float]]]] = {name: [] for name in TOOLS}
     skipped: dict[str, str] = {}
     for _ in range(rounds):
         for name in TOOLS:
@@ -244,7 +244,9 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
                 except FileNotFoundError as error:
                     skipped[name] = (words or [f"{error.filename} is missing"])[-1][:100]
     costs = {
-        name: statistics.median(r["ratio"] for r in found) - 1 for name, found in results.items() if found
+        name: statistics.median(ratio for result in found for ratio in result["ratios"]) - 1
+        for name, found in results.items()
+        if found
     }
     rows = []
     for name, (coverage, _) in TOOLS.items():
@@ -265,7 +267,9 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
             else ""
         )
         rows.append([name, coverage, f"{100 * costs[name]:+.2f} %", times])
-    milliseconds = statistics.median(r["milliseconds"] for found in results.values() for r in found)
+    milliseconds = statistics.median(
+        time for found in results.values() for result in found for time in result["milliseconds"]
+    )
     return Table(
         "Watching a training from inside",
         ["tool", "like coverage", "steps take longer by", "times ours"],

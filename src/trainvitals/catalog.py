@@ -48,6 +48,17 @@ TRAINING: tuple[Metric, ...] = (
     Metric("other_time", "s", "Rest of the step: logging, evaluation, checkpoints"),
     Metric("memory_allocated_mb", "MB", "Device memory held by tensors of this process"),
     Metric("memory_reserved_mb", "MB", "Device memory held by the framework's allocator"),
+    Metric("memory_peak_allocated_mb", "MB", "Highest memory_allocated_mb so far"),
+    Metric("memory_peak_reserved_mb", "MB", "Highest memory_reserved_mb so far"),
+    Metric("memory_fragmentation_percent", "%", "Reserved memory in free pieces of blocks that are partly in use"),
+    Metric("memory_alloc_retries", "", "Allocations that worked only after the cache was emptied", "counter"),
+    Metric("memory_ooms", "", "Allocations that failed", "counter"),
+    Metric("host_memory_mb", "MB", "Resident memory of the training process"),
+    Metric("throughput_tokens_per_sec", "tokens/s", "Tokens processed per second"),
+    Metric("flops_per_sec", "FLOP/s", "Floating point operations of the model per second, forward and backward"),
+    Metric("mfu_percent", "%", "flops_per_sec of the card's peak"),
+    Metric("gradient_norm_shard", "", "L2 norm of this rank's shard of the gradients"),
+    Metric("watch_time", "s", "Time that watching took in this step, in all"),
 )
 
 GPU: tuple[Metric, ...] = (
