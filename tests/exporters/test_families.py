@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -161,3 +163,22 @@ def test_an_alert_is_said_once_with_its_gpu() -> None:
 def test_the_text_format_has_no_created_series_and_openmetrics_has() -> None:
     assert "_created" not in page(everything())
     assert "training_steps_created" in page(everything(), accept="application/openmetrics-text")
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+def test_the_page_is_byte_for_byte_what_the_library_writes(accept: str) -> None:
+    from prometheus_client import exposition
+    from prometheus_client.openmetrics import exposition as openmetrics
+
+    class Families:
+        def collect(self) -> list[Metric]:
+            return found
+
+    snapshot = everything(**{'say "hi"\n\\': 1e-9, "val/acc": 123456789.0, "nan": math.nan, "inf": -math.inf})
+    found = build(snapshot, Options(user_names="both", compat=frozenset(("dcgm", "nvidia_smi"))))
+    ours = render(found, accept)[0]
+    if not accept:
+        for family in found:
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+    theirs = (openmetrics if accept else exposition).generate_latest(Families())
+    assert ours.decode().splitlines() == theirs.decode().splitlines()

@@ -66,17 +66,14 @@ class _Page:
 
     families: dict[str, Metric] = field(default_factory=dict)
 
-    def add(
-        self, export: Export, labels: tuple[str, ...], values: tuple[str, ...], value: float, created: float
-    ) -> None:
+    def add(self, export: Export, labels: dict[str, str], value: float, created: float) -> None:
+        """One value. `labels` is shared by all values of a thing, which saves most of the work of writing them."""
         family = self.families.get(export.name)
         if family is None:
-            kind = CounterMetricFamily if export.kind == "counter" else GaugeMetricFamily
-            family = self.families[export.name] = kind(export.name, export.help, labels=labels, unit=export.unit)
-        if isinstance(family, CounterMetricFamily):
-            family.add_metric(values, value * export.factor, created=created)
-        elif isinstance(family, GaugeMetricFamily):
-            family.add_metric(values, value * export.factor)
+            family = self.families[export.name] = Metric(export.name, export.help, export.kind, export.unit)
+        family.samples.append(Sample(export.series, labels, value * export.factor))
+        if export.kind == "counter":
+            family.samples.append(Sample(f"{export.name}_created", labels, created))
 
 
 def build(snapshot: Snapshot, options: Options) -> list[Metric]:
@@ -128,7 +125,7 @@ def _labels(thing: Thing, host: str, projects: Mapping[str, str]) -> tuple[str, 
 
 
 def _add_values(page: _Page, thing: Thing, labels: tuple[str, ...], spelling: Spelling, started: float) -> None:
-    keys = _AT_FIRST[thing.table]
+    named = dict(zip(_AT_FIRST[thing.table], labels, strict=True))
     for name, item in thing.values.items():
         value = None if isinstance(item, str) else number(item)
         if value is None:
@@ -138,9 +135,9 @@ def _add_values(page: _Page, thing: Thing, labels: tuple[str, ...], spelling: Sp
             continue
         if thing.table == "system" and name.startswith("cpu") and name[3:4].isdigit():
             core = name[3:].partition("_")[0]
-            page.add(export, ("cpu", *keys), (core, *labels), value, started)
+            page.add(export, {"cpu": core, **named}, value, started)
         else:
-            page.add(export, keys, labels, value, started)
+            page.add(export, named, value, started)
 
 
 # -- words as series: one with value 1 for what is the case
@@ -207,12 +204,13 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
     for run, ranks in snapshot.runs:
         for rank, training in sorted(ranks.items()):
             labels = (clean(run.run_id), clean(run.project), str(rank), snapshot.host)
+            named = dict(zip(RANK_LABELS, labels, strict=True))
             for name, value in list(training.values.items()):
                 if name in names.PHASES:
                     phase.add_metric((name.removesuffix("_time"), *labels), value)
                 export = names.export_of("training", name, options.spelling)
                 if export is not None:
-                    page.add(export, RANK_LABELS, labels, value, snapshot.started)
+                    page.add(export, named, value, snapshot.started)
             if training.last_step is not None:
                 steps.add_metric(labels, training.steps_total, created=training.first_time)
             if training.last_time is not None:
@@ -321,11 +319,11 @@ def _own(snapshot: Snapshot, options: Options) -> list[Metric]:
 def _sources(snapshot: Snapshot) -> Iterable[Metric]:
     page = _Page()
     for health in snapshot.healths:
-        labels = (health.source, clean(health.unit), snapshot.host)
+        labels = {"source": health.source, "unit": clean(health.unit), "host": snapshot.host}
         for name, value in health.values.items():
             export = names.export_of("source", name, "mb")
             if export is not None:
-                page.add(export, ("source", "unit", "host"), labels, value, snapshot.started)
+                page.add(export, labels, value, snapshot.started)
     return page.families.values()
 
 

@@ -39,7 +39,6 @@ _PREFIXES = {"gpu": "gpu_", "system": "", "process": "process_", "training": "tr
 _RENAMED: dict[tuple[str, str], str] = {
     ("training", "learning_rate"): "learning_rate",
     ("training", "gradient_norm"): "gradient_norm",
-    ("training", "throughput_samples_per_sec"): "training_throughput_samples_per_second",
     ("gpu", "process_count"): "gpu_processes",
     ("gpu", "xid_last"): "gpu_xid_last_code",
     ("system", "cpu_count"): "cpu_cores",
@@ -90,6 +89,10 @@ def export_of(table: str, metric: str, spelling: Spelling) -> Export | None:
         return None
     prefix = _PREFIXES[table]
     name = _RENAMED.get((table, row.name)) or f"{prefix}{row.name.removeprefix(prefix)}"
+    if name.endswith("_per_sec"):
+        name += "ond"
+    elif row.unit == "s" and not name.endswith("_seconds"):
+        name += "_seconds"
     factor = 1.0
     if name.endswith("_gb"):
         name, factor = f"{name.removesuffix('_gb')}_mb", 1024.0

@@ -66,6 +66,7 @@ class RemoteWrite:
         self.counts = Counts()
         self._encoded: dict[tuple[str, tuple[tuple[str, str], ...]], bytes] = {}
         self._last_ms = 0
+        self._writing = threading.Lock()
         self._ending = threading.Event()
         self._news = threading.Event()
         self._threads = [
@@ -92,6 +93,10 @@ class RemoteWrite:
 
     def write_now(self) -> int:
         """Put all series into the spool. Returns how many."""
+        with self._writing:  # a later moment must not get in before an earlier one
+            return self._write()
+
+    def _write(self) -> int:
         now = int(self._clock() * 1000)
         if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
             now = self._last_ms + 1

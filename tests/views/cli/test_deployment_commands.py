@@ -108,10 +108,8 @@ def test_a_program_runs_though_its_metrics_cannot_be_served(tmp_path: Path) -> N
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        done = trainvitals(
-            "run", "--no-agent", "--prometheus-port", other.getsockname()[1], "--", sys.executable, "-c", "print('ran')",
-            cwd=tmp_path,
-        )  # fmt: skip
+        flags = ("--no-agent", "--prometheus-port", other.getsockname()[1])
+        done = trainvitals("run", *flags, "--", sys.executable, "-c", "print('ran')", cwd=tmp_path)
     assert done.returncode == 0 and "ran" in done.stdout and "is taken" in done.stderr
 
 

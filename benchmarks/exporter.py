@@ -1,0 +1,249 @@
+"""The metrics page: how long a scrape takes and how large it is, with and without a GPU that hangs; what the exporter
+costs beside nvitop-exporter on the same fake driver; how fast remote write is to Debian's Prometheus.
+
+    python benchmarks/exporter.py [--seconds 20]
+
+Needs gcc (fake driver) and, for the last table, prometheus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from agent_cost import build, watch
+from prometheus_client.core import GaugeMetricFamily
+from table import Table
+
+from trainvitals import catalog
+from trainvitals.exporters import families, page, wire
+from trainvitals.exporters.families import Options, Snapshot
+from trainvitals.exporters.remote_write import RemoteWrite
+from trainvitals.exporters.server import Address, PageServer
+from trainvitals.exporters.store import RunView, Thing
+from trainvitals.exporters.training import RankTraining
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_snapshot(gpus: int, runs: int, metrics: int) -> Snapshot:
+    """A machine on which everything there is to know is known."""
+    values = {row.name: 50.0 for row in catalog.GPU if row.kind != "text"} | {"state": "ok", "throttle_reasons": "none"}
+    things = [
+        Thing(
+            "gpu", {"gpu_index": index, "gpu_uuid": f"GPU-{index:036d}", "gpu_name": "H100", "vendor": "nvidia"}, values
+        )
+        for index in range(gpus)
+    ]
+    things.append(Thing("system", {}, {row.name.replace("<N>", "0"): 1.0 for row in catalog.SYSTEM}))
+    trained = []
+    for number in range(runs):
+        training = RankTraining()
+        own = {f"layer/{index}/norm": 1.0 for index in range(metrics // max(runs, 1))}
+        row = {item.name: 0.5 for item in catalog.TRAINING} | own
+        for step in range(2):
+            training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
+        view = RunView(f"run-{number}", Path("/"), "project", f"run-{number}", "running", frozenset((0,)))
+        trained.append((view, {0: training}))
+    return Snapshot("box", time.time(), tuple(things), tuple(trained))
+
+
+def scrape(port: int, times: int, pause: float = 0.0) -> tuple[list[float], int]:
+    """(milliseconds of each, sorted; bytes of the last), each on a connection of its own as a fresh scraper would."""
+    took, size = [], 0
+    for _ in range(times):
+        began = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/metrics")
+        size = len(connection.getresponse().read())
+        took.append((time.perf_counter() - began) * 1000)
+        connection.close()
+        time.sleep(pause)
+    return sorted(took), size
+
+
+def bench_sizes(times: int = 200) -> Table:
+    rows = []
+    for gpus, runs, metrics in ((8, 1, 0), (8, 8, 1000), (64, 1, 0), (64, 50, 1000)):
+        snapshot = make_snapshot(gpus, runs, metrics)
+        options = Options()
+        server = PageServer(
+            Address(port=0), lambda accept, s=snapshot, o=options: page.render(families.build(s, o), accept)
+        )
+        took, size = scrape(server.port, times)
+        server.close()
+        rows.append(
+            [
+                f"{gpus} GPUs, {runs} runs, {metrics} user metrics",
+                f"{size / 1024:.0f} KB",
+                took[times // 2],
+                took[int(times * 0.99)],
+            ]
+        )
+    return Table(
+        "One scrape of the metrics page",
+        ["what", "size", "p50 ms", "p99 ms"],
+        rows,
+        goal="p99 under 20 ms with 8 GPUs",
+        note="Every metric of the catalog has a value; each scrape is a connection of its own.",
+    )
+
+
+@contextmanager
+def machine(script: str) -> Iterator[tuple[dict[str, str], Path]]:
+    """(environment, folder) of a machine with eight fake GPUs."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        build(folder)
+        (folder / "script").write_text(f"count = 8\n{script}\n")
+        yield (
+            {
+                **os.environ,
+                "LD_LIBRARY_PATH": place,
+                "FAKE_NVML_SCRIPT": str(folder / "script"),
+                "TRAINVITALS_RUNTIME_DIR": f"{place}/runtime",
+                "TRAINVITALS_DIR": f"{place}/runs",
+            },
+            folder,
+        )
+
+
+@contextmanager
+def agent(env: dict[str, str], port: int) -> Iterator[psutil.Process]:
+    command = [sys.executable, "-P", "-m", "trainvitals.agent", "--keep"]
+    process = subprocess.Popen(command, env={**env, "TRAINVITALS_PROMETHEUS_PORT": str(port)})
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                scrape(port, 1)
+                break
+            except OSError:
+                time.sleep(0.2)
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def bench_hang(times: int = 60) -> Table:
+    """The whole agent, not only the page: one of eight GPUs takes three seconds a call."""
+    rows = []
+    for what, script in (
+        ("8 healthy GPUs", ""),
+        ("one of them hangs 3 s in every reading", "delay_us.nvmlDeviceGetPowerUsage.3 = 3000000"),
+        ("one of them hangs for ever", "delay_us.nvmlDeviceGetPowerUsage.3 = 600000000"),
+    ):
+        with machine(script) as (env, _folder), agent(env, port := free_port()):
+            time.sleep(5)
+            took, _size = scrape(port, times, 0.05)
+        rows.append([what, took[times // 2], took[int(times * 0.99)]])
+    return Table(
+        "A scrape of a living agent while a GPU hangs",
+        ["what", "p50 ms", "p99 ms"],
+        rows,
+        goal="unaffected by a hung GPU",
+    )
+
+
+def bench_cost(seconds: float = 20.0) -> Table:
+    rows = []
+    with machine("") as (env, _folder):
+        with agent(env, port := free_port()) as process:
+            cpu, memory = watch(process, seconds)
+            rows.append(["trainvitals agent, 1 Hz, nobody scrapes", f"{cpu:.2f} %", f"{memory:.0f}"])
+            scraper = subprocess.Popen([sys.executable, __file__, "--scrape", str(port), str(int(seconds) + 10)])
+            cpu, memory = watch(process, seconds)
+            rows.append(["trainvitals agent, 1 Hz, 1 scrape/s", f"{cpu:.2f} %", f"{memory:.0f}"])
+            scraper.terminate()
+            scraper.wait()
+        program = shutil.which("nvitop-exporter", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        if program is None:
+            rows.append(["nvitop-exporter", "not installed", ""])
+        else:
+            port = free_port()
+            command = [program, "--bind-address", "127.0.0.1", "--port", str(port), "--interval", "1"]
+            peer = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(3)
+            scraper = subprocess.Popen([sys.executable, __file__, "--scrape", str(port), str(int(seconds) + 10)])
+            cpu, memory = watch(psutil.Process(peer.pid), seconds)
+            rows.append(["nvitop-exporter, 1 Hz, 1 scrape/s", f"{cpu:.2f} %", f"{memory:.0f}"])
+            for process in (scraper, peer):
+                process.terminate()
+                process.wait()
+    return Table(
+        "The exporter at one scrape a second",
+        ["what", "of one core", "MB resident"],
+        rows,
+        note="8 fake GPUs. The agent samples host and processes as well; nvitop-exporter the GPUs, host and processes.",
+    )
+
+
+def bench_remote_write(samples: int = 200_000) -> Table:
+    def collect() -> list[GaugeMetricFamily]:
+        family = GaugeMetricFamily("bench", "A number", labels=("gpu", "host"))
+        for number in range(2000):
+            family.add_metric((str(number % 8), f"host-{number // 8}"), 1.0)
+        return [family]
+
+    rows = []
+    labels = [
+        wire.encode_labels({"__name__": "bench", "gpu": str(n % 8), "host": f"host-{n // 8}"}) for n in range(2000)
+    ]
+    began = time.perf_counter()
+    for turn in range(samples // 2000):
+        wire.encode_request(wire.encode_series(item, 1.0, turn) for item in labels)
+    rows.append(["encoding alone", f"{samples / (time.perf_counter() - began):,.0f}"])
+    with tempfile.TemporaryDirectory() as place:
+        port = free_port()
+        (Path(place) / "prometheus.yml").write_text("{}\n")
+        server = subprocess.Popen(
+            [
+                "prometheus", f"--config.file={place}/prometheus.yml", f"--storage.tsdb.path={place}/data",
+                f"--web.listen-address=127.0.0.1:{port}", "--web.enable-remote-write-receiver", "--log.level=error",
+            ]
+        )  # fmt: skip
+        time.sleep(4)
+        writer = RemoteWrite(f"http://127.0.0.1:{port}/api/v1/write", Path(place) / "spool", collect, interval=3600)
+        began = time.perf_counter()
+        for _ in range(samples // 2000):
+            writer.write_now()
+        while writer.pending_bytes:
+            time.sleep(0.01)
+        took = time.perf_counter() - began
+        rows.append(["families to the spool (fsync each) to Prometheus' answer", f"{samples / took:,.0f}"])
+        writer.close()
+        server.terminate()
+        server.wait()
+    return Table("Remote write, 2,000 series a request", ["what", "samples/s"], rows)
+
+
+def bench(seconds: float = 20.0) -> list[Table]:
+    return [bench_sizes(), bench_hang(), bench_cost(seconds), bench_remote_write()]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--scrape", nargs=2, type=int, metavar=("PORT", "TIMES"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.scrape:
+        scrape(*arguments.scrape, pause=1.0)
+    else:
+        for table in bench(arguments.seconds):
+            print(table.markdown(), flush=True)

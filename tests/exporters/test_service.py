@@ -1,0 +1,110 @@
+"""What is served while somebody wants it: opened, shared, given back, and the last values of a run seen once."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Answering, fetch, free_port, wait_until
+
+from trainvitals.exporters.service import Exports
+from trainvitals.exporters.store import RunView
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.settings import Settings, resolve
+
+
+def settings(**values: Any) -> Settings:
+    return resolve({f"prometheus_{name}": value for name, value in values.items()}, environ={}, folder=Path("/"))
+
+
+class Machine:
+    def __init__(self, folder: Path) -> None:
+        self.told: list[str] = []
+        self.folder = folder / "p" / "run-1"
+        self.folder.mkdir(parents=True)
+        self.run = RunView("run-1", self.folder, "p", "run", "running", frozenset((0,)))
+        self.exports = Exports("box", folder, self.told.append)
+
+    def log(self, step: int, **values: float) -> None:
+        with open(self.folder / FileName("training", 1, "20260101_000000").jsonl, "ab") as file:
+            file.write(encode_line({"timestamp": format_time(), "step": step, **values}))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    found = Machine(tmp_path)
+    yield found
+    found.exports.close()
+
+
+def page(port: int) -> str:
+    return fetch(f"http://127.0.0.1:{port}/metrics")[1]
+
+
+def test_the_last_values_of_a_run_are_in_one_more_page_and_then_the_port_is_given_back(machine: Machine) -> None:
+    port = free_port()
+    machine.log(1, loss=0.5)
+    machine.exports.update([machine.run], [])
+    machine.exports.want([settings(port=port)])
+    wait_until(lambda: 'training_loss{host="box",project="p",rank="0",run="run-1"} 0.5' in page(port), "the loss")
+    machine.log(2, loss=0.25)
+    machine.exports.update([], [])
+    machine.exports.want([])
+    time.sleep(1.0)  # the follower looks twice a second
+    assert 'run="run-1"} 0.25' in page(port)
+    assert "training_loss{" not in page(port)
+    machine.exports.want([])
+    assert page(port) == "" and machine.exports.idle
+
+
+def test_two_that_want_the_same_port_share_it_until_both_are_gone(machine: Machine) -> None:
+    port = free_port()
+    machine.exports.want([settings(port=port), settings(port=port)])
+    assert machine.exports.ports == [port]
+    machine.exports.want([settings(port=port)])
+    assert "trainvitals_build_info" in page(port)
+    machine.exports.want([])
+    assert machine.exports.ports == []
+
+
+def test_a_taken_port_is_told_once_and_tried_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.exporters.service.RETRY_SECONDS", 0.0)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for _ in range(3):
+            machine.exports.want([settings(port=port)])
+        assert len(machine.told) == 1 and f"127.0.0.1:{port} is taken" in machine.told[0]
+    wait_until(lambda: machine.exports.want([settings(port=port)]) or machine.exports.ports, "the port to be free")
+    assert "trainvitals_build_info" in page(port)
+
+
+def test_a_secret_that_is_not_there_is_told_and_nothing_is_served(machine: Machine) -> None:
+    port = free_port()
+    machine.exports.want([settings(port=port, address="0.0.0.0", token="env:NO_SUCH_VARIABLE_HERE")])
+    assert machine.exports.ports == [] and "NO_SUCH_VARIABLE_HERE is not set" in machine.told[0]
+
+
+def test_everything_is_pushed_by_remote_write_and_counted_on_the_page(machine: Machine, answering: Answering) -> None:
+    port = free_port()
+    machine.exports.want([settings(port=port, remote_write=answering.url, push_interval=1.0)])
+    wait_until(lambda: len(answering.received) >= 2, "two pushes")
+    assert b"trainvitals_build_info" in answering.received[-1][2]
+    wait_until(lambda: 'trainvitals_remote_write_requests_total{host="box",outcome="sent"}' in page(port), "the count")
+
+
+def test_an_address_by_reference_is_read_where_it_stands(
+    machine: Machine, answering: Answering, tmp_path: Path
+) -> None:
+    (tmp_path / "where").write_text(answering.url.replace("http://", "http://joe:secret@") + "\n")
+    machine.exports.want([settings(remote_write=f"file:{tmp_path / 'where'}", push_interval=1.0)])
+    wait_until(lambda: answering.received, "a push")
+    assert answering.received[0][1]["authorization"].startswith("Basic ")
+    assert not any("secret" in text for text in machine.told)
