@@ -1,4 +1,4 @@
-"""docs/top.md names every key and every page. `UPDATE_DOCS=1 pytest tests/views/tui/test_docs.py` rewrites the table."""
+"""docs/top.md names every key and page. `UPDATE_DOCS=1 pytest tests/views/tui/test_docs.py` rewrites the keys."""
 
 from __future__ import annotations
 

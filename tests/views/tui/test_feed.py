@@ -142,6 +142,26 @@ def test_fake_gpus_with_a_lost_one_and_slices(fake_nvml) -> None:  # type: ignor
     assert [gpu.problem for gpu in lost.gpus if gpu.problem] == ["lost"]
 
 
+def test_a_process_on_a_gpu_is_listed_with_what_it_uses(fake_nvml) -> None:  # type: ignore[no-untyped-def]
+    fake_nvml.script("count = 2\ngpu.1.procs = C:self:4294967296:55\n")
+    fake_nvml.load()
+    feed = Feed(Options(sources=("system",)))
+    feed.want(Request(page="processes"))
+    snapshot = until(feed, lambda s: any(process.gpus for process in s.processes))
+    feed.stop()
+    (mine,) = [process for process in snapshot.processes if process.gpus]
+    assert (mine.pid, mine.gpus, mine.gpu_memory_mb) == (os.getpid(), ("1",), 4096.0)
+
+
+def test_without_gpus_and_runs_the_busiest_processes_are_listed() -> None:
+    feed = Feed(Options(sources=("system",)))
+    feed.want(Request(page="processes"))
+    snapshot = feed.read()
+    feed.stop()
+    use = [process.cpu_percent or 0.0 for process in snapshot.processes]
+    assert use and use == sorted(use, reverse=True)
+
+
 def test_the_run_that_lives_on_this_machine_is_found(tmp_path: Path) -> None:
     here = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
     folder = story.make_run(

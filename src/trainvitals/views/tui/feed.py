@@ -33,6 +33,7 @@ AGENT_FRESH_SECONDS = 5.0
 """An agent that has not written for this long (and three intervals) is treated as absent."""
 STALE_SECONDS = 3.0
 RUNS_SECONDS = 5.0
+ENTRIES_SECONDS = 1.0
 PROCESS_SECONDS = 1.5
 MAX_LINES = 64
 """Curves in one chart; more cannot be told apart."""
@@ -98,6 +99,8 @@ class Feed:
         self._runs: tuple[RunLine, ...] = ()
         self._runs_at = -math.inf
         self._entries: list[runtime.Registration] = []
+        self._entries_at = -math.inf
+        self._known_panels: tuple[tuple[object, ...], tuple[Panel, ...]] | None = None
         self._notices: deque[dict[str, Any]] = deque(maxlen=500)
         self._detail: dict[tuple[Any, ...], tuple[float, list[Any]]] = {}
         self._world = World(simulated_gpus=options.simulate_gpus, ranks=self._rank_processes)
@@ -173,7 +176,9 @@ class Feed:
             self._live.clear()
             if self._following is not None:
                 self._following.reset()
-        self._entries = [entry for _, entry in runtime.registrations()]
+        if time.monotonic() - self._entries_at >= ENTRIES_SECONDS:
+            self._entries_at = time.monotonic()
+            self._entries = [entry for _, entry in runtime.registrations()]
         following = self._follow()
         from_folder = following is not None and self._is_elsewhere(following)
         notes: list[str] = []
@@ -199,7 +204,7 @@ class Feed:
             gpus=gpus,
             system=system,
             processes=self._read_processes(request),
-            run=following.run() if following is not None else None,
+            run=following.run(self._entries) if following is not None else None,
             runs=self._read_runs(request),
             alerts=tuple(following.alerts()) if following is not None else (),
             events=(*events, *self._notices)[-2000:],
@@ -378,34 +383,17 @@ class Feed:
 
     def _panels(self, following: Following | None, from_folder: bool, words: str) -> tuple[Panel, ...]:
         """The panels that have data, most important first; then the user's own metrics."""
-        logged: dict[str, Iterable[str]] = {}
+        logged: dict[str, set[str]] = {}
         for table in ("training", *LIVE_TABLES):
             names = set(following.names(table)) if following is not None else set()
             if not from_folder and table != "training":
                 names |= self._live.names(table)
             logged[table] = names
-        declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
-        declared.sort(key=lambda panel: panel.importance)
-        used = {("training", name) for panel in declared for name in find_names(panel, logged[panel.table])}
-        own = [
-            Panel(
-                f"own:{name}",
-                name,
-                "training",
-                "training",
-                (name,),
-                3,
-                by=("rank",),
-                low=None,
-                log_scale=True,
-            )
-            for name in sorted(logged["training"])
-            if ("training", name) not in used and catalog.find("training", name) is None
-        ]
-        wanted = words.casefold().split()
-        return tuple(
-            panel for panel in (*declared, *own) if all(any(word in text for text in _texts(panel)) for word in wanted)
-        )
+        # Names are only ever added, so their number tells whether there is anything new among thousands.
+        key = (id(following), words, *(len(names) for names in logged.values()))
+        if self._known_panels is None or self._known_panels[0] != key:
+            self._known_panels = (key, _choose_panels(logged, words))
+        return self._known_panels[1]
 
     def _chart(self, panel: Panel, following: Following | None, from_folder: bool, request: Request) -> Chart:
         axis = request.axis if panel.table == "training" else "time"
@@ -522,6 +510,31 @@ def _place(gpu: Gpu) -> dict[str, Any]:
     index, _, part = gpu.index.partition(":")
     place: dict[str, Any] = {"gpu_index": index, "host": gpu.host}
     return {**place, "mig_index": part} if part else place
+
+
+def _choose_panels(logged: Mapping[str, Iterable[str]], words: str) -> tuple[Panel, ...]:
+    declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
+    declared.sort(key=lambda panel: panel.importance)
+    used = {("training", name) for panel in declared for name in find_names(panel, logged[panel.table])}
+    own = [
+        Panel(
+            f"own:{name}",
+            name,
+            "training",
+            "training",
+            (name,),
+            3,
+            by=("rank",),
+            low=None,
+            log_scale=True,
+        )
+        for name in sorted(logged["training"])
+        if ("training", name) not in used and catalog.find("training", name) is None
+    ]
+    wanted = words.casefold().split()
+    return tuple(
+        panel for panel in (*declared, *own) if all(any(word in text for text in _texts(panel)) for word in wanted)
+    )
 
 
 def _texts(panel: Panel) -> tuple[str, ...]:

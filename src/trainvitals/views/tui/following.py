@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -192,8 +192,8 @@ class Following:
         self._tracks.clear()
         self._loaded = {(table, name) for table, names in self._names.items() for name in names}
 
-    def run(self) -> Run | None:
-        """The run as it stands now."""
+    def run(self, registered: Sequence[runtime.Registration] = ()) -> Run | None:
+        """The run as it stands now. `registered` are the ranks of this machine: they say which process is which."""
         info = self._info
         if info is None:
             return None
@@ -217,7 +217,7 @@ class Following:
             steps_per_second=_rate(steps) if steps else None,
             last_step_time=max((recent[-1][1] for recent in self._recent.values() if recent), default=None),
             values=dict(self._values),
-            ranks=self._ranks(details),
+            ranks=self._ranks(details, registered),
         )
 
     def host(self) -> str:
@@ -302,10 +302,10 @@ class Following:
                     return int(value) if math.isfinite(value) else None
         return None
 
-    def _ranks(self, details: Mapping[str, Any]) -> tuple[Rank, ...]:
+    def _ranks(self, details: Mapping[str, Any], registered: Sequence[runtime.Registration]) -> tuple[Rank, ...]:
         durations = {rank: _durations(recent) for rank, recent in self._recent.items()}
         usual = _usual(durations)
-        hosts = {entry.rank: entry for _, entry in _registered(str(details.get("id", "")))}
+        hosts = {entry.rank: entry for entry in registered if entry.run_id == details.get("id")}
         processes = self._process_values()
         found = []
         for rank, recent in sorted(self._recent.items()):
@@ -346,10 +346,6 @@ def canonical(name: str) -> str:
     """The catalog's name for a training metric, or the name itself."""
     metric = catalog.find("training", name)
     return metric.name if metric is not None else name
-
-
-def _registered(run_id: str) -> Iterable[tuple[Path, runtime.Registration]]:
-    return ((path, entry) for path, entry in runtime.registrations() if entry.run_id == run_id)
 
 
 def _rate(recent: deque[tuple[int, float, float | None]]) -> float | None:
