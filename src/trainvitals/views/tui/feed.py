@@ -390,10 +390,13 @@ class Feed:
                 names |= self._live.names(table)
             logged[table] = names
         # Names are only ever added, so their number tells whether there is anything new among thousands.
-        key = (id(following), words, *(len(names) for names in logged.values()))
+        key = (id(following), *(len(names) for names in logged.values()))
         if self._known_panels is None or self._known_panels[0] != key:
-            self._known_panels = (key, _choose_panels(logged, words))
-        return self._known_panels[1]
+            self._known_panels = (key, _choose_panels(logged))
+        panels, wanted = self._known_panels[1], words.casefold().split()
+        if not wanted:
+            return panels
+        return tuple(panel for panel in panels if all(any(word in text for text in _texts(panel)) for word in wanted))
 
     def _chart(self, panel: Panel, following: Following | None, from_folder: bool, request: Request) -> Chart:
         axis = request.axis if panel.table == "training" else "time"
@@ -512,7 +515,7 @@ def _place(gpu: Gpu) -> dict[str, Any]:
     return {**place, "mig_index": part} if part else place
 
 
-def _choose_panels(logged: Mapping[str, Iterable[str]], words: str) -> tuple[Panel, ...]:
+def _choose_panels(logged: Mapping[str, Iterable[str]]) -> tuple[Panel, ...]:
     declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
     declared.sort(key=lambda panel: panel.importance)
     used = {("training", name) for panel in declared for name in find_names(panel, logged[panel.table])}
@@ -531,10 +534,7 @@ def _choose_panels(logged: Mapping[str, Iterable[str]], words: str) -> tuple[Pan
         for name in sorted(logged["training"])
         if ("training", name) not in used and catalog.find("training", name) is None
     ]
-    wanted = words.casefold().split()
-    return tuple(
-        panel for panel in (*declared, *own) if all(any(word in text for text in _texts(panel)) for word in wanted)
-    )
+    return (*declared, *own)
 
 
 def _texts(panel: Panel) -> tuple[str, ...]:
