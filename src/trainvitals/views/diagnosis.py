@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,15 @@ import numpy as np
 from trainvitals import catalog
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
+from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader, Series
 
 MAX_SAMPLES = 20_000
 """Samples of one curve of a device that are looked at; of more, every n-th."""
 RANK_STEPS = 20_000
 """Newest steps in which ranks are compared."""
+MAX_STEPS = 2_000_000
+"""Newest steps whose training curves are looked at."""
 KEPT = 6
 """Training curves that are kept in memory at once."""
 
@@ -48,6 +54,9 @@ class TrainingCurves:
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
         self._names = reader.names()
+        steps = [item.last_step for item in reader.summary().values() if item.last_step is not None]
+        self.start = max(steps) - MAX_STEPS if steps and max(steps) > MAX_STEPS else None
+        """The first step that is looked at; None for all."""
         self._kept: OrderedDict[str, Curve | None] = OrderedDict()
 
     def names(self) -> Sequence[str]:
@@ -71,8 +80,9 @@ class TrainingCurves:
         return self._intervals() if name == "batch_time" else None
 
     def _lowest(self, name: str, axis: str = "step") -> Series | None:
-        found = self._reader.series([name], ranks=[0], x=axis)  # type: ignore[arg-type]
-        return next(iter(found or self._reader.series([name], x=axis)), None)  # type: ignore[arg-type]
+        start = self.start if axis == "step" else None
+        found = self._reader.series([name], ranks=[0], x=axis, start=start)  # type: ignore[arg-type]
+        return next(iter(found or self._reader.series([name], x=axis, start=start)), None)  # type: ignore[arg-type]
 
     def _intervals(self) -> Curve | None:
         """Where no step time was logged: the time between the lines of the loss, per step."""
@@ -153,7 +163,36 @@ def _read_ranks(reader: RunReader) -> dict[int, Curve]:
 def describe_diagnosis(reader: RunReader, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
     measured = read_measurements(reader, prices)
-    return {**describe_findings(diagnose(measured)), "resources": describe_resources(measured)}
+    return {
+        **describe_findings(diagnose(measured)),
+        "resources": describe_resources(measured),
+        "from_step": measured.training.start if isinstance(measured.training, TrainingCurves) else None,
+    }
+
+
+class DiagnosisCache:
+    """Diagnoses for a server: one is made at a time, with a reader of its own, and kept until the run changes; of a
+    run that is alive for `FRESH` seconds at least. Safe for several threads."""
+
+    FRESH = 20.0
+    MOST = 32
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[Any, float, dict[str, Any]]] = OrderedDict()
+
+    def read(self, folder: Path, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The diagnosis of the run in `folder`."""
+        with self._lock:
+            reader = RunReader(folder)
+            stamp = [(path.name, path.stat().st_size) for _, _, path in layout.list_files(folder) if path.exists()]
+            known = self._kept.pop(folder, None)
+            if known is None or (known[0] != stamp and time.monotonic() - known[1] > self.FRESH):
+                known = (stamp, time.monotonic(), describe_diagnosis(reader, prices))
+            self._kept[folder] = known
+            while len(self._kept) > self.MOST:
+                self._kept.popitem(last=False)
+            return known[2]
 
 
 def describe_findings(found: Diagnosis) -> dict[str, Any]:

@@ -275,6 +275,7 @@ export interface Diagnosis {
   fine: string[];
   not_judged: { rule: string; title: string; needs: string }[];
   resources: Resource[];
+  from_step: number | null;
 }
 
 export interface TextFile {

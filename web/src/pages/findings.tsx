@@ -7,16 +7,19 @@ import { byMetric } from "../logic/resources.ts";
 import { Empty, Link, Problem, runRoute, Section } from "../ui/parts.tsx";
 
 const AGAIN_MS = 30_000;
+const LATER_MS = 1200; // on the overview the charts come first
 
-export function useDiagnosis(known: Run): [Diagnosis | null, Error | null] {
+export function useDiagnosis(known: Run, wait = 0): [Diagnosis | null, Error | null] {
   const [found, setFound] = useState<Diagnosis | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [round, setRound] = useState(0);
   useEffect(() => {
     let current = true;
-    source.value!.diagnosis(known.key).then((answer) => current && (setFound(answer), setError(null)), (problem) => current && setError(problem));
+    const ask = () => source.value!.diagnosis(known.key).then((answer) => current && (setFound(answer), setError(null)), (problem) => current && setError(problem));
+    const timer = setTimeout(ask, source.value!.isLive ? wait : 0);
     return () => {
       current = false;
+      clearTimeout(timer);
     };
   }, [known.key, known.live, round]);
   useEffect(() => {
@@ -34,7 +37,7 @@ export function Findings() {
   if (!found) return null;
   return (
     <>
-      <Section title="Findings" note={found.findings.length ? `${found.findings.length}` : undefined}>
+      <Section title="Findings" note={found.from_step === null ? `${found.findings.length || ""}` : `in the steps from ${found.from_step.toLocaleString("en-US")} on`}>
         {found.findings.length ? <FindingList findings={found.findings} runKey={known.key} /> : (
           <Empty title={found.fine.length ? "Nothing was found" : "Nothing could be judged yet"}><p>{found.fine.length} checks are fine, {found.not_judged.length} lacked an input.</p></Empty>
         )}
@@ -78,7 +81,7 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
 
 // The worst three on the overview, with a link to the rest.
 export function TopFindings({ known }: { known: Run }) {
-  const [found] = useDiagnosis(known);
+  const [found] = useDiagnosis(known, LATER_MS);
   const worth = (found?.findings ?? []).filter((item) => item.severity !== "info");
   if (!worth.length) return null;
   return (

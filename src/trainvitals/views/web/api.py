@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from trainvitals import __version__
 from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
+from trainvitals.views.diagnosis import DiagnosisCache
 from trainvitals.views.web import answers
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
 from trainvitals.views.web.runs import Runs
@@ -37,6 +38,7 @@ class Web:
     runs: Runs
     allow_edit: bool = False
     prices: dict[str, Any] = field(default_factory=dict)
+    diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,8 @@ def show_alerts(web: Web, values: Values) -> dict[str, Any]:
 
 
 def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
-    from trainvitals.views.diagnosis import describe_diagnosis
-
-    with web.runs.reader(values["run"]) as reader:
-        return describe_diagnosis(reader, web.prices)
+    # With a reader of its own: it takes a second or two on a long run, and the charts must not wait for it.
+    return web.diagnoses.read(web.runs.find(values["run"]), web.prices)
 
 
 def show_stack(web: Web, values: Values) -> dict[str, Any]:

@@ -109,6 +109,7 @@ SCHEMAS: dict[str, Schema] = {
     "Diagnosis": _object(
         findings=_list(_object(rule=TEXT, severity=TEXT, title=TEXT, evidence=_list(TEXT), advice=TEXT)),
         fine=_list(TEXT),
+        from_step=WHOLE_OR_NULL,
         not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
         resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
     ),

@@ -1,0 +1,164 @@
+"""What a report holds: the answers of the web API, put into one piece, few enough points for a file to send around."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainvitals import __version__
+from trainvitals.errors import JournalError
+from trainvitals.journal.encoding import format_time
+from trainvitals.journal.reader import RunReader, Series
+from trainvitals.redaction import redact, redact_text
+from trainvitals.views import panels
+from trainvitals.views.diagnosis import describe_diagnosis
+from trainvitals.views.web import answers
+
+POINTS = 360_000
+"""Points of all series of a report together: about 3 MB in the file."""
+MOST, LEAST = 6000, 40
+"""Points of one series, however few or many there are."""
+MAX_NAMES = 600
+"""Training metrics in a report; what is left out is counted."""
+CLOCK = 2000
+MAX_LINES = 1000
+MAX_TEXTS, TEXT_BYTES = 6, 64 << 10
+MAX_HISTOGRAMS = 24
+DIGITS = 7
+"""Significant digits of a value in a report."""
+
+Data = dict[str, Any]
+
+
+def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] | None = None) -> Data:
+    """Everything about one run, or several side by side, the first being the baseline."""
+    share = POINTS // max(len(runs), 1)
+    data: Data = {
+        "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
+        "panels": answers.describe_panels(),
+        "runs": {key: _describe(key, reader, share, prices) for key, reader in runs},
+        "written": format_time(time.time()),
+    }
+    if len(runs) > 1:
+        data["comparison"] = redact(answers.describe_comparison(runs, [], points=2000))
+    return data
+
+
+def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any] | None) -> Data:
+    run = answers.describe_run(reader, key, prices)
+    training = choose_names(run["tables"].get("training", {}).get("names", []))
+    for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
+        if table in run["tables"]:
+            _limit_names(run["tables"][table], wanted if wanted is not None else panel_names(table))
+    hardware = {table: run["tables"][table]["names"] for table in run["tables"] if table != "training"}
+    series = _read_series(reader, training, hardware, points)
+    return {
+        # What was written before secrets were looked for, or by another program, is looked through once more.
+        "run": redact(run),
+        "series": series,
+        "clock": _read_clock(reader, training),
+        "layers": {measure: answers.describe_layers(reader, measure, 120) for measure in run["layers"]},
+        "histograms": {
+            name: answers.describe_histograms(reader, name, 60)["histograms"]
+            for name in run["histograms"][:MAX_HISTOGRAMS]
+        },
+        "events": redact(answers.describe_events(reader, MAX_LINES)),
+        "alerts": redact(answers.describe_alerts(reader, MAX_LINES)),
+        "texts": dict(_read_texts(reader)),
+        "diagnosis": describe_diagnosis(reader, prices),
+    }
+
+
+def choose_names(names: Sequence[str]) -> list[str]:
+    """The training metrics that a report shows: those of the declared panels, then the others, layers last."""
+    declared = {
+        name for panel in panels.PANELS if panel.table == "training" for name in panels.find_names(panel, names)
+    }
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        head, slash, _ = name.partition("/")
+        return name not in declared, bool(slash) and head in answers.LAYER_MEASURES, name
+
+    # Layers are shown as a map, not one by one.
+    wanted = [name for name in sorted(names, key=order) if not order(name)[1]]
+    return wanted[:MAX_NAMES]
+
+
+def panel_names(table: str) -> set[str]:
+    """What the panels of a table draw, limits included."""
+    found: set[str] = set()
+    for panel in panels.PANELS:
+        if panel.table == table:
+            found.update(panel.metrics)
+            found.update([panel.limit] if panel.limit else [])
+    return found
+
+
+def _limit_names(table: Data, wanted: Iterable[str]) -> None:
+    keep = set(wanted)
+    names = table["names"]
+    table["names"] = [name for name in names if name in keep]
+    table["left_out"] += len(names) - len(table["names"])
+
+
+def _read_series(
+    reader: RunReader, training: Sequence[str], hardware: Mapping[str, Sequence[str]], points: int
+) -> Data:
+    """Every series on its own axis: training over steps, the rest over time."""
+    units = {table: max(len(reader.labels(table)), 1) * len(names) for table, names in hardware.items()}
+    ranks = _count_ranks(reader, training)
+    count = len(training) * ranks
+    # Hardware gets at most two fifths, so that many GPUs do not make the loss coarse.
+    each = _clamp(int(points * 0.6) // max(count, 1), MOST)
+    others = _clamp((points - min(each * count, int(points * 0.6))) // max(sum(units.values()), 1), MOST // 4)
+    found: Data = {"training": {"step": _pack(reader.series(training, max_points=each), "step")}}
+    for table, names in hardware.items():
+        found[table] = {"time": _pack(reader.series(names, table=table, x="time", max_points=others), "time")}
+    return found
+
+
+def _clamp(points: int, most: int) -> int:
+    return max(min(points, most), LEAST)
+
+
+def _count_ranks(reader: RunReader, names: Sequence[str]) -> int:
+    return max((len(reader.series([name], max_points=4)) for name in names[:1]), default=1) or 1
+
+
+def _pack(found: Iterable[Series], axis: str) -> list[Data]:
+    return [answers.pack_series(Series(s.name, s.labels, s.rank, s.x, round_digits(s.y), s.total), axis) for s in found]
+
+
+def round_digits(values: Any, digits: int = DIGITS) -> Any:
+    """Rounded to significant digits; NaN and infinity stay."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.floor(np.log10(np.abs(values)))
+    exponent = np.where(np.isfinite(exponent), exponent, 0.0)
+    # Beyond this a power of ten overflows; there the value stays as it is.
+    factor = np.power(10.0, np.clip(digits - 1 - exponent, -300, 300))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.round(values * factor) / factor
+    return np.where(np.isfinite(rounded), rounded, values)
+
+
+def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:
+    """Which step was when, so that training curves can be drawn over time without being in the file twice."""
+    for name in names:
+        # The same points are picked on both axes: which they are depends on the values alone.
+        by_step, by_time = (reader.series([name], x=axis, max_points=CLOCK) for axis in ("step", "time"))
+        if by_step and by_time and len(by_step[0].x) == len(by_time[0].x):
+            return {"step": by_step[0].x.astype(np.int64), "time": np.round(by_time[0].x, 3)}
+    return None
+
+
+def _read_texts(reader: RunReader) -> Iterable[tuple[str, Data]]:
+    files = [*answers.stack_files(reader.folder)[-MAX_TEXTS:], *answers.console_files(reader.folder)[-MAX_TEXTS:]]
+    for path in files:
+        try:
+            found = answers.read_text_tail(files, path.name, TEXT_BYTES)
+        except JournalError:
+            continue  # removed since it was listed: the report is of the rest
+        yield path.name, {**found, "text": redact_text(found["text"])}

@@ -1,0 +1,12 @@
+"""The report in one HTML file: the page of the dashboard with its data inside."""
+
+from __future__ import annotations
+
+from trainvitals.views.report.data import Data
+from trainvitals.views.web.assets import make_single_file
+from trainvitals.views.web.wire import encode
+
+
+def draw_html(data: Data) -> bytes:
+    """The file; opens from disk, asks for nothing."""
+    return make_single_file(encode(data))
