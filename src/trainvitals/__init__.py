@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainvitals.errors import TrainvitalsError as TrainvitalsError
+    from trainvitals.integrations.accelerate import AccelerateTracker as AccelerateTracker
+    from trainvitals.integrations.keras import KerasCallback as KerasCallback
+    from trainvitals.integrations.lightning import LightningCallback as LightningCallback
+    from trainvitals.integrations.lightning import LightningLogger as LightningLogger
+    from trainvitals.integrations.transformers import TransformersCallback as TransformersCallback
     from trainvitals.journal.reader import RunReader as RunReader
     from trainvitals.journal.reader import list_runs as list_runs
     from trainvitals.journal.reader import open_run as open_run
@@ -36,6 +41,11 @@ _MENU = {
     "open_run": "trainvitals.journal.reader",
     "list_runs": "trainvitals.journal.reader",
     "TrainvitalsError": "trainvitals.errors",
+    "TransformersCallback": "trainvitals.integrations.transformers",
+    "LightningCallback": "trainvitals.integrations.lightning",
+    "LightningLogger": "trainvitals.integrations.lightning",
+    "KerasCallback": "trainvitals.integrations.keras",
+    "AccelerateTracker": "trainvitals.integrations.accelerate",
 }
 
 __all__ = ["__version__", *_MENU]

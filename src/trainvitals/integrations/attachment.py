@@ -1,0 +1,135 @@
+"""What every callback has: a run to write to, and a guard around everything it does in the user's training."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainvitals import settings
+from trainvitals.errors import MetricError, TrainvitalsError
+from trainvitals.journal.writer import say
+from trainvitals.trainer.run import Run, begin_automatically, current_run, init
+from trainvitals.trainer.watch.options import read_options
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.watch.loop import Watch
+
+# What `init` takes besides settings.
+_INIT = ("name", "config", "tags", "notes", "resume", "rank", "world_size")
+
+
+class Attachment:
+    """A callback's hold on a run: the one the program began, or one of its own.
+
+    A run of its own stays open after the training, for `evaluate()` and `test()` that come later. It ends with the
+    program, with `trainvitals.finish()`, or when the next training begins.
+    """
+
+    def __init__(self, options: Mapping[str, Any], watch: bool | Mapping[str, Any], *, automatic: bool = False) -> None:
+        """SettingError, now, for an option that is none. `watch` is False, True, or the options of `Run.watch`."""
+        given = {key: value for key, value in options.items() if key not in _INIT and value is not None}
+        effective = settings.resolve(given)
+        if watch:
+            read_options(effective, watch if isinstance(watch, Mapping) else {})
+        self.run: Run | None = None
+        self.watching: Watch | None = None
+        self.failed = False
+        """Something of ours raised; it was said once, and from then on nothing is done."""
+        self._options = dict(options)
+        self._watch = watch
+        self.automatic = automatic
+        """Placed by `trainvitals run`, not by the program."""
+        self._own = False
+
+    def begin(self, config: Mapping[str, Any], *, resume: str | None = None, fresh: bool = False) -> Run:
+        """The run to write to, with `config` added. `resume` names the run that a checkpoint came from; `fresh` asks
+        for another run than the one that this callback had before."""
+        run = current_run()
+        if run is not None and run is self.run and self._own and fresh:
+            run.finish()
+            run = None
+        if run is None or (run.automatic and not self.automatic):
+            run = self._begin_own(resume)
+            self._own = True
+        elif run is not self.run:
+            self._own = False
+        self.run = run
+        run.add_config(config)
+        return run
+
+    def _begin_own(self, resume: str | None) -> Run:
+        if self.automatic:
+            return begin_automatically()
+        options = dict(self._options)
+        if resume is not None and "resume" not in options:
+            try:
+                return init(**{**options, "resume": resume})
+            except TrainvitalsError:
+                say(f"the checkpoint names run {resume}, which is not there: a new one starts")
+        return init(**options)
+
+    def watch(self, model: Any = None, optimizer: Any = None, *, report: bool = True) -> None:
+        """Measure phases, gradients and memory, unless the program asked for that itself. With `report`, each step's
+        loss and learning rate are written too."""
+        assert self.run is not None
+        there = self.run.watching
+        if not self._watch or (there is not None and there.alive and not there.automatic):
+            return
+        options = dict(self._watch) if isinstance(self._watch, Mapping) else {}
+        self.watching = self.run.watch(model, optimizer, **{"report": report, **options})
+
+    @property
+    def reports(self) -> bool:
+        """The loss, learning rate and gradient norm of every step are written by the watch."""
+        return self.watching is not None and self.watching.alive and self.watching.options.report
+
+    def leave_reporting(self) -> None:
+        """The program logs a loss of its own: its line is the one."""
+        if self.watching is not None and self.watching.options.report:
+            self.watching.options = replace(self.watching.options, report=False)
+
+    def stop_watching(self) -> None:
+        """The training is over: write its last step."""
+        if self.watching is not None:
+            self.watching.close()
+            self.watching = None
+
+    def finish(self, exception: BaseException | None = None) -> None:
+        """End the run, if this callback began it and it is still going."""
+        if self.run is not None and self._own and self.run is current_run():
+            if isinstance(exception, KeyboardInterrupt):
+                self.run.__exit__(type(exception), exception, None)
+            else:
+                self.run.finish("finished" if exception is None else "failed", exception=exception)
+
+    def fail(self, where: str, error: Exception) -> None:
+        self.failed = True
+        text = f"{where} failed, the training goes on without it: {error!r:.300}"
+        say(text)
+        if self.run is not None:
+            self.run.event("integration", text, severity="warning")
+
+
+class Attached(Protocol):
+    """A callback."""
+
+    attachment: Attachment
+
+
+def guarded(method: Callable[..., None]) -> Callable[..., None]:
+    """Around everything that a framework calls: what fails is said once, and the training goes on."""
+
+    @functools.wraps(method)
+    def call(self: Attached, /, *args: Any, **kwargs: Any) -> None:
+        if self.attachment.failed:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except MetricError:
+            raise  # strict mode: asked for
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's training
+            self.attachment.fail(f"{type(self).__name__}.{method.__name__}", error)
+
+    return call

@@ -1,0 +1,124 @@
+"""KerasCallback with the real Keras, on each of its backends in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import sys
+import keras
+import numpy as np
+import trainvitals
+
+folder, automatic = sys.argv[1], "automatic" in sys.argv
+keras.utils.set_random_seed(0)
+
+
+class Saboteur(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            ours._base = None
+
+
+def fit(callbacks):
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(4, activation="relu"), layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    x = np.random.default_rng(0).random((32, 4))
+    y = x.sum(axis=1)
+    keep = keras.callbacks.ModelCheckpoint(folder + "/kept.weights.h5", save_weights_only=True)
+    history = model.fit(x, y, epochs=2, batch_size=8, validation_split=0.25, verbose=0, callbacks=[*callbacks, keep])
+    return model, x, y, history.history
+
+
+if automatic:
+    fit([])
+    sys.exit()
+ours = trainvitals.KerasCallback(dir=folder + "/runs", agent=False, stack_dumps=False)
+model, x, y, history = fit([ours])
+print("history", history)
+print("evaluated", model.evaluate(x, y, verbose=0, callbacks=[ours], return_dict=True))
+model.fit(x, y, epochs=1, batch_size=8, verbose=0, callbacks=[ours])
+assert not {"save", "save_weights"} & set(model.__dict__)
+trainvitals.finish()
+plain, *_ = fit([])
+watched, *_ = fit([ours])
+for one, other in zip(plain.get_weights(), watched.get_weights()):
+    assert (one == other).all()
+fit([ours, Saboteur()])
+print("done")
+"""
+
+
+def run_keras(folder: Path, backend: str, *before: str, arguments: tuple[str, ...] = ()) -> str:
+    program = folder / "train.py"
+    program.write_text(PROGRAM)
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "KERAS_HOME": str(folder / "keras"),
+        "TRAINVITALS_AGENT": "0",
+        "TRAINVITALS_SUMMARY": "0",
+        "TRAINVITALS_DIR": str(folder / "runs"),
+        "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [*before, sys.executable, str(program), str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def read(folder: Path, pattern: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob(pattern)) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_a_fit_is_logged_step_by_step_and_epoch_by_epoch(tmp_path: Path, backend: str) -> None:
+    said = run_keras(tmp_path, backend)
+    assert "the training goes on without it" in said  # the saboteur's fit
+    folder = sorted((tmp_path / "runs").glob("*/*/run.json"))[0].parent
+    rows = read(folder, "training_metrics*")
+    steps = {row["step"] for row in rows if "loss" in row}
+    assert steps == set(range(1, 11))  # two epochs of three, then one of four in a second fit
+    assert {row["step"] for row in rows if "batch_time" in row} == steps
+    history = eval(next(line for line in said.splitlines() if line.startswith("history")).partition(" ")[2])
+    validated = {row["step"]: row["eval/loss"] for row in rows if "eval/loss" in row and "epoch" in row}
+    assert list(validated) == [3, 6]
+    assert list(validated.values()) == pytest.approx(history["val_loss"])
+    ends = [row["loss"] for row in rows if "learning_rate" in row]
+    assert ends[:2] == pytest.approx(history["loss"])
+    assert [row["best/eval/loss"] for row in rows if "best/eval/loss" in row][-1] == pytest.approx(
+        min(history["val_loss"])
+    )
+    evaluated = eval(next(line for line in said.splitlines() if line.startswith("evaluated")).partition(" ")[2])
+    assert [row["eval/mae"] for row in rows if "eval/mae" in row][-1] == pytest.approx(evaluated["mae"])
+    events = [row["event"] for row in read(folder, "events*")]
+    assert events.count("epoch") == 3
+    assert events.count("checkpoint") == 2
+    config = json.loads((folder / "run.json").read_text())["config"]
+    assert config["backend"] == backend
+    assert config["optimizer"]["name"] == "adam"
+    assert config["parameters"] == 25
+
+
+def test_a_fit_without_a_callback_is_logged_under_trainvitals_run(tmp_path: Path) -> None:
+    run_keras(tmp_path, "jax", sys.executable, "-m", "trainvitals", "run", "--", arguments=("automatic",))
+    (folder,) = [path.parent for path in (tmp_path / "runs").glob("*/*/run.json")]
+    rows = read(folder, "training_metrics*")
+    assert {row["step"] for row in rows if "loss" in row} == set(range(1, 7))
+    assert sum("eval/loss" in row for row in rows) == 2
