@@ -1,0 +1,92 @@
+"""Runs beside each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trainvitals.analysis.bands import make_band
+from trainvitals.analysis.comparison import compare_configs, compare_metric, effective_size
+from trainvitals.analysis.metric_sense import better
+
+RANDOM = np.random.default_rng(3)
+STEPS = np.arange(1000.0)
+
+
+def noisy(level: float, spread: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    return STEPS, level + RANDOM.normal(0, spread, len(STEPS))
+
+
+def test_a_lower_loss_is_better_and_a_higher_one_worse() -> None:
+    assert compare_metric("loss", noisy(1.0), noisy(0.9)).word == "better"
+    found = compare_metric("val/loss", noisy(1.0), noisy(1.2))
+    assert found.word == "worse" and found.change == pytest.approx(0.2, abs=0.02) and (found.confidence or 0) > 0.99
+
+
+def test_a_higher_accuracy_is_better_and_an_unknown_metric_only_different() -> None:
+    assert compare_metric("eval/accuracy", noisy(0.5), noisy(0.6)).word == "better"
+    assert compare_metric("temperature", noisy(0.5), noisy(0.6)).word == "different"
+
+
+def test_noise_is_not_a_regression() -> None:
+    words = [compare_metric("loss", noisy(1.0, 0.5), noisy(1.0, 0.5)).word for _ in range(200)]
+    assert words.count("worse") + words.count("better") <= 8  # 1 in 100 is what was asked for
+
+
+def test_values_that_follow_each_other_count_as_fewer() -> None:
+    independent = RANDOM.normal(size=2000)
+    walk = np.convolve(independent, np.ones(50) / 50, mode="valid")
+    assert effective_size(independent) > 1000
+    assert effective_size(walk) < 200
+
+
+def test_a_run_that_went_nan_is_worse() -> None:
+    x, y = noisy(1.0)
+    broken = y.copy()
+    broken[900:] = math.nan
+    assert compare_metric("loss", (x, y), (x, broken)).word == "worse"
+
+
+def test_what_cannot_be_compared_is_uncertain() -> None:
+    empty = np.empty(0), np.empty(0)
+    assert compare_metric("loss", empty, noisy(1.0)).word == "uncertain"
+    assert compare_metric("loss", noisy(1.0), (STEPS + 5000, np.ones(1000))).word == "uncertain"
+    few = np.arange(5.0)
+    assert compare_metric("loss", (few, few), (few, few + 1)).word == "uncertain"
+
+
+def test_only_the_steps_both_have_are_compared() -> None:
+    x, y = noisy(1.0)
+    longer = np.arange(5000.0), np.concatenate([y, np.full(4000, 0.1)])
+    assert compare_metric("loss", (x, y), longer).word == "same"
+
+
+def test_configurations_differ_where_a_key_differs_or_is_missing() -> None:
+    found = compare_configs([{"lr": 1, "opt": {"name": "adam", "eps": 1}}, {"lr": 2, "opt": {"name": "adam"}}])
+    assert [(item.key, item.values) for item in found] == [("lr", (1, 2)), ("opt.eps", (1, None))]
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("loss", "lower"),
+        ("val/perplexity", "lower"),
+        ("batch_time", "lower"),
+        ("acc", "higher"),
+        ("throughput_samples_per_sec", "higher"),
+        ("learning_rate", None),
+        ("glossary", None),
+    ],
+)
+def test_a_name_tells_which_way_is_better(name: str, direction: str | None) -> None:
+    assert better(name) == direction
+
+
+def test_a_band_has_the_extremes_of_all_ranks_and_the_mean_of_their_means() -> None:
+    x = np.arange(100.0)
+    often = np.arange(0, 100, 0.5)
+    band = make_band([(x, np.full(100, 1.0)), (often, np.full(200, 4.0)), (x, np.full(100, math.nan))], 10)
+    assert set(band.low) == {1.0} and set(band.high) == {4.0} and set(band.mean) == {2.5}
+    assert len(make_band([], 10).x) == 0

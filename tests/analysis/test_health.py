@@ -1,0 +1,51 @@
+"""Health in one word."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trainvitals.analysis.health import judge_health
+from trainvitals.analysis.progress import find_progress
+
+ALERT = {
+    "rule": "gpu_temperature_high",
+    "severity": "warning",
+    "message": "GPU 1 is at 91 °C",
+    "advice": "Check the fans.",
+}
+
+
+def test_a_run_that_steps_is_healthy() -> None:
+    assert judge_health("running", None, [], {"loss": 1.0}).word == "healthy"
+
+
+@pytest.mark.parametrize("status", ["failed", "crashed", "killed", "stalled", "hung"])
+def test_a_bad_end_is_critical_with_its_cause_and_what_to_do(status: str) -> None:
+    found = judge_health(status, "out of memory", [], {})
+    assert (found.word, found.severity, found.reason) == (status, "critical", "out of memory") and found.advice
+
+
+def test_the_worst_alert_speaks_and_the_others_are_counted() -> None:
+    found = judge_health("running", None, [ALERT, ALERT], {"loss": 1.0})
+    assert (found.word, found.advice) == ("warning", "Check the fans.")
+    assert found.reason == "GPU 1 is at 91 °C (and 1 more)"
+
+
+def test_a_loss_that_is_nan_is_critical_without_any_rule() -> None:
+    assert judge_health("running", None, [], {"train/loss": math.nan}).severity == "critical"
+
+
+def test_a_finished_run_is_finished_whatever_fired_before() -> None:
+    assert judge_health("finished", None, [ALERT], {"loss": 0.1}).word == "finished"
+
+
+def test_progress_comes_from_steps_else_from_epochs_else_is_not_known() -> None:
+    by_steps = find_progress({"max_steps": 100}, 49, None, 2.0, live=True)
+    assert (by_steps.share, by_steps.seconds_left) == (0.5, 100.0)
+    by_epochs = find_progress({"trainer": {"epochs": 4}}, 100, 1.0, 1.0, live=True)
+    assert (by_epochs.share, by_epochs.seconds_left) == (0.25, 300.0)
+    assert find_progress({}, 10, None, 1.0, live=True).share is None
+    assert find_progress({"steps": 100}, 500, None, 1.0, live=True).share is None
+    assert find_progress({"steps": True, "max_steps": "x"}, 5, None, 1.0, live=True).share is None
