@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from watching import PHASES, VirtualClock, events, lines, messages, running, steps
 
+from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.loop import Watch
 
@@ -467,14 +471,32 @@ def test_a_model_that_is_deleted_is_gone(run: Run) -> None:
     assert ghost() is None
 
 
-def test_two_ranks_with_ddp_each_have_their_own_phases(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-    import textwrap
+def launch(tmp_path: Path, script: str) -> RunReader:
+    """Two ranks under torchrun; their run."""
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(script))
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        str(path),
+        str(tmp_path / "runs"),
+    ]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return open_run("latest", tmp_path / "runs")
 
-    script = tmp_path / "train.py"
-    script.write_text(
-        textwrap.dedent("""
+
+def read(run: RunReader, name: str, rank: int) -> list[float]:
+    found = run.series([name], ranks=[rank])
+    return [float(value) for value in found[0].y] if found else []
+
+
+def test_two_ranks_with_ddp_each_have_their_own_phases(tmp_path: Path) -> None:
+    found = launch(
+        tmp_path,
+        """
         import sys, torch, trainvitals
         import torch.distributed as dist
         from torch import nn
@@ -488,27 +510,42 @@ def test_two_ranks_with_ddp_each_have_their_own_phases(tmp_path: Path) -> None:
             optimizer.step(); optimizer.zero_grad()
         run.finish()
         dist.destroy_process_group()
-        """)
+        """,
     )
-    command = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(script),
-        str(tmp_path / "runs"),
-    ]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    from trainvitals.journal.reader import open_run
+    assert len(read(found, "batch_time", 0)) == len(read(found, "batch_time", 1)) == 5
+    assert read(found, "gradient_norm", 0) == read(found, "gradient_norm", 1)  # what DDP averaged
+    assert read(found, "gradient_norm/0", 1)  # by the name it has without DDP
 
-    found = open_run("latest", tmp_path / "runs")
-    norms = []
-    for rank in (0, 1):
-        series = {
-            item.name: item.y.tolist() for item in found.series(["gradient_norm", "batch_time"], ranks=[rank])
-        }
-        assert len(series["batch_time"]) == 5
-        norms.append(series["gradient_norm"])
-    assert norms[0] == norms[1]  # what DDP averaged
-    assert found.series(["gradient_norm/0"], ranks=[1])[0].y.size > 0  # by the name it has without DDP
+
+def test_two_ranks_with_fsdp_know_their_share_of_the_gradients(tmp_path: Path) -> None:
+    found = launch(
+        tmp_path,
+        """
+        import sys, torch, trainvitals
+        import torch.distributed as dist
+        from torch import nn
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))  # the last bias fits on one rank only
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        run = trainvitals.init(dir=sys.argv[1], agent=False)
+        run.watch(model, optimizer, budget_percent=0, layers_every=1, histograms_every=1)
+        for _ in range(5):
+            model(torch.ones(2, 4)).mean().backward()
+            whole = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor()
+            run.log({"whole": float(whole)})
+            optimizer.step(); optimizer.zero_grad()
+        run.finish()
+        dist.destroy_process_group()
+        """,
+    )
+    shares = [read(found, "gradient_norm_shard", rank) for rank in (0, 1)]
+    together = [(one**2 + other**2) ** 0.5 for one, other in zip(*shares, strict=True)]
+    assert together == pytest.approx(read(found, "whole", 0), rel=1e-5)
+    assert len(read(found, "batch_time", 1)) == 5
+    assert read(found, "gradient_norm", 0) == []
+    assert read(found, "weight_norm/0", 1)
+    assert found.events() == []

@@ -98,6 +98,7 @@ class LayerSample:
         self._layers = layers
         self._sizes: dict[str, int] = {}
         self._weights: list[Any] = []
+        self._filled: list[bool] = []
         self._with_gradient: list[bool] = []
         self._before: list[Any] = []
         self._columns: list[list[Any]] = []
@@ -117,7 +118,8 @@ class LayerSample:
                     self.unseen.add(f"{name}: {reason}")
                     weight = gradient = torch.zeros(0)
                 self._weights.append(weight)
-                self._with_gradient.append(gradient is not None)
+                self._filled.append(weight.numel() > 0)
+                self._with_gradient.append(gradient is not None and weight.numel() > 0)
                 gradients.append(weight.new_zeros(0) if gradient is None else gradient)
         lengths = norms(gradients)
         self._columns = [lengths, largest(gradients), norms(self._weights)]
@@ -164,6 +166,8 @@ class LayerSample:
         for name, size in self._sizes.items():
             span = range(start, start + size)
             start += size
+            if not any(self._filled[index] for index in span):
+                continue  # what could not be seen, or a shard without elements
             seen = [index for index in span if self._with_gradient[index]]
             moved, stood = _together(change, span), _together(old, span)
             found[name] = LayerNumbers(

@@ -49,6 +49,8 @@ class HistogramSample:
         rows = []
         for name, arrival in self._arrivals:
             values = arrival.tensor()
+            if not values.numel():
+                continue  # a shard without elements
             low, high = (float(end) for end in torch.aminmax(values))
             finite = values
             if not math.isfinite(low + high):

@@ -481,7 +481,7 @@ class Watch:
         values["watch_time"] = step.cost // 100 / 1e7
         if ready:
             for part in step.parts:
-                values |= part.numbers()
+                values |= self._read(part)
         seconds = times.batch_time
         if step.timed and seconds > 0:
             sizes = [batches.measure(*shape) for shape in step.shapes]
@@ -495,6 +495,13 @@ class Watch:
                 if self._peak:
                     values["mfu_percent"] = 100 * self._flops / seconds / self._peak
         self._run.write_row(step.number, values, (step.marks.host_end + offset) // 1000)
+
+    def _read(self, part: Part) -> dict[str, float]:
+        try:
+            return part.numbers()
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: the rest of the line is kept
+            self._tell(type(part).__name__, f"{type(part).__name__} could not be read: {error!r:.300}")
+            return {}
 
     # -- the end of watching
 
