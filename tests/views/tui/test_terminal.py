@@ -171,6 +171,23 @@ def test_a_signal_leaves_the_terminal_as_it_was(open_terminal: Open, number: sig
     is_sane(terminal)
 
 
+@pytest.mark.parametrize("after", [0.2, 0.4, 0.6, 0.8])
+def test_a_signal_while_it_starts_leaves_the_terminal_as_it_was(open_terminal: Open, after: float) -> None:
+    terminal = open_terminal(80, 24)
+    terminal.type(top("--simulate-gpus 1 --interval 0.2"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            pid = find_top()
+            break
+        except AssertionError:
+            time.sleep(0.01)
+    time.sleep(after)
+    os.kill(pid, signal.SIGTERM)
+    terminal.sees("code=")
+    is_sane(terminal)
+
+
 def test_a_terminal_of_any_size_and_a_smooth_resize(open_terminal: Open) -> None:
     # Begun small, tmux itself mixes up the screens when it grows (less does it too): so begin at a usual size.
     terminal = open_terminal(80, 24)
@@ -241,8 +258,7 @@ def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(open_te
     training = subprocess.Popen([sys.executable, str(script), str(go)], env={**os.environ, **environ})
     try:
         terminal.sees("watched", "of 400", "Loss")
-        screen = terminal.sees("CRITICAL", "the loss is not a number any more", "NaN")
-        assert "✕" in screen
+        terminal.sees("CRITICAL", "the loss is not a number any more", "NaN", "✕")
         terminal.press("4")
         terminal.sees("1 rank")
         terminal.press("1")

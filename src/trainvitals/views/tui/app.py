@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,6 +133,8 @@ class TopApp(App[int]):
         self.board = Board()
         self._hits: list[Hit] = []
         self._program = program
+        self._ending: int | None = None
+        """The exit code, once a signal has asked for the end."""
         self._version = 0
         """Grows with every change of the view."""
         self._actions = {key: item.action for item in KEYS for key in item.keys}
@@ -145,16 +146,22 @@ class TopApp(App[int]):
 
     def on_mount(self) -> None:
         self._paint_background()
-        if threading.current_thread() is threading.main_thread():
-            # A dashboard is not a training: a signal that asks it to end is answered by ending it, in good order.
-            for name in ("SIGTERM", "SIGHUP"):
-                number = getattr(signal, name, None)
-                if number is not None:
-                    signal.signal(number, self._end_by_signal)
+        if self._ending is not None:
+            self.exit(self._ending)
+            return
         self.feed.start(self._deliver)
 
+    def end_on_signals(self) -> None:
+        """A dashboard is not a training: a signal that asks it to end is answered by ending it, in good order."""
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                signal.signal(number, self._end_by_signal)
+
     def _end_by_signal(self, number: int, frame: object) -> None:
-        self.call_later(self.exit, 128 + number)
+        self._ending = 128 + number
+        if self.is_running:
+            self.call_later(self.exit, self._ending)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -163,20 +170,24 @@ class TopApp(App[int]):
         """Called on the feed's thread, which draws too: so the screen's own thread is free for keys."""
         version, size, view = self._version, self.size, copy(self.view)
         view.patience = PATIENCE_SECONDS
-        frame = screen.draw(snapshot, view, size.width, size.height)
+        frame = None
+        try:
+            frame = screen.draw(snapshot, view, size.width, size.height)
+        except Exception:  # noqa: BLE001, S110 - drawn again on the screen's own thread, where a fault is seen
+            pass
         try:
             self.call_later(self._take, snapshot, frame, view, (version, size))
         except RuntimeError:
             pass  # the program is ending: nobody is left to show it to
 
-    def _take(self, snapshot: Snapshot, frame: screen.Frame, view: View, drawn_for: tuple[int, Size]) -> None:
+    def _take(self, snapshot: Snapshot, frame: screen.Frame | None, view: View, drawn_for: tuple[int, Size]) -> None:
         if self.view.paused:
             return
         self.snapshot = snapshot
         told = self._program.status() if self._program is not None and not self.view.message else ""
         if told:
             self.view.say(told, "info")
-        if told or drawn_for != (self._version, self.size):
+        if told or frame is None or drawn_for != (self._version, self.size):
             self.draw()  # a key came in between: what was drawn is not what is wanted now
             return
         self.view.rows, self.view.visible, self.view.chart_columns = (
@@ -545,5 +556,6 @@ def run(feed: Feed, *, palette: palettes.Palette | None = None) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
     app = TopApp(feed, palette=palette, ascii="utf" not in encoding)
+    app.end_on_signals()
     result = app.run()
     return result if isinstance(result, int) else app.return_code or 0

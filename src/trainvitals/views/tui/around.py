@@ -179,5 +179,6 @@ def run_with_top(words: Sequence[str], *, interval: float) -> int:
     program = Program(command, size.columns - 2, size.lines // 3)
     feed = Feed(Options(interval=interval, output=program.output.lines))
     app = TopApp(feed, program=program)
+    app.end_on_signals()
     app.run()
     return program.stay_with()
