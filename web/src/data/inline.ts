@@ -80,9 +80,9 @@ export class InlineSource implements Source {
   async compare(query: ComparisonQuery): Promise<Comparison> {
     const found = this.#data.comparison;
     if (!found) throw new SourceError(404, "this report is of one run");
-    if (!query.names.length) return found;
     const wanted = new Set(query.names);
-    return { ...found, series: found.series.filter((series) => wanted.has(series.name)) };
+    const chosen = query.names.length ? found.series.filter((series) => wanted.has(series.name)) : found.series;
+    return { ...found, axis: query.x, series: chosen.map((series) => this.#move(series, query)) };
   }
   exportAddress(): null {
     return null;
@@ -98,6 +98,19 @@ export class InlineSource implements Source {
   }
   follow(_run: string, _listener: Listener): () => void {
     return () => {};
+  }
+
+  // A series by step, over what the query asks for.
+  #move<T extends Series & { key: string }>(series: T, query: ComparisonQuery): T {
+    const item = this.#find(series.key);
+    const clock = item.clock;
+    let moved = series;
+    if (query.x !== "step" && clock) {
+      const origin = query.x === "relative" && item.run.started ? Date.parse(item.run.started) / 1000 : 0;
+      moved = { ...series, x: series.x.map((x) => interpolate(clock.step, clock.time, x) - origin) };
+    }
+    if (query.start === undefined && query.end === undefined) return moved;
+    return { ...moved, ...cut(moved, query.start ?? -Infinity, query.end ?? Infinity) };
   }
 
   #find(key: string): InlineRun {

@@ -1,6 +1,6 @@
 import type { Resource } from "../data/types.ts";
 
-const MANY = 8;
+const MANY = 4;
 
 // Statistics by metric, then device; of more than a few devices one row for all: the means of their numbers, the ends of
 // their ends.

@@ -70,7 +70,7 @@ export function Compare() {
             <tbody>
               {answer.runs.map((row, at) => (
                 <tr key={row.key}>
-                  <td class="run-name"><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}</td>
+                  <td class="run-name"><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}{row.simulated && <span class="badge warning">simulated GPUs</span>}</td>
                   <td><Status status={row.status} live={row.live} /></td>
                   <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
                   <td class="right">{formatSpan(row.seconds)}</td>

@@ -98,7 +98,7 @@ function Resources({ rows }: { rows: Resource[] }) {
       <tbody>
         {byMetric(rows).map((row) => (
           <tr key={`${row.table} ${row.metric} ${row.subject}`}>
-            <td class="mono">{row.metric}</td><td>{row.subject}{row.simulated && <span class="badge warning">simulated</span>}</td>
+            <td class="mono">{row.metric}</td><td>{row.subject} {row.simulated && <span class="badge warning">simulated</span>}</td>
             {[row.low, row.mean, row.median, row.p95, row.high].map((value, at) => <td key={at} class="right">{formatValue(value, row.unit)}</td>)}
           </tr>
         ))}
