@@ -1,0 +1,154 @@
+"""The declared panels, filled with the numbers of a run or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trainvitals import catalog
+from trainvitals.analysis.bands import make_band
+from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.journal.reader import RunReader, Series
+from trainvitals.views import panels
+from trainvitals.views.report.svg import Chart, Line
+from trainvitals.views.web.answers import parse_time
+
+POINTS = 1600
+MANY = 8
+"""Lines of one metric beyond which they are drawn as a band."""
+SHEET = (
+    *("loss", "accuracy", "learning_rate", "gradient_norm", "throughput", "step_time", "step_phases"),
+    *("gpu_utilization", "gpu_memory", "gpu_power", "gpu_temperature", "cpu", "memory"),
+)
+"""What a sheet of charts shows, in this order, where it was measured."""
+MAX_OWN = 12
+
+
+def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
+    """Charts of one run: of the panels or metrics that are `wanted`, else of what a sheet shows."""
+    origin = _origin(reader)
+    if wanted:
+        return [_find_chart(reader, name, origin) for name in wanted]
+    found = [_panel_chart(reader, panels.BY_ID[name], origin) for name in SHEET if name in panels.BY_ID]
+    charts = [chart for chart in found if chart is not None]
+    if not any(chart.axis == "step" for chart in charts):
+        names = [name for name in reader.names() if name != "epoch"][:MAX_OWN]
+        charts = [_metric_chart(reader, name) for name in names] + charts
+    return charts
+
+
+def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
+    panel = panels.BY_ID.get(name)
+    chart = _panel_chart(reader, panel, origin) if panel is not None else None
+    if chart is not None:
+        return chart
+    known = reader.names()
+    if name in known:
+        return _metric_chart(reader, name)
+    if panel is not None:
+        raise TrainvitalsError(
+            f"run {reader.folder.name} has nothing for panel '{name}'", hint=f"it draws {', '.join(panel.metrics)}"
+        )
+    raise TrainvitalsError(
+        f"there is no panel and no metric '{name}'{nearest(name, [*panels.BY_ID, *known])}",
+        hint=f"panels: {', '.join(panels.BY_ID)}",
+    )
+
+
+def _origin(reader: RunReader) -> float:
+    return parse_time(reader.info.started) or 0.0
+
+
+def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart | None:
+    """None where nothing of it was measured."""
+    names = panels.find_names(panel, reader.names(panel.table))
+    if not names or panel.chart == "states":
+        return None
+    axis = "step" if panel.table == "training" else "time"
+    stacked = panel.chart == "stacked"
+    found = reader.series(
+        names,
+        table=panel.table,
+        x=axis,  # type: ignore[arg-type]
+        max_points=400 if stacked else POINTS,
+        ranks=[0] if stacked and panel.table == "training" else None,
+    )
+    found = [_per_second(item) for item in found] if panel.is_rate else found
+    found = [item for item in found if len(item.x)]
+    if not found:
+        return None
+    shift = 0.0 if axis == "step" else origin or float(min(item.x[0] for item in found))
+    return Chart(
+        panel.title,
+        _lines(found, panel.by, shift),
+        unit=f"{panel.unit}/s" if panel.is_rate else panel.unit,
+        axis=axis,
+        stacked=stacked,
+        low=panel.low,
+        high=panel.high,
+        log=panel.log_scale and panel.id in ("gradient_norm",),
+        smooth=panel.smooth,
+        note="simulated" if any(item.labels.get("simulated") for item in found) else "",
+        limit=_limit(reader, panel),
+    )
+
+
+def _limit(reader: RunReader, panel: panels.Panel) -> float | None:
+    if panel.limit is None:
+        return None
+    ends = [item.y[-1] for item in reader.series([panel.limit], table=panel.table, x="time", max_points=4)]
+    return float(min(ends)) if ends else None
+
+
+def _per_second(item: Series) -> Series:
+    span, rise = np.diff(item.x), np.diff(item.y)
+    known = (span > 0) & (rise >= 0)
+    return Series(item.name, item.labels, item.rank, item.x[1:][known], rise[known] / span[known], item.total)
+
+
+def _metric_chart(reader: RunReader, name: str) -> Chart:
+    metric = catalog.find("training", name)
+    found = reader.series([name], max_points=POINTS)
+    return Chart(name, _lines(found, ("rank",), 0.0), unit=metric.unit if metric else "", smooth=True)
+
+
+def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Line]:
+    names = list(dict.fromkeys(item.name for item in found))
+    lines = []
+    for name in names:
+        several = [item for item in found if item.name == name]
+        if len(several) > MANY:
+            band = make_band([(item.x - shift, item.y) for item in several], POINTS // 4)
+            title = f"{len(several)} together: lowest, mean, highest"
+            lines.append(Line(title if len(names) == 1 else f"{name}, {title}", band.x, band.mean, band.low, band.high))
+        else:
+            many = len(several) > 1
+            lines += [Line(_title(item, by, len(names) > 1, many), item.x - shift, item.y) for item in several]
+    return lines
+
+
+def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: bool) -> str:
+    words = []
+    if several_names:
+        words.append(item.name.removesuffix("_time").removesuffix("_mb").replace("_", " "))
+    if several_lines:
+        for label in by:
+            value = item.rank if label == "rank" and item.rank is not None else item.labels.get(label)
+            if value is not None:
+                words.append(f"{'GPU' if label == 'gpu_index' else label} {value}")
+    return " ".join(words) or item.name
+
+
+def make_comparison(runs: Sequence[tuple[str, RunReader]], names: Sequence[str]) -> list[Chart]:
+    """The same metrics of several runs over each other, rank 0 of each."""
+    charts = []
+    for name in names:
+        lines = []
+        for title, reader in runs:
+            found = [item for item in reader.series([name], max_points=POINTS) if item.rank in (None, 0)]
+            lines += [Line(title, item.x, item.y) for item in found[:1]]
+        metric = catalog.find("training", name)
+        if lines:
+            charts.append(Chart(name, lines, unit=metric.unit if metric else "", smooth=True))
+    return charts

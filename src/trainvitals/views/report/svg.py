@@ -1,0 +1,341 @@
+"""Charts as SVG, without a browser: axes with units, legend, bands, NaN marks, two themes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainvitals.views.report import ticks
+
+Floats = NDArray[np.float64]
+FONT = "Source Sans Pro, DejaVu Sans, Liberation Sans, Noto Sans, Helvetica, Arial, sans-serif"
+LETTER = 0.54
+"""Mean width of a letter, in font sizes: there is no way to measure text here."""
+
+
+class Theme(NamedTuple):
+    """Colours. The lines stay apart for colour-blind eyes (after Okabe and Ito), as on the page."""
+
+    page: str
+    panel: str
+    grid: str
+    text: str
+    dim: str
+    critical: str
+    warning: str
+    lines: tuple[str, ...]
+
+
+THEMES = {
+    "light": Theme(
+        *("#ffffff", "#ffffff", "#e4e9ee", "#17212a", "#55636f", "#b3261e", "#8f5500"),
+        ("#0072b2", "#c46a00", "#00805c", "#8a7a00", "#b0508a", "#c43c1a", "#4a57c9", "#555555"),
+    ),
+    "dark": Theme(
+        *("#0e1318", "#161d24", "#2a3540", "#e6ecf1", "#9aa8b4", "#ff7d6b", "#f0ab33"),
+        ("#56b4e9", "#e69f00", "#2fc59b", "#f0e442", "#e07bb5", "#f2764a", "#9fb4ff", "#c9c9c9"),
+    ),
+}
+_DASHES = ("", "7 4", "2 3", "10 4 2 4")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line; with `low` and `high`, the middle of a band."""
+
+    title: str
+    x: Floats
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn. `unit` is the catalog's; `axis` is `step` or `time` (seconds since the start)."""
+
+    title: str
+    lines: Sequence[Line]
+    unit: str = ""
+    axis: str = "step"
+    stacked: bool = False
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    smooth: bool = False
+    note: str = ""
+    """Said beside the title: `simulated`."""
+    limit: float | None = None
+    """A ceiling, drawn as a dashed line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where values are on the paper."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    log: bool = False
+    bottom: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bottom", self.top + self.height)
+
+    def x(self, values: Floats) -> Floats:
+        return self.left + (values - self.x_low) / (self.x_high - self.x_low) * self.width
+
+    def y(self, values: Floats) -> Floats:
+        low, high = self.y_low, self.y_high
+        if self.log:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = np.log10(values)
+            low, high = math.log10(low), math.log10(high)
+        return self.bottom - (values - low) / (high - low) * self.height
+
+
+def escape(text: str) -> str:
+    """Text for SVG: names are anybody's, and XML knows no control characters."""
+    shown = "".join(c if c.isprintable() or c == " " else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def shorten(text: str, width: float, size: float) -> str:
+    """Cut to what fits into `width`."""
+    most = max(int(width / (size * LETTER)), 1)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def draw_text(
+    text: str, x: float, y: float, size: float, colour: str, *, anchor: str = "start", bold: bool = False
+) -> str:
+    """One line of text."""
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-family="{FONT}" font-size="{size:g}" fill="{colour}" '
+        f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    )
+
+
+def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", theme: str = "light", width: int = 1200,
+             chart_height: int = 300, columns: int = 2) -> str:  # fmt: skip
+    """All charts on one sheet, `columns` beside each other."""
+    colours = THEMES[theme]
+    columns = max(min(columns, len(charts)), 1)
+    gap, head = 16, (62 if title else 0)
+    each = (width - gap * (columns + 1)) / columns
+    rows = -(-len(charts) // columns)
+    height = head + gap + max(rows, 1) * (chart_height + gap)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img"><title>{escape(title or (charts[0].title if charts else "trainvitals"))}</title>',
+        f'<rect width="{width}" height="{height}" fill="{colours.page}"/>',
+    ]
+    if title:
+        parts.append(draw_text(shorten(title, width - 2 * gap, 22), gap, 34, 22, colours.text, bold=True))
+        parts.append(draw_text(shorten(subtitle, width - 2 * gap, 14), gap, 56, 14, colours.dim))
+    if not charts:
+        parts.append(
+            draw_text("nothing was measured", width / 2, head + chart_height / 2, 16, colours.dim, anchor="middle")
+        )
+    for place, chart in enumerate(charts):
+        x = gap + (place % columns) * (each + gap)
+        y = head + gap + (place // columns) * (chart_height + gap)
+        parts.append(
+            f'<g transform="translate({x:.1f} {y:.1f})">{draw_chart(chart, each, chart_height, colours, place)}</g>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number: int = 0) -> str:
+    """One chart as SVG elements; `number` tells its clip path from those of others."""
+    lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
+    place = _place(chart, lines, width, height, legend=len(lines) > 1)
+    border = "none" if colours.panel == colours.page else colours.grid
+    parts = [f'<rect width="{width:.1f}" height="{height}" rx="6" fill="{colours.panel}" stroke="{border}"/>']
+    parts.append(draw_text(shorten(chart.title, width * 0.6, 15), 14, 24, 15, colours.text, bold=True))
+    if chart.note:
+        parts.append(draw_text(chart.note, width - 14, 24, 13, colours.warning, anchor="end"))
+    finite = [line for line in lines if np.isfinite(line.y).any()]
+    if not any(len(line.x) for line in lines):
+        parts.append(draw_text("no values", width / 2, height / 2, 14, colours.dim, anchor="middle"))
+        return "".join(parts)
+    parts.append(_draw_axes(chart, place, colours, width))
+    clip = f"plot{number}"
+    parts.append(
+        f'<clipPath id="{clip}"><rect x="{place.left:.1f}" y="{place.top - 2:.1f}" width="{place.width:.1f}" '
+        f'height="{place.height + 4:.1f}"/></clipPath><g clip-path="url(#{clip})">'
+    )
+    for at, line in enumerate(lines):
+        parts.append(_draw_line(chart, lines, at, line, place, colours))
+    if chart.limit is not None and place.y_low < chart.limit <= place.y_high:
+        y = float(place.y(np.array([chart.limit]))[0])
+        parts.append(
+            f'<path d="M{place.left:.1f} {y:.1f}h{place.width:.1f}" stroke="{colours.dim}" stroke-dasharray="5 4"/>'
+        )
+    parts.append("</g>")
+    parts.append(_draw_broken(lines, place, colours))
+    if not finite:
+        parts.append(draw_text("no finite value", width / 2, height / 2, 14, colours.critical, anchor="middle"))
+    if len(lines) > 1:
+        parts.append(_draw_legend(lines, colours, width, height))
+    return "".join(parts)
+
+
+def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, legend: bool) -> _Place:
+    xs = np.concatenate([line.x for line in lines]) if lines else np.empty(0)
+    everything = [part for line in lines for part in (line.y, line.low, line.high) if part is not None]
+    ys = np.concatenate(everything) if everything else np.empty(0)
+    ys = ys[np.isfinite(ys)]
+    log = chart.log and len(ys) > 0 and bool((ys > 0).all())
+    x_low, x_high = (float(xs.min()), float(xs.max())) if len(xs) else (0.0, 1.0)
+    if x_high <= x_low:
+        x_low, x_high = x_low - 0.5, x_high + 0.5
+    y_low, y_high = ticks.find_range(ys, chart.low, chart.high, log)
+    labels = [ticks.format_value(v, chart.unit) for v in ticks.find_ticks(y_low, y_high, log, chart.unit)]
+    left = 20 + max([len(text) for text in labels] or [3]) * 12 * LETTER
+    top = 40
+    return _Place(
+        left, top, width - left - 18, height - top - (54 if legend else 34), x_low, x_high, y_low, y_high, log
+    )
+
+
+def _draw_axes(chart: Chart, place: _Place, colours: Theme, width: float) -> str:
+    parts = []
+    for value in ticks.find_ticks(place.y_low, place.y_high, place.log, chart.unit):
+        y = float(place.y(np.array([value]))[0])
+        parts.append(
+            f'<path d="M{place.left:.1f} {y:.1f}h{place.width:.1f}" stroke="{colours.grid}" stroke-width="1"/>'
+        )
+        text = ticks.format_value(value, chart.unit)
+        parts.append(draw_text(text, place.left - 6, y + 4, 12, colours.dim, anchor="end"))
+    find = ticks.find_span_ticks if chart.axis == "time" else ticks.find_ticks
+    for value in find(place.x_low, place.x_high, count=max(int(place.width / 90), 2)):
+        x = float(place.x(np.array([value]))[0])
+        parts.append(f'<path d="M{x:.1f} {place.top}v{place.height:.1f}" stroke="{colours.grid}" stroke-width="1"/>')
+        text = ticks.format_span(value) if chart.axis == "time" else ticks.format_value(value, "")
+        parts.append(draw_text(text, x, place.bottom + 17, 12, colours.dim, anchor="middle"))
+    name = "time since start" if chart.axis == "time" else chart.axis
+    used = len(chart.title) * 15 * LETTER + 24
+    if used + len(name) * 12 * LETTER < width * 0.8:
+        parts.append(draw_text(name, used, 24, 12, colours.dim))
+    return "".join(parts)
+
+
+def _style(at: int, colours: Theme) -> tuple[str, str]:
+    dash = _DASHES[at // len(colours.lines) % len(_DASHES)]
+    return colours.lines[at % len(colours.lines)], f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: _Place, colours: Theme) -> str:
+    colour, dash = _style(at, colours)
+    parts = []
+    if chart.stacked:
+        below = lines[at - 1].y if at and len(lines[at - 1].y) == len(line.y) else np.zeros(len(line.y))
+        parts.append(f'<path d="{_area(place, line.x, below, line.y)}" fill="{colour}" fill-opacity="0.75"/>')
+    elif line.low is not None and line.high is not None:
+        parts.append(f'<path d="{_area(place, line.x, line.low, line.high)}" fill="{colour}" fill-opacity="0.22"/>')
+    if chart.stacked:
+        return "".join(parts)
+    single = int(np.isfinite(line.y).sum()) <= 1
+    if single:
+        for x, y in zip(place.x(line.x), place.y(line.y), strict=True):
+            if math.isfinite(y):
+                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
+        return "".join(parts)
+    smooth = chart.smooth and len(line.y) > 60
+    path = _path(place.x(line.x), place.y(line.y))
+    parts.append(
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{1 if smooth else 1.5}" stroke-linejoin="round"'
+        f"{' stroke-opacity=' + chr(34) + '0.35' + chr(34) if smooth else ''}{dash}/>"
+    )
+    if smooth:
+        path = _path(place.x(line.x), place.y(smoothen(line.y)))
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>')
+    return "".join(parts)
+
+
+def smoothen(values: Floats) -> Floats:
+    """A mean that forgets, over about a fortieth of the values; what is not finite stays a gap."""
+    weight = min(40.0 / len(values), 0.3)
+    result = np.empty(len(values))
+    mean = math.nan
+    for at, value in enumerate(values.tolist()):
+        if math.isfinite(value):
+            mean = value if math.isnan(mean) else mean + weight * (value - mean)
+            result[at] = mean
+        else:
+            result[at] = math.nan
+    return result
+
+
+def _path(xs: Floats, ys: Floats) -> str:
+    """Points joined by lines; a gap where one is not finite."""
+    words, joined = [], False
+    for x, y in zip(np.round(xs, 1).tolist(), np.round(ys, 1).tolist(), strict=True):
+        if not math.isfinite(y):
+            joined = False
+            continue
+        words.append(f"{'L' if joined else 'M'}{x:g} {y:g}")
+        joined = True
+    return "".join(words)
+
+
+def _area(place: _Place, x: Floats, low: Floats, high: Floats) -> str:
+    keep = np.isfinite(low) & np.isfinite(high)
+    if keep.sum() < 2:
+        return ""
+    xs, tops, bottoms = place.x(x[keep]), place.y(high[keep]), place.y(low[keep])
+    if place.log:
+        bottoms = np.where(np.isfinite(bottoms), bottoms, place.bottom)
+    return _path(np.concatenate([xs, xs[::-1]]), np.concatenate([tops, bottoms[::-1]])) + "Z"
+
+
+def _stack(lines: Sequence[Line]) -> list[Line]:
+    """Each line on top of those before it; they are brought to the same x first."""
+    if not lines:
+        return []
+    x = max((line.x for line in lines), key=len)
+    total = np.zeros(len(x))
+    made = []
+    for line in lines:
+        keep = np.isfinite(line.y)
+        total = total + (np.interp(x, line.x[keep], line.y[keep]) if keep.any() else 0.0)
+        made.append(Line(line.title, x, total))
+    return made
+
+
+def _draw_broken(lines: Sequence[Line], place: _Place, colours: Theme) -> str:
+    """Red marks at the bottom wherever a value was NaN or infinite."""
+    xs = np.unique(
+        np.concatenate([np.round(place.x(line.x[~np.isfinite(line.y)]), 0) for line in lines] or [np.empty(0)])
+    )
+    return "".join(
+        f'<rect x="{x - 1:g}" y="{place.bottom - 7:.1f}" width="2" height="7" fill="{colours.critical}"/>' for x in xs
+    )
+
+
+def _draw_legend(lines: Sequence[Line], colours: Theme, width: float, height: float) -> str:
+    parts, x = [], 16.0
+    for at, line in enumerate(lines):
+        title = shorten(line.title, width * 0.4, 12)
+        size = 28 + len(title) * 12 * LETTER
+        left = len(lines) - at
+        if x + size > width - (90 if left > 1 else 10):
+            parts.append(draw_text(f"and {left} more", x, height - 10, 12, colours.dim))
+            break
+        colour, dash = _style(at, colours)
+        parts.append(f'<path d="M{x:.1f} {height - 14}h14" stroke="{colour}" stroke-width="3"{dash}/>')
+        parts.append(draw_text(title, x + 19, height - 10, 12, colours.dim))
+        x += size + 8
+    return "".join(parts)
