@@ -317,6 +317,7 @@ class Settings:
     )
 
     # The dashboard in the browser
+    dashboard = Setting(False, SWITCH, "Serve the dashboard while the run lives, and say its address")
     web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token", name="web.host")
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one", name="web.port")
     price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs", name="price.gpu_hour")

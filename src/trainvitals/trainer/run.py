@@ -556,6 +556,10 @@ def init(
     atexit.register(run._at_exit)
     if not (effective.rank_zero_only and place_in_launch.rank != 0):
         _announce(run, place_in_launch, effective)
+    if effective.dashboard and place_in_launch.rank == 0:
+        from trainvitals.trainer import dashboard
+
+        dashboard.start(Path(effective.dir), run.id)
     _current = run
     return run
 

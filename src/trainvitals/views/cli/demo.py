@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.settings import Settings
@@ -31,6 +32,8 @@ TRAIN_SECONDS = 24.0
 QUIET_SECONDS = 8.0
 MONITOR_SECONDS = 15.0
 SIMULATED_GPUS = 2
+DASHBOARD_SECONDS = 10.0
+"""How long to wait for its address."""
 MODES = ("train", "monitor")
 
 
@@ -74,6 +77,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
 
 def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     import trainvitals
+    from trainvitals.trainer import dashboard
     from trainvitals.views.cli.demo_training import Config, train
     from trainvitals.views.cli.summary import near, print_summary
 
@@ -94,6 +98,8 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
         say(f"training a small network for about {quantities.format_span(seconds)}{gpus}")
         say(f"the run folder is {near(run.folder)}")
+        address = dashboard.start(Path(settings.dir), run.id, wait=DASHBOARD_SECONDS)
+        say(f"the dashboard is {address}" if address else "there is no dashboard: pip install 'trainvitals[web]'")
         show = LiveView(run, config) if live else PlainView(run, config)
         train(run, config, show.take)
         show.finish()

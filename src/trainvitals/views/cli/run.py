@@ -18,7 +18,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
-from trainvitals.trainer import autostart
+from trainvitals.trainer import autostart, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times")
     parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
-    parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary")
+    parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary", "dashboard")
     add_exporter_flags(parser)
     parser.add_argument("--top", action="store_true", help="show the dashboard around it; its output is a pane")
     parser.add_config()
@@ -70,6 +70,8 @@ def execute(arguments: argparse.Namespace) -> int:
         program = Program(command, watched.environ if watched else os.environ)
         if watched:
             watched.begin(program.pid)
+            if settings.dashboard:
+                dashboard.start(Path(settings.dir), watched.folder.name)
         program.release()
     except CannotStart as error:
         if watched:
@@ -119,6 +121,8 @@ class Watched:
         self.folder = project / run_folder.new_run_id(name)
         self._correlation_id = facts.correlation_id(os.environ)
         self.environ = make_environment(arguments, self.folder, self._correlation_id)
+        if settings.dashboard:
+            self.environ[dashboard.RUNNING] = "1"
         if settings.autostart:
             self.environ["PYTHONPATH"] = autostart.python_path(self.environ.get("PYTHONPATH"))
         started = format_time()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.views.cli.arguments import Parser, resolve_settings
+from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import say
 
 DESCRIPTION = (
@@ -34,6 +35,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--allow-edit", action="store_true", help="let viewers tag, remove and silence")
     parser.add_argument("--open", action="store_true", help="open the browser")
+    parser.add_argument(
+        "--until-pid", metavar="PID", help="end when this process has ended, a minute later if somebody looked"
+    )
     parser.add_config()
 
 
@@ -49,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     options = Options(
         root=root,
         host=arguments.host or settings.web_host,
-        port=_port(arguments.port) if given else settings.web_port,
+        port=_number("--port", arguments.port, 65535) if given else settings.web_port,
         port_is_wish=not given,
         token=_read_token(arguments.token_file),
         allow_hosts=tuple(arguments.allow_host),
@@ -80,15 +84,18 @@ def execute(arguments: argparse.Namespace) -> int:
         import webbrowser
 
         webbrowser.open(address)
-    serve(options, bound, door)
+    if arguments.until_pid:
+        # Whoever waits for the end of that program's output must not wait for this process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    serve(options, bound, door, until_pid=_number("--until-pid", arguments.until_pid, 1 << 31))
     return 0
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        from trainvitals.views.cli.arguments import UsageError
-
-        raise UsageError(f"--port: '{text}' is not a whole number from 0 to 65535")
+def _number(flag: str, text: str | None, most: int) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal()) or int(text) > most:
+        raise UsageError(f"{flag}: '{text}' is not a whole number from 0 to {most}")
     return int(text)
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web.gate import Door, is_loopback, new_token
 
 TRIES = 50
+LINGER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,8 @@ def address_of(options: Options, bound: socket.socket, door: Door) -> str:
     return f"http://{host}:{port}/" + (f"?token={door.token}" if door.token else "")
 
 
-def serve(options: Options, bound: socket.socket, door: Door) -> None:
-    """Until Ctrl-C or SIGTERM."""
+def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
+    """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
     import uvicorn
 
     from trainvitals.views.web.app import make_app
@@ -114,4 +118,17 @@ def serve(options: Options, bound: socket.socket, door: Door) -> None:
         h11_max_incomplete_event_size=64 << 10,
         limit_concurrency=2000,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    server = uvicorn.Server(config)
+    if until_pid:
+        threading.Thread(target=_end_after, args=(server, until_pid), daemon=True).start()
+    server.run(sockets=[bound])
+
+
+def _end_after(server: Any, pid: int) -> None:
+    """Let whoever looks see how it ended, then go; where nobody ever looked, go at once."""
+    start = runtime.process_start(pid)
+    while start is not None and runtime.is_same_process(pid, start):
+        time.sleep(1.0)
+    if server.server_state.total_requests:
+        time.sleep(LINGER_SECONDS)
+    server.should_exit = True
