@@ -130,10 +130,10 @@ def measure_defaults() -> None:
     print(f"  8 GPUs, host, process at 1 Hz: {best(host) / seconds * 100:.3f} % of a core (goal: 0.5 %)")
     cost = best(training) / len(steps)
     print(
-        f"  a line of 8 metrics: {cost * 1e6:.0f} µs; the agent judges at most 50 a second of a rank by them:",
+        f"  a line of 8 metrics: {cost * 1e6:.0f} µs; the agent judges at most 20 a second of a rank by them:",
         end=" ",
     )
-    print(f"{cost * 5000:.2f} % of a core")
+    print(f"{cost * 2000:.2f} % of a core")
 
 
 class Receiver:

@@ -41,8 +41,8 @@ LEDGER_SECONDS = 0.2
 CLAIM_SECONDS = 60.0
 WARM_BYTES = 2 << 20
 FAREWELL_SECONDS = 1.0
-SAMPLE_SECONDS = 0.02
-"""Lines of one kind that follow each other sooner are left out for the built-in rules: 50 a second say enough."""
+SAMPLE_SECONDS = 0.5
+"""Built-in rules look at a GPU, the host and a process no more often than this, and at 20 lines a second of a rank."""
 UNKNOWN_SECONDS = 60.0
 """How long a rule's metric may be missing before that is told."""
 
@@ -81,7 +81,8 @@ class RunAlerts:
         self._sampled = self._make_engine([rule for rule in rules if rule.built_in])
         own = [rule for rule in rules if not rule.built_in]
         self._engines = (self._sampled, self._make_engine(own)) if own else (self._sampled,)
-        self._last_seen: dict[tuple[Any, ...], float] = {}
+        self._last_slot: dict[tuple[Any, ...], str] = {}
+        self._last_sample: dict[tuple[Any, ...], float] = {}
         self._writer = LineWriter(
             folder,
             self._own,
@@ -184,35 +185,43 @@ class RunAlerts:
     def see_sample(
         self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float
     ) -> None:
-        self._feed(Point(table, _identity(table, labels), values, when))
+        identity = _identity(table, labels)
+        kind = (table, *identity.values())
+        # A little under the half second, so that of ten a second every fifth is taken and of two a second each.
+        sampled = not 0 <= when - self._last_sample.get(kind, 0.0) < SAMPLE_SECONDS * 0.9
+        if sampled:
+            self._last_sample[kind] = when
+        self._feed(Point(table, identity, values, when), sampled=sampled)
 
-    def _feed(self, point: Point, *, judge: bool = True) -> None:
-        for engine in self._engines:
-            self._take(engine.feed(point, judge=judge))
-
-    def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
-        """A line a rank has logged."""
-        micros = self._times.parse(row["timestamp"])
-        if self._judged_until:
-            judge = judge and (micros is None or micros / 1e6 > self._judged_until)
-        step = row.get("step")
-        when = micros / 1e6 if micros is not None else time.time()
-        point = Point("training", {"rank": rank}, row, when, step if type(step) is int else None)
-        sampled = self._is_sampled(rank, row, when)
+    def _feed(self, point: Point, *, judge: bool = True, sampled: bool = True) -> None:
         for engine in self._engines:
             if sampled or engine is not self._sampled:
                 self._take(engine.feed(point, judge=judge))
 
-    def _is_sampled(self, rank: int, row: dict[str, Any], when: float) -> bool:
-        """Whether built-in rules see this line: at most so many a second of one kind, but each that is not finite."""
+    def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
+        """A line a rank has logged."""
+        stamp: str = row["timestamp"]
+        sampled = self._is_sampled(rank, row, stamp)
+        if not sampled and len(self._engines) == 1:
+            return
+        micros = self._times.parse(stamp)
+        when = micros / 1e6 if micros is not None else time.time()
+        judge = judge and when > self._judged_until
+        step = row.get("step")
+        point = Point("training", {"rank": rank}, row, when, step if type(step) is int else None)
+        self._feed(point, judge=judge, sampled=sampled)
+
+    def _is_sampled(self, rank: int, row: dict[str, Any], stamp: str) -> bool:
+        """Whether built-in rules see this line: the first of its kind in each twentieth of a second, and each that is
+        not finite."""
         kind = (rank, *row)
-        last = self._last_seen.get(kind)
-        if last is not None and 0 <= when - last < SAMPLE_SECONDS:
+        slot = f"{stamp[:21]}{stamp[21:22] >= '5'}"
+        if self._last_slot.get(kind) == slot:
             values = row.values()
             return "NaN" in values or "Infinity" in values or "-Infinity" in values
-        if len(self._last_seen) > 1000:
-            self._last_seen.clear()
-        self._last_seen[kind] = when
+        if len(self._last_slot) > 1000:
+            self._last_slot.clear()
+        self._last_slot[kind] = slot
         return True
 
     def see_rank(self, rank: int, state: str, cause: str | None, silence: float, world_size: int) -> None:
