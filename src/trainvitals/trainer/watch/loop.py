@@ -14,11 +14,10 @@ import functools
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from trainvitals.trainer.watch import batches, device, discovery, flops, memory, taps
 from trainvitals.trainer.watch.clock import (
@@ -31,18 +30,14 @@ from trainvitals.trainer.watch.clock import (
     OTHER,
     PHASES,
     StepClock,
-    StepMarks,
-    StepTimes,
 )
-from trainvitals.trainer.watch.measures import Measures, Part
+from trainvitals.trainer.watch.lines import FinishedStep, StepLines
+from trainvitals.trainer.watch.measures import Measures
 from trainvitals.trainer.watch.options import Options
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
 
-PENDING_LIMIT = 1000
-"""Steps that may wait for their device; beyond, a device that hangs would fill the memory."""
-END_SECONDS = 5.0
 FLOPS_STEP = 2
 """The step whose forward is counted: the first ones may still compile or allocate."""
 
@@ -73,22 +68,6 @@ def _guarded(method: Callable[Concatenate[Watch, P], None]) -> Callable[Concaten
     return guarded
 
 
-_TIME_NAMES = StepTimes._fields
-
-
-class _Pending(NamedTuple):
-    """A finished step, not yet written: some of its numbers may still be on the device."""
-
-    number: int
-    timed: bool
-    marks: StepMarks
-    timer: device.DeviceTimer | None
-    values: dict[str, float]
-    parts: Sequence[Part]
-    shapes: Sequence[tuple[Any, Any]]
-    cost: int
-
-
 class Watch:
     """Made by `Run.watch`. Ends with the run, or with `remove()`."""
 
@@ -113,7 +92,9 @@ class Watch:
         """Started by `trainvitals run`, so an explicit `watch()` takes its place."""
         self._device: Any = None
         self._timer: device.DeviceTimer | None = None
-        self._pending: deque[_Pending] = deque()
+        self._lines = StepLines(run, self._tell)
+        self._lines.flops = options.flops_per_step
+        self._lines.peak = options.peak_flops
         self._last = run.step
         self._seen = run.step
         self._cost = 0
@@ -138,8 +119,6 @@ class Watch:
         self._named: int | None = None
         self._named_epoch: float | None = None
         self._unscaled: tuple[Any, Any] | None = None
-        self._flops = options.flops_per_step
-        self._peak = options.peak_flops
         self._counter: Any = None
         self._counting = False
         self._learning_rate: Any = None
@@ -307,7 +286,7 @@ class Watch:
         self._forward_seen = True
         if len(self._entered) == 1:
             self._measures.before_forward(self)
-            if self.options.count_flops and self._flops is None and self.steps == FLOPS_STEP:
+            if self.options.count_flops and self._lines.flops is None and self.steps == FLOPS_STEP:
                 self._counter = self._counter or flops.make_counter()
                 self._counting = True
                 self._counter.__enter__()
@@ -420,8 +399,8 @@ class Watch:
         if self._counter is not None:
             self._close_counter()
         timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
-        self._pending.append(
-            _Pending(number, self._begun, marks, timer, values, parts, self._shapes, self._cost)
+        self._lines.add(
+            FinishedStep(number, self._begun, marks, timer, values, parts, self._shapes, self._cost)
         )
         self._begun = True
         self._cost = 0
@@ -439,7 +418,7 @@ class Watch:
         if marks.host_end - self._written > WRITE_EVERY:
             self._written = marks.host_end
             self._find_device()
-            self._write_ready()
+            self._lines.write_ready()
 
     def _report_progress(self, values: dict[str, float]) -> None:
         if isinstance(self._learning_rate, (int, float)):
@@ -450,58 +429,10 @@ class Watch:
             values["epoch"] = self._epoch
 
     def _close_counter(self) -> None:
-        self._flops = float(self._counter.flops * flops.BACKWARD_FACTOR) or None
+        self._lines.flops = float(self._counter.flops * flops.BACKWARD_FACTOR) or None
         self._counter = None
-        if self._flops is None:
+        if self._lines.flops is None:
             self._tell("flops", "no operation that the FLOP counter knows: give flops_per_step=")
-
-    def _write_ready(self) -> None:
-        pending = self._pending
-        offset = time.time_ns() - _now()
-        while pending:
-            step = pending[0]
-            ready = not step.parts or all(part.ready() for part in step.parts)
-            if ready and step.timer is not None:
-                ready = step.timer.has_happened(step.marks)
-            if not ready and len(pending) <= PENDING_LIMIT:
-                return
-            pending.popleft()
-            self._write(step, ready, offset)
-
-    def _write(self, step: _Pending, ready: bool, offset: int) -> None:
-        """`offset` is the wall clock less the clock of the marks."""
-        if ready and step.timer is not None:
-            times = step.marks.device_times()
-            step.timer.recycle(step.marks)
-        else:
-            times = step.marks.times()
-        values = step.values
-        if step.timed:
-            values.update(zip(_TIME_NAMES, times, strict=True))
-        values["watch_time"] = step.cost // 100 / 1e7
-        if ready:
-            for part in step.parts:
-                values |= self._read(part)
-        seconds = times.batch_time
-        if step.timed and seconds > 0:
-            sizes = [batches.measure(*shape) for shape in step.shapes]
-            samples, tokens = sum(size.samples for size in sizes), sum(size.tokens for size in sizes)
-            if samples:
-                values["throughput_samples_per_sec"] = samples / seconds
-            if tokens:
-                values["throughput_tokens_per_sec"] = tokens / seconds
-            if self._flops:
-                values["flops_per_sec"] = self._flops / seconds
-                if self._peak:
-                    values["mfu_percent"] = 100 * self._flops / seconds / self._peak
-        self._run.write_row(step.number, values, (step.marks.host_end + offset) // 1000)
-
-    def _read(self, part: Part) -> dict[str, float]:
-        try:
-            return part.numbers()
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: the rest of the line is kept
-            self._tell(type(part).__name__, f"{type(part).__name__} could not be read: {error!r:.300}")
-            return {}
 
     # -- the end of watching
 
@@ -521,13 +452,7 @@ class Watch:
                 self.save_memory_summary(exception)
             if self._stepped and self.alive:
                 self._close_step(trim=True)
-            deadline = time.monotonic() + END_SECONDS
-            while self._pending and time.monotonic() < deadline:
-                self._write_ready()
-                if self._pending:
-                    time.sleep(0.005)
-            while self._pending:
-                self._write(self._pending.popleft(), False, time.time_ns() - _now())
+            self._lines.finish()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program, at its end
             self._tell("close", f"the last steps could not be written: {error!r:.300}")
         self.remove()
@@ -619,8 +544,8 @@ class Watch:
         self._device = parameter.device
         self._timer = device.find_timer(self._device)
         self.clock.time_device(None if self._timer is None else self._timer.mark)
-        if self._peak is None:
-            self._peak = flops.peak_flops(flops.read_device_name(self._device))
+        if self._lines.peak is None:
+            self._lines.peak = flops.peak_flops(flops.read_device_name(self._device))
 
     def _check_hooks(self) -> None:
         for reference, number in self._forward_handles:

@@ -1,0 +1,113 @@
+"""Finished steps on their way into the journal: added up and written when their numbers have come."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainvitals.trainer.watch import batches
+from trainvitals.trainer.watch.clock import StepMarks, StepTimes
+from trainvitals.trainer.watch.device import DeviceTimer
+from trainvitals.trainer.watch.measures import Part
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.run import Run
+
+PENDING_LIMIT = 1000
+"""Steps that may wait for their device; beyond, a device that hangs would fill the memory."""
+END_SECONDS = 5.0
+
+
+class FinishedStep(NamedTuple):
+    """A step that is over; some of its numbers may still be on the device."""
+
+    number: int
+    timed: bool
+    marks: StepMarks
+    timer: DeviceTimer | None
+    """Of the device whose clock counts, None for the host's."""
+    values: dict[str, float]
+    parts: Sequence[Part]
+    shapes: Sequence[tuple[Any, Any]]
+    cost: int
+    """Nanoseconds that watching took."""
+
+    def is_ready(self) -> bool:
+        if self.parts and not all(part.ready() for part in self.parts):
+            return False
+        return self.timer is None or self.timer.has_happened(self.marks)
+
+
+class StepLines:
+    """One line per step, in order."""
+
+    def __init__(self, run: Run, tell: Callable[[str, str], None]) -> None:
+        self.flops: float | None = None
+        """Of one step, forward and backward, where known."""
+        self.peak: float | None = None
+        """FLOP/s that the card could do at most, where known."""
+        self._run = run
+        self._tell = tell
+        self._pending: deque[FinishedStep] = deque()
+
+    def add(self, step: FinishedStep) -> None:
+        self._pending.append(step)
+
+    def write_ready(self) -> None:
+        """Write what has come; nothing is waited for."""
+        pending = self._pending
+        offset = time.time_ns() - time.perf_counter_ns()
+        while pending:
+            ready = pending[0].is_ready()
+            if not ready and len(pending) <= PENDING_LIMIT:
+                return
+            self._write(pending.popleft(), ready, offset)
+
+    def finish(self) -> None:
+        """Wait a few seconds for what is still on the device, then write the rest without it."""
+        deadline = time.monotonic() + END_SECONDS
+        while self._pending and time.monotonic() < deadline:
+            self.write_ready()
+            if self._pending:
+                time.sleep(0.005)
+        while self._pending:
+            self._write(self._pending.popleft(), False, time.time_ns() - time.perf_counter_ns())
+
+    def _write(self, step: FinishedStep, ready: bool, offset: int) -> None:
+        """`offset` is the wall clock less the clock of the marks."""
+        if ready and step.timer is not None:
+            times = step.marks.device_times()
+            step.timer.recycle(step.marks)
+        else:
+            times = step.marks.times()
+        values = step.values
+        if step.timed:
+            values.update(zip(StepTimes._fields, times, strict=True))
+            if times.batch_time > 0:
+                self._add_rates(values, step.shapes, times.batch_time)
+        values["watch_time"] = step.cost // 100 / 1e7
+        if ready:
+            for part in step.parts:
+                values |= self._read(part)
+        self._run.write_row(step.number, values, (step.marks.host_end + offset) // 1000)
+
+    def _add_rates(self, values: dict[str, float], shapes: Sequence[tuple[Any, Any]], seconds: float) -> None:
+        sizes = [batches.measure(*shape) for shape in shapes]
+        samples, tokens = sum(size.samples for size in sizes), sum(size.tokens for size in sizes)
+        if samples:
+            values["throughput_samples_per_sec"] = samples / seconds
+        if tokens:
+            values["throughput_tokens_per_sec"] = tokens / seconds
+        if self.flops:
+            values["flops_per_sec"] = self.flops / seconds
+            if self.peak:
+                values["mfu_percent"] = 100 * self.flops / seconds / self.peak
+
+    def _read(self, part: Part) -> dict[str, float]:
+        try:
+            return part.numbers()
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: the rest of the line is kept
+            self._tell(type(part).__name__, f"{type(part).__name__} could not be read: {error!r:.300}")
+            return {}
