@@ -11,6 +11,7 @@ from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sampling import Health, Reading
 from trainvitals.agent.watching import WatchedRun
 from trainvitals.exporters.store import RunView, SourceHealth
+from trainvitals.exporters.wishes import wishes_of
 from trainvitals.journal import layout
 from trainvitals.settings import Settings
 from trainvitals.sources import Notice, Sample
@@ -33,7 +34,7 @@ class Exporting:
 
     def want(self, wishes: Iterable[Settings]) -> None:
         """Serve what these settings ask for. Cheap when they ask for nothing."""
-        asking = [item for item in wishes if _asks(item)]
+        asking = [item for item in wishes if wishes_of(item)]
         if self._exports is None:
             if not asking or self._missing:
                 return
@@ -83,18 +84,6 @@ class Exporting:
         """Into the log, and into every run that is watched: whoever asked for the exporter is among them."""
         self._log.warning("exporter", reason=text)
         self._offer(Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0))
-
-
-def _asks(settings: Settings) -> bool:
-    return any(
-        target is not None
-        for target in (
-            settings.prometheus_port,
-            settings.prometheus_remote_write,
-            settings.prometheus_pushgateway,
-            settings.prometheus_otlp,
-        )
-    )
 
 
 def _parse_ranks(keys: Iterable[str]) -> frozenset[int]:

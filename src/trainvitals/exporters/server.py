@@ -56,7 +56,7 @@ class Address:
         if not self.is_loopback and self.token is None and self.password is None:
             raise SettingError(
                 f"metrics are not served on {self.host} without a token or a password",
-                hint="set TRAINVITALS_PROMETHEUS_TOKEN, or TRAINVITALS_PROMETHEUS_PASSWORD to user:password",
+                hint="say where one stands: --prometheus-token file:/etc/trainvitals/token, or env:NAME",
             )
         if self.password is not None and ":" not in self.password:
             raise SettingError("prometheus.password must be user:password")

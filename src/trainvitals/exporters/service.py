@@ -13,7 +13,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +26,7 @@ from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.server import Address, PageServer
 from trainvitals.exporters.store import RunView, SourceHealth, Store, Value
 from trainvitals.exporters.training import Trainings
+from trainvitals.exporters.wishes import Wish, wishes_of
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import read_secret
 
@@ -44,50 +44,13 @@ class Output(Protocol):
         """End within a moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """One way out that a settings object asks for; equal wishes are one."""
-
-    kind: str
-    target: str
-    settings: tuple[tuple[str, object], ...]
-
-
-# Way out -> the settings that make it another one.
-_PAGE = (
-    "prometheus.address", "prometheus.port", "prometheus.token", "prometheus.password",
-    "prometheus.tls_certificate", "prometheus.tls_key", "prometheus.names", "prometheus.compat",
-    "prometheus.user_metrics", "prometheus.max_user_series",
-)  # fmt: skip
-_PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.spool_size_mb", "prometheus.names")
-
-
-def wishes_of(settings: Settings) -> list[Wish]:
-    """What these settings ask for; empty for nothing, which is the default."""
-    rows = {row.name: row.value for row in settings}
-
-    def wish(kind: str, target: object, names: Iterable[str]) -> Wish:
-        return Wish(kind, str(target), tuple((name, rows[name]) for name in names))
-
-    found = []
-    if settings.prometheus_port is not None:
-        found.append(wish("page", f"{settings.prometheus_address}:{settings.prometheus_port}", _PAGE))
-    for kind, target in (
-        ("remote_write", settings.prometheus_remote_write),
-        ("pushgateway", settings.prometheus_pushgateway),
-        ("otlp", settings.prometheus_otlp),
-    ):
-        if target is not None:
-            found.append(wish(kind, target, _PUSH))
-    return found
-
-
 class Exports:
     """Everything that is served and pushed from this machine."""
 
     def __init__(self, host: str, folder: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
-        self._tell = tell
+        self._on_trouble = tell
+        self._told = ""
         self.store = Store(host)
         self._trainings = Trainings(folder / STATE_FILE, host)
         self._outputs: dict[tuple[str, str], tuple[Wish, Output]] = {}
@@ -254,6 +217,12 @@ class Exports:
             key=key if isinstance(key, Path) else None,
         )
         return PageServer(address, self._render(options))
+
+    def _tell(self, text: str) -> None:
+        """Once, not with every try."""
+        if text != self._told:
+            self._told = text
+            self._on_trouble(text)
 
     # -- the thread
 

@@ -252,7 +252,7 @@ class Trainings:
         """Read what the ranks of these runs logged; forget the others, but for their counters."""
         wanted = {str(run.folder): run for run in runs}
         for folder in [folder for folder in self._runs if folder not in wanted]:
-            self._known[folder] = self._runs.pop(folder).as_json()
+            self._known[folder] = _forget_values(self._runs.pop(folder).as_json())
             self._changed = True
         for folder, run in wanted.items():
             training = self._runs.get(folder)
@@ -276,6 +276,13 @@ class Trainings:
             del self._known[folder]
         runs = {**self._known, **{folder: run.as_json() for folder, run in self._runs.items()}}
         runtime.write_atomically(self._path, encode_line({"runs": runs}))
+
+
+def _forget_values(run: dict[str, Any]) -> dict[str, Any]:
+    """Only the counters: a run that is resumed logs its values anew."""
+    for rank in run["ranks"].values():
+        rank |= {"values": {}, "metrics": {}, "memory_window": []}
+    return run
 
 
 def _parse_time(text: str) -> float | None:

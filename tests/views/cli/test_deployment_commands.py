@@ -8,6 +8,8 @@ import socket
 import stat
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,38 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("hunter2")
     done = trainvitals("config", cwd=tmp_path, TRAINVITALS_PROMETHEUS_TOKEN=f"file:{tmp_path / 'token'}")
     assert "hunter2" not in done.stdout + done.stderr and f"file:{tmp_path / 'token'}" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["agent", "monitor"])
+def test_a_command_with_a_port_serves_the_page(how: str, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environ = {"TRAINVITALS_RUNTIME_DIR": str(tmp_path / "runtime"), "TRAINVITALS_DIR": str(tmp_path / "runs")}
+    flags = ("--prometheus-port", port, "--names", "base", "--simulate-gpus", 1)
+    started = None
+    if how == "agent":
+        done = trainvitals("agent", "start", *flags, cwd=tmp_path, **environ)
+        assert done.returncode == 0, done.stderr
+        again = trainvitals("agent", "start", *flags, cwd=tmp_path, **environ)
+        assert again.returncode == 1 and "runs already" in again.stderr
+    else:
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("TRAINVITALS_")}
+        started = subprocess.Popen(
+            [*PROGRAM, "monitor", *map(str, flags), "--no-console"], cwd=tmp_path, env={**kept, **environ}
+        )
+    try:
+        deadline, page = time.monotonic() + 60, ""
+        while "gpu_memory_used_bytes{" not in page and time.monotonic() < deadline:
+            time.sleep(0.2)
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                    page = answer.read().decode()
+            except OSError:
+                continue
+        assert 'gpu_memory_used_bytes{gpu="0"' in page and "gpu_memory_used_mb" not in page
+    finally:
+        if started is not None:
+            started.terminate()
+            started.wait(60)
+        trainvitals("agent", "stop", **environ)

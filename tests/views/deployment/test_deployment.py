@@ -205,6 +205,14 @@ def test_kubernetes_manifests_fit_together() -> None:
     assert {"metadata.name", "metadata.namespace", "spec.nodeName"} <= set(fields)
 
 
+@pytest.mark.parametrize("name", ["namespace", "rbac", "daemonset", "service", "training-pod"])
+def test_kubernetes_manifests_fit_its_schema(name: str) -> None:
+    import kubernetes_validate
+
+    for item in load_all(DEPLOY / "kubernetes" / f"{name}.yaml"):
+        kubernetes_validate.validate(item, kubernetes_validate.latest_version(), strict=True)
+
+
 def test_every_setting_named_in_deployment_files_exists() -> None:
     from trainvitals.settings import TABLE
 

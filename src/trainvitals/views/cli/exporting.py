@@ -6,6 +6,7 @@ import socket
 from importlib.util import find_spec
 
 from trainvitals.errors import SettingError
+from trainvitals.exporters.wishes import wishes_of
 from trainvitals.settings import TABLE, Settings
 from trainvitals.settings.table import find
 from trainvitals.views.cli.arguments import Parser
@@ -28,8 +29,7 @@ def add_exporter_flags(parser: Parser) -> None:
 
 def check_exporter(settings: Settings) -> None:
     """SettingError for what the agent could not serve, said here because here somebody reads it."""
-    wanted = (settings.prometheus_port, settings.prometheus_remote_write, settings.prometheus_pushgateway)
-    if any(item is not None for item in wanted) and find_spec("prometheus_client") is None:
+    if wishes_of(settings) and find_spec("prometheus_client") is None:
         raise SettingError("metrics need the package prometheus-client", hint="pip install 'trainvitals[prometheus]'")
     if settings.prometheus_port is None:
         return
@@ -79,6 +79,8 @@ def is_ours(host: str, port: int) -> bool:
 
 
 def exporter_environment(settings: Settings) -> dict[str, str]:
-    """The exporter's settings as variables, for an agent that is started with them."""
+    """The exporter's settings as variables, for an agent that is started with them; none if no exporter is wanted."""
+    if not wishes_of(settings):
+        return {}
     rows = {row.name: row for row in TABLE if row.name.startswith("prometheus.")}
     return {rows[row.name].variable: row.text for row in settings if row.name in rows and row.origin != "default"}
