@@ -119,6 +119,20 @@ def test_when_memory_runs_out_the_allocators_state_is_saved(
     assert [event["event"] for event in events(run)] == ["out_of_memory"]
 
 
+def test_a_forward_that_runs_out_of_memory_saves_it_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "summarize_allocator", lambda device: "| allocated | 79 GiB |")
+
+    class Greedy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise OutOfMemoryError("CUDA out of memory.")
+
+    model = Greedy()
+    run.watch(model)
+    with pytest.raises(OutOfMemoryError):
+        model(torch.ones(1))
+    assert len(list((run.folder / "reports").glob("oom.*"))) == 1
+
+
 # -- FLOPs
 
 

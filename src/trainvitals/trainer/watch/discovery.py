@@ -1,4 +1,4 @@
-"""Finding the model that an optimizer trains, where nobody said which it is."""
+"""Finding the model that an optimizer trains, where nobody said which it is, and the optimizer inside a wrapper."""
 
 from __future__ import annotations
 
@@ -38,3 +38,16 @@ def find_models(parameters: Iterable[Any]) -> list[Any]:
         else:
             tops[id(module)] = module
     return list(tops.values())
+
+
+def unwrap_optimizer(optimizer: Any) -> Any:
+    """The torch optimizer inside what Accelerate, Lightning and others wrap around it; None if there is none."""
+    for _ in range(4):
+        if hasattr(optimizer, "register_step_pre_hook") and hasattr(optimizer, "param_groups"):
+            inner = getattr(optimizer, "optimizer", None)
+            if inner is None or not hasattr(inner, "register_step_pre_hook"):
+                return optimizer
+            optimizer = inner
+        else:
+            optimizer = getattr(optimizer, "optimizer", getattr(optimizer, "_optimizer", None))
+    return None

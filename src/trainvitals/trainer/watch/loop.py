@@ -11,6 +11,7 @@ time, so short steps are handled many at once, which is several times cheaper th
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
 import weakref
@@ -141,7 +142,7 @@ class Watch:
                 self._add_model(model)
         watched = {id(reference()) for reference in self._optimizers}
         for optimizer in optimizers:
-            inner = _unwrap_optimizer(optimizer)
+            inner = discovery.unwrap_optimizer(optimizer)
             if inner is None:
                 self._tell(
                     "optimizer", f"a {type(optimizer).__name__} is no torch optimizer: its steps are not seen"
@@ -297,6 +298,9 @@ class Watch:
         if self._is_foreign_thread() or not self._entered:
             return
         entered = self._entered.pop()
+        failure = sys.exception()
+        if failure is not None:
+            self.save_memory_summary(failure)
         if self._counting and not self._entered:
             self._counting = False
             self._counter.__exit__(None, None, None)
@@ -462,15 +466,13 @@ class Watch:
         if type(error).__name__ != "OutOfMemoryError" or "oom" in self._told:
             return
         self._told.add("oom")
-        summary = memory.summarize_allocator(self._device)
-        if summary is None:
-            return
-        place = self._run.folder / "reports"
-        place.mkdir(mode=0o700, exist_ok=True)
-        path = place / f"oom.rank{self._run.rank}.step{self._last + 1}.txt"
-        path.write_text(f"{error}\n\n{summary}\n")
-        path.chmod(0o600)
-        self._run.event("out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical")
+        path = memory.save_summary(
+            self._run.folder, f"rank{self._run.rank}.step{self._last + 1}", error, self._device
+        )
+        if path is not None:
+            self._run.event(
+                "out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical"
+            )
 
     # -- small questions
 
@@ -595,16 +597,3 @@ class Batches:
             finally:
                 self._watch.data_ends(batch, exhausted)
             yield batch
-
-
-def _unwrap_optimizer(optimizer: Any) -> Any:
-    """The torch optimizer inside what Accelerate, Lightning and others wrap around it; None if there is none."""
-    for _ in range(4):
-        if hasattr(optimizer, "register_step_pre_hook") and hasattr(optimizer, "param_groups"):
-            inner = getattr(optimizer, "optimizer", None)
-            if inner is None or not hasattr(inner, "register_step_pre_hook"):
-                return optimizer
-            optimizer = inner
-        else:
-            optimizer = getattr(optimizer, "optimizer", getattr(optimizer, "_optimizer", None))
-    return None

@@ -6,7 +6,10 @@ import os
 from collections import deque
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
+from trainvitals.journal import layout
 
 MIB = 1 << 20
 
@@ -93,3 +96,16 @@ def summarize_allocator(device: Any) -> str | None:
     if device is None or device.type != "cuda":
         return None
     return str(import_module("torch").cuda.memory_summary(device))
+
+
+def save_summary(folder: Path, name: str, error: BaseException, device: Any) -> Path | None:
+    """Write the allocator's state into `reports/` of the run folder; None where there is no allocator."""
+    summary = summarize_allocator(device)
+    if summary is None:
+        return None
+    place = folder / layout.REPORTS
+    place.mkdir(mode=0o700, exist_ok=True)
+    path = place / f"oom.{name}.txt"
+    path.write_text(f"{error}\n\n{summary}\n")
+    path.chmod(0o600)
+    return path
