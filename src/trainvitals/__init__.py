@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainvitals.errors import TrainvitalsError as TrainvitalsError
     from trainvitals.integrations.accelerate import AccelerateTracker as AccelerateTracker
+    from trainvitals.integrations.classic.monitors import GPUMonitor as GPUMonitor
+    from trainvitals.integrations.classic.monitors import GPUResourceMonitor as GPUResourceMonitor
+    from trainvitals.integrations.classic.monitors import SystemMonitor as SystemMonitor
+    from trainvitals.integrations.classic.trainer import GPUMonitoringCallback as GPUMonitoringCallback
+    from trainvitals.integrations.classic.training import TrainingMonitor as TrainingMonitor
+    from trainvitals.integrations.classic.training import TrainingMonitorCallback as TrainingMonitorCallback
     from trainvitals.integrations.keras import KerasCallback as KerasCallback
     from trainvitals.integrations.lightning import LightningCallback as LightningCallback
     from trainvitals.integrations.lightning import LightningLogger as LightningLogger
@@ -46,6 +52,12 @@ _MENU = {
     "LightningLogger": "trainvitals.integrations.lightning",
     "KerasCallback": "trainvitals.integrations.keras",
     "AccelerateTracker": "trainvitals.integrations.accelerate",
+    "GPUMonitor": "trainvitals.integrations.classic.monitors",
+    "GPUResourceMonitor": "trainvitals.integrations.classic.monitors",
+    "SystemMonitor": "trainvitals.integrations.classic.monitors",
+    "TrainingMonitor": "trainvitals.integrations.classic.training",
+    "TrainingMonitorCallback": "trainvitals.integrations.classic.training",
+    "GPUMonitoringCallback": "trainvitals.integrations.classic.trainer",
 }
 
 __all__ = ["__version__", *_MENU]

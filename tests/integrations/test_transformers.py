@@ -15,6 +15,7 @@ from watching import PHASES, events, lines, messages, steps
 import trainvitals
 from trainvitals.errors import SettingError
 from trainvitals.integrations.transformers import translate
+from trainvitals.sources import World
 
 torch.set_num_threads(1)
 
@@ -203,3 +204,13 @@ def test_without_watching_the_trainers_loss_is_the_loss() -> None:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_classic_callback_logs_the_gpu_beside_every_nth_step(tmp_path: Path) -> None:
+    monitor = trainvitals.GPUMonitor(sample_interval=0.05, world=World(simulated_gpus=1))
+    ours = trainvitals.GPUMonitoringCallback(monitor, log_interval=2, dir=tmp_path / "runs", agent=False)
+    make_trainer(tmp_path, ours).train()
+    run = trainvitals.current_run()
+    assert run is not None
+    assert [line["step"] for line in lines(run) if "gpu/power_draw_watts" in line] == [2, 4]
+    assert [line["step"] for line in steps(run)] == [1, 2, 3, 4]

@@ -1,0 +1,180 @@
+"""Reading sources at an interval, in a thread of its own, inside the program that asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trainvitals import settings, sources
+from trainvitals.journal.encoding import format_time
+from trainvitals.journal.writer import say
+from trainvitals.sources import Sample, SourceUnavailable, Unit, World
+
+GPU_SOURCES = ("nvidia", "amd", "intel", "apple")
+REDISCOVER_SECONDS = 30.0
+
+
+class Sampler:
+    """The newest reading of every unit, and the lowest, mean and highest value of everything numeric.
+
+    A unit that cannot be read has no reading; nothing here raises because of hardware.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        interval: float,
+        *,
+        wanted: Callable[[Sample], bool] = lambda sample: True,
+        on_round: Callable[[], None] = lambda: None,
+        world: World | None = None,
+    ) -> None:
+        """`interval` in seconds. `on_round` is called after each round of readings, in the sampler's thread."""
+        if not interval > 0:
+            raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
+        effective = settings.resolve({})
+        self._world = world or World(sysfs_root=str(effective.sysfs_root), simulated_gpus=effective.simulate_gpus)
+        self._names = (*names, *(["simulated"] if self._world.simulated_gpus and "nvidia" in names else []))
+        self._interval = interval
+        self._wanted = wanted
+        self._on_round = on_round
+        self._units: dict[str, Unit] = {}
+        self._discovered = float("-inf")
+        self._latest: dict[str, list[Sample]] = {}
+        self._ranges: dict[tuple[str, str], Range] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._began = 0.0
+        self._rounds = 0
+        self._told: set[str] = set()
+
+    # -- running
+
+    def start(self) -> None:
+        """Read once, so that there is something to see at once, and go on in a thread. Safe to call twice."""
+        if self._thread is not None:
+            return
+        self._stop.clear()
+        self._began = time.monotonic()
+        self._round()
+        if not self._latest:
+            self._tell("none", "nothing to read: no GPU answers (trainvitals doctor says why)")
+        self._thread = threading.Thread(target=self._work, name="trainvitals-monitor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. The readings stay. Safe to call twice."""
+        thread, self._thread = self._thread, None
+        self._stop.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._interval):
+            self._round()
+
+    def _round(self) -> None:
+        try:
+            if time.monotonic() - self._discovered > REDISCOVER_SECONDS:
+                self._discover()
+            for key, unit in list(self._units.items()):
+                self._read(key, unit)
+            self._rounds += 1
+            self._on_round()
+        except Exception as error:  # noqa: BLE001 - the boundary around a source, in a thread that must live on
+            self._tell("round", f"a reading failed: {error!r:.300}")
+
+    def _discover(self) -> None:
+        self._discovered = time.monotonic()
+        for name in self._names:
+            try:
+                found = sources.create(name, self._world).discover()
+            except SourceUnavailable:
+                continue  # no such hardware
+            for unit in found:
+                self._units.setdefault(unit.key, unit)
+
+    def _read(self, key: str, unit: Unit) -> None:
+        try:
+            samples = [item for item in unit.read() if isinstance(item, Sample) and self._wanted(item)]
+        except Exception as error:  # noqa: BLE001 - the boundary around a source
+            self._tell(key, f"{key} cannot be read now: {error!r:.200}")
+            with self._lock:
+                self._latest.pop(key, None)
+            self._units.pop(key, None)
+            return
+        with self._lock:
+            if samples:
+                self._latest[key] = samples
+            for sample in samples:
+                for name, value in sample.values.items():
+                    if isinstance(value, (int, float)):
+                        where = (label_of(sample), name)
+                        self._ranges.setdefault(where, Range()).add(value)
+
+    # -- what was read
+
+    def samples(self) -> Sequence[Sample]:
+        """The newest reading of every unit."""
+        with self._lock:
+            return [sample for samples in self._latest.values() for sample in samples]
+
+    def summary(self) -> dict[str, dict[str, dict[str, float]]]:
+        """By unit and metric: `min`, `mean`, `max`, `last` and `count`."""
+        with self._lock:
+            found: dict[str, dict[str, dict[str, float]]] = {}
+            for (label, name), values in self._ranges.items():
+                found.setdefault(label, {})[name] = values.as_dict()
+            return found
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._began if self._began else 0.0
+
+    def _tell(self, topic: str, text: str) -> None:
+        if topic not in self._told:
+            self._told.add(topic)
+            say(text)
+
+
+class Range:
+    """Lowest, highest, mean and last of a stream of numbers."""
+
+    def __init__(self) -> None:
+        self.low = float("inf")
+        self.high = float("-inf")
+        self.total = 0.0
+        self.last = 0.0
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        self.low = min(self.low, value)
+        self.high = max(self.high, value)
+        self.total += value
+        self.last = value
+        self.count += 1
+
+    def as_dict(self) -> dict[str, float]:
+        mean = self.total / self.count
+        return {"min": self.low, "mean": mean, "max": self.high, "last": self.last, "count": self.count}
+
+
+def label_of(sample: Sample) -> str:
+    """`gpu_0` for a GPU, else the table: `system`."""
+    return f"gpu_{sample.labels['gpu_index']}" if "gpu_index" in sample.labels else sample.table
+
+
+def as_row(sample: Sample) -> dict[str, Any]:
+    """The reading with the names of the journal's lines."""
+    values: Mapping[str, Any] = sample.values
+    return {"timestamp": format_time(sample.time), **sample.labels, **values}

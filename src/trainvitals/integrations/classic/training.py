@@ -1,0 +1,133 @@
+"""TrainingMonitor and TrainingMonitorCallback: a run, for loops that call a monitor at each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.integrations.attachment import Attachment, guarded
+from trainvitals.integrations.classic.configuration import read_configuration, tell_idle
+from trainvitals.integrations.classic.monitors import GPUMonitor, GPUResourceMonitor, SystemMonitor
+from trainvitals.trainer.run import Run
+
+if TYPE_CHECKING:
+    from trainvitals.alerts.conditions import Conditions
+
+
+class TrainingMonitor:
+    """A run behind one object: `start_monitoring`, `log_training_step`, `stop_monitoring`."""
+
+    def __init__(self, config: Mapping[str, Any] | str | Path | None = None) -> None:
+        """`config` is a mapping or the path of a YAML file; its keys are in docs/classic-api.md. SettingError for a
+        key that never was one; a key that does nothing any more says so once."""
+        self._configuration = read_configuration(config)
+        tell_idle(self._configuration)
+        self.attachment = Attachment(self._configuration.settings, self._configuration.watch or True)
+        self.system_monitor = SystemMonitor(float(self._configuration.settings.get("interval", 1.0)))
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None before `start_monitoring`, and if `monitoring.enabled` is false."""
+        return self.attachment.run
+
+    @property
+    def alert_system(self) -> Conditions:
+        """`alert_system.add_alert_rule(name, condition, ...)`: the run's own conditions (docs/alerts.md)."""
+        if self.attachment.run is None:
+            raise TrainvitalsError("there is no run yet to judge", hint="first: monitor.start_monitoring()")
+        return self.attachment.run.alerts
+
+    def start_monitoring(self) -> None:
+        """Begin a run, or use the one that the program began."""
+        if self._configuration.enabled and self.attachment.run is None:
+            self.attachment.begin({})
+            self.system_monitor.start()
+
+    @guarded
+    def log_training_step(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        loss: Any = None,
+        accuracy: Any = None,
+        learning_rate: Any = None,
+        custom_metrics: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        epoch: float | None = None,
+    ) -> None:
+        """Log one step. A model and an optimizer are watched from the first time they are given."""
+        run = self.attachment.run
+        if run is None:
+            return
+        if model is not None and self.attachment.watching is None:
+            self.attachment.watch(model, optimizer, report=False)
+        values = {"loss": loss, "accuracy": accuracy, "learning_rate": learning_rate, "epoch": epoch}
+        run.log({**values, **(custom_metrics or {})}, step=step)
+
+    def stop_monitoring(self) -> None:
+        """End the run, if `start_monitoring` began it."""
+        self.system_monitor.stop()
+        self.attachment.stop_watching()
+        self.attachment.finish()
+
+
+class TrainingMonitorCallback:
+    """Logs steps to the current run, or to one of its own that it begins with `options` (`project=`, any setting),
+    and runs a monitor during the training."""
+
+    def __init__(self, monitor: GPUMonitor | SystemMonitor | GPUResourceMonitor | None = None, **options: Any) -> None:
+        self.monitor = monitor
+        self.attachment = Attachment(options, False)
+        self._begun: float | None = None
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None before `on_train_begin`."""
+        return self.attachment.run
+
+    @guarded
+    def on_train_begin(self) -> None:
+        self.attachment.begin({})
+        if isinstance(self.monitor, GPUResourceMonitor):
+            self.monitor.start_monitoring()
+        elif self.monitor is not None:
+            self.monitor.start()
+
+    @guarded
+    def on_step_begin(self) -> None:
+        self._begun = time.perf_counter()
+
+    @guarded
+    def on_step_end(
+        self,
+        step: int,
+        epoch: float | None = None,
+        loss: Any = None,
+        lr: Any = None,
+        grad_norm: Any = None,
+        throughput: Any = None,
+    ) -> None:
+        """Log the step; `batch_time` is the time since `on_step_begin`. What is None is absent."""
+        values = {
+            "epoch": epoch,
+            "loss": loss,
+            "learning_rate": lr,
+            "gradient_norm": grad_norm,
+            "throughput_samples_per_sec": throughput,
+        }
+        if self._begun is not None:
+            values["batch_time"] = time.perf_counter() - self._begun
+            self._begun = None
+        if self.attachment.run is not None:
+            self.attachment.run.log(values, step=step)
+
+    @guarded
+    def on_train_end(self) -> None:
+        if isinstance(self.monitor, GPUResourceMonitor):
+            self.monitor.stop_monitoring()
+        elif self.monitor is not None:
+            self.monitor.stop()
+        self.attachment.finish()
