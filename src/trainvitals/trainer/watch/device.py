@@ -76,8 +76,13 @@ class Arrival:
         torch = import_module("torch")
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
         self._host.copy_(tensor, non_blocking=True)
+        # The copy is on the current stream of its own device, which need not be the current device.
+        module = getattr(torch, tensor.device.type, None)
         self._event = torch.Event(tensor.device)
-        self._event.record()
+        if hasattr(module, "current_stream"):
+            self._event.record(module.current_stream(tensor.device))
+        else:
+            self._event.record()
 
     def ready(self) -> bool:
         return self._event is None or bool(self._event.query())

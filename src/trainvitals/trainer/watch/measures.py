@@ -160,7 +160,7 @@ class Measures:
             self._clipped = []
         elif self._norms or self._is_due("gradients"):
             # A second optimizer of a step that is looked at belongs to the same norm.
-            self._look("gradients", lambda: self._read_norm(optimizer))
+            self._look("gradients", lambda: self._read_norm(optimizer, watched.models))
         self._drop_open_layers()
         if self._layers or self._is_due("layers"):
             self._look("layers", lambda: self._begin_layers(optimizer, watched.models))
@@ -250,8 +250,10 @@ class Measures:
 
     # -- the looks
 
-    def _read_norm(self, optimizer: Any) -> None:
+    def _read_norm(self, optimizer: Any, models: Iterable[Any]) -> None:
         gradients = []
+        # FSDP1 shards plain tensors, so only its wrapper tells.
+        self._sharded |= any(type(model).__name__ == "FullyShardedDataParallel" for model in models)
         for parameters in optimizer.param_groups:
             for parameter in parameters["params"]:
                 gradient = parameter.grad
