@@ -77,7 +77,7 @@ class Arrival:
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
         self._host.copy_(tensor, non_blocking=True)
         # The copy is on the current stream of its own device, which need not be the current device.
-        module = getattr(torch, tensor.device.type, None)
+        module: Any = getattr(torch, tensor.device.type, None)
         self._event = torch.Event(tensor.device)
         if hasattr(module, "current_stream"):
             self._event.record(module.current_stream(tensor.device))
