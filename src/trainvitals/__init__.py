@@ -11,7 +11,7 @@ This module is a menu: every name is imported when it is first used, so `import 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # true for type checkers; importing `typing` for it would be all that this import costs
 
 if TYPE_CHECKING:
     from trainvitals.errors import TrainvitalsError as TrainvitalsError

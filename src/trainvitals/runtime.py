@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +31,7 @@ def runtime_dir() -> Path:
     """The folder, created 0700 and owned by this user. TRAINVITALS_RUNTIME_DIR moves it."""
     override = os.environ.get("TRAINVITALS_RUNTIME_DIR")
     if override:
-        folder = Path(override)
+        folder = Path(override).absolute()  # the agent runs in another folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
     user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
@@ -129,6 +129,8 @@ class Registration:
     stack_signal: int | None = None
     stack_file: str | None = None
     cuda_visible_devices: str | None = None
+    goodbye: str = ""
+    """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -144,6 +146,12 @@ def register(registration: Registration) -> Path:
     path = folder / registration.file_name
     write_atomically(path, json.dumps(asdict(registration)).encode())
     return path
+
+
+def say_goodbye(path: Path, registration: Registration, status: str) -> None:
+    """Write into the registration how the rank ended, unless the agent has taken it away already."""
+    if path.exists():
+        write_atomically(path, json.dumps(asdict(replace(registration, goodbye=status))).encode())
 
 
 def registrations() -> list[tuple[Path, Registration]]:
@@ -234,6 +242,8 @@ def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
             return False
         command = [sys.executable, "-P", "-m", "trainvitals.agent", *(["--keep"] if keep else [])]
         environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
+        if "TRAINVITALS_RUNTIME_DIR" in environment:
+            environment["TRAINVITALS_RUNTIME_DIR"] = str(runtime_dir())
         try:
             if sys.platform == "win32":
                 flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP

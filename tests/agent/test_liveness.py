@@ -162,3 +162,34 @@ def test_a_registration_is_taken_away_only_while_it_is_still_ours(
     assert runtime.registrations() == [] and list((tmp_path / "runs").iterdir()) == []
     rank.unregister()  # there is nothing left to take away
     rank.close()
+
+
+def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("trainvitals.agent.causes.read_exit_status", lambda *arguments: None)  # Linux before 6.15
+    verdicts = {}
+    for rank, goodbye in ((1, "finished"), (2, "")):
+        process = subprocess.Popen(["sleep", "60"])
+        registration = Registration(
+            run_id="r",
+            folder=str(tmp_path),
+            rank=rank,
+            pid=process.pid,
+            pid_start=runtime.process_start(process.pid),
+            host=runtime.host_name(),
+        )
+        path = runtime.register(registration)
+        watched = Rank(registration, path, 100.0, None)
+        if goodbye:
+            runtime.say_goodbye(path, registration, goodbye)
+        process.kill()
+        process.wait()
+        fds = frozenset({watched.pidfd}) if watched.pidfd is not None else frozenset()
+        for now in (101.0, 110.0):
+            watched.look(now, fds)
+        assert watched.verdict is not None
+        verdicts[rank] = watched.verdict.status
+        watched.close()
+    assert verdicts == {1: "finished", 2: "crashed"}

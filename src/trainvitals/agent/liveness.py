@@ -15,6 +15,7 @@ from typing import Any
 from trainvitals import runtime
 from trainvitals.agent import causes
 from trainvitals.agent.causes import Suspects, Verdict
+from trainvitals.journal import folder as run_folder
 from trainvitals.runtime import Registration
 from trainvitals.sources.procfs import read_stat
 
@@ -83,9 +84,7 @@ class Progress:
 class Rank:
     """One registered process."""
 
-    def __init__(
-        self, registration: Registration, path: Path, now: float, known: dict[str, Any] | None
-    ) -> None:
+    def __init__(self, registration: Registration, path: Path, now: float, known: dict[str, Any] | None) -> None:
         self.registration = registration
         self.path = path
         self.progress = Progress(now)
@@ -181,6 +180,10 @@ class Rank:
         status = causes.read_exit_status(self.registration.pid, self.registration.pid_start, self.pidfd)
         if status is None and self.watched and now - self.gone_at < EXIT_STATUS_SECONDS:
             return
+        if status is None and (goodbye := self._read_goodbye()):
+            self.verdict = Verdict(goodbye, None)
+            self.state = goodbye
+            return
         self.verdict = causes.judge(
             status,
             out_of_memory=self.suspects.out_of_memory(),
@@ -189,6 +192,12 @@ class Rank:
             stalled=self.state if self.state in ("stalled", "hung") else None,
         )
         self.state = self.verdict.status
+
+    def _read_goodbye(self) -> str | None:
+        """With which status it ended of its own accord, if it did; None if it went without a word."""
+        found = runtime.read_json(self.path) or {}
+        status = str(found.get("goodbye") or "")
+        return status if self._is_registered(self.path) and status in run_folder.ENDED else None
 
     def read_process_state(self) -> str | None:
         """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""

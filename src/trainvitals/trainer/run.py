@@ -85,6 +85,7 @@ class Run:
         self._told: set[str] = set()
         self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
+        self._registered: tuple[Path, runtime.Registration] | None = None
         self.automatic = False
         """Begun by `trainvitals run`, not by the program."""
         self.watching: Watch | None = None
@@ -430,6 +431,8 @@ class Run:
             stacks.disarm()
             if self.rank == 0:
                 self._write_end(status, cause, tentative)
+            if self._registered is not None:
+                runtime.say_goodbye(*self._registered, status)
         except Exception as error:  # noqa: BLE001 - the end of the user's program must not fail because of us
             self._status = status
             self._tell("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
@@ -605,25 +608,24 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
     """Tell the agent that this rank wants to be watched, and see to it that there is an agent."""
     try:
         signal_number, stack_file = stacks.arm(run.folder, rank.rank) if effective.stack_dumps else (None, None)
-        runtime.register(
-            runtime.Registration(
-                run_id=run.id,
-                folder=str(run.folder),
-                rank=rank.rank,
-                pid=os.getpid(),
-                pid_start=runtime.process_start(os.getpid()),
-                host=runtime.host_name(),
-                attempt=run.attempt,
-                local_rank=rank.local_rank,
-                world_size=rank.world_size,
-                local_world_size=rank.local_world_size,
-                correlation_id=str(run._details.get("correlation_id", "")),
-                stack_signal=signal_number,
-                stack_file=str(stack_file) if stack_file else None,
-                cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-                settings=effective.as_json(),
-            )
+        registration = runtime.Registration(
+            run_id=run.id,
+            folder=str(run.folder),
+            rank=rank.rank,
+            pid=os.getpid(),
+            pid_start=runtime.process_start(os.getpid()),
+            host=runtime.host_name(),
+            attempt=run.attempt,
+            local_rank=rank.local_rank,
+            world_size=rank.world_size,
+            local_world_size=rank.local_world_size,
+            correlation_id=str(run._details.get("correlation_id", "")),
+            stack_signal=signal_number,
+            stack_file=str(stack_file) if stack_file else None,
+            cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            settings=effective.as_json(),
         )
+        run._registered = (runtime.register(registration), registration)
         if effective.agent and not runtime.ensure_agent():
             say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
     except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
