@@ -71,6 +71,17 @@ class Sampler:
         self._stop.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
+            if not thread.is_alive():  # else a unit hangs, and what it holds is in use
+                self._close()
+
+    def _close(self) -> None:
+        units, self._units = self._units, {}
+        self._discovered = float("-inf")
+        for key, unit in units.items():
+            try:
+                unit.close()
+            except Exception as error:  # noqa: BLE001 - the boundary around a source
+                self._tell(key, f"{key} could not be closed: {error!r:.200}")
 
     @property
     def running(self) -> bool:
