@@ -75,16 +75,18 @@ def compare_metric(
     baseline: tuple[Floats, Floats],
     other: tuple[Floats, Floats],
     direction: Direction | None = None,
+    stretch: tuple[float, float] | None = None,
 ) -> Verdict:
-    """`baseline` and `other` are (x, y), ascending in x; x is the same axis for both."""
+    """`baseline` and `other` are (x, y), ascending in x; x is the same axis for both. `stretch` is the part of x that
+    is compared, where the caller has read no more than that (see `last_stretch`)."""
     direction = direction if direction is not None else better(metric)
     (x0, y0), (x1, y1) = baseline, other
     if not len(x0) or not len(x1):
-        return Verdict(metric, "uncertain", None, None, None, None, "one of the runs never logged it")
-    end, start = min(x0[-1], x1[-1]), max(x0[0], x1[0])
-    if end < start:
+        reason = "one of the runs never logged it" if stretch is None else "the runs have no step in common"
+        return Verdict(metric, "uncertain", None, None, None, None, reason)
+    begin, end = last_stretch(x0, x1) if stretch is None else stretch
+    if end < begin:
         return Verdict(metric, "uncertain", None, None, None, None, "the runs have no step in common")
-    begin = end - (end - start) * STRETCH
     a, b = _stretch(x0, y0, begin, end), _stretch(x1, y1, begin, end)
     broken = len(b) - int(np.isfinite(b).sum()), len(a) - int(np.isfinite(a).sum())
     if broken[0] and not broken[1]:
@@ -97,6 +99,12 @@ def compare_metric(
     confidence = _confidence(a, b)
     word, reason = _word(mean_a, mean_b, change, confidence, direction, len(a), len(b))
     return Verdict(metric, word, mean_a, mean_b, change, confidence, reason)
+
+
+def last_stretch(x0: Floats, x1: Floats) -> tuple[float, float]:
+    """The end of what both have; begins after it ends where they have nothing in common."""
+    end, start = float(min(x0[-1], x1[-1])), float(max(x0[0], x1[0]))
+    return (end - (end - start) * STRETCH, end) if end >= start else (start, end)
 
 
 def _word(

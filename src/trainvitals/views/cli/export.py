@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
+from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal, say
 
 DESCRIPTION = (
-    "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not. NaN and infinity keep "
-    "their values: the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, themselves in Parquet. "
+    "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not; or the run as a page "
+    "(html) or its charts as a picture (png, svg), drawn without a browser. NaN and infinity keep their values: "
+    "the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, themselves in Parquet. "
     "CSV and Parquet have a column for every name that occurs; a missing value is an empty cell or a null."
 )
 EXAMPLES = """
 trainvitals export latest --format csv -o loss.csv
+trainvitals export latest --format png --panel loss -o loss.png
 trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
 trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
 """
 
 FORMATS = ("json", "jsonl", "csv", "parquet")
+DRAWN = ("html", "png", "svg")
 TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
 Row = dict[str, Any]
 
@@ -35,10 +37,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_argument(
         "--format",
-        type=one_of(*FORMATS),
+        type=one_of(*FORMATS, *DRAWN),
         required=True,
         metavar="FORMAT",
-        help=f"one of {', '.join(FORMATS)}",
+        help=f"one of {', '.join((*FORMATS, *DRAWN))}",
     )
     parser.add_argument(
         "--table",
@@ -50,6 +52,19 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="-", help="file to write; - is standard output (default)"
     )
+    parser.add_argument(
+        "--panel",
+        action="append",
+        metavar="NAME",
+        help="for png and svg: a panel such as loss or gpu_power, or a metric; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--theme",
+        type=one_of("light", "dark"),
+        default="light",
+        metavar="THEME",
+        help="for png and svg: light or dark (default: light)",
+    )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_settings("dir")
 
@@ -60,8 +75,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if to_stdout and arguments.format == "parquet" and is_terminal(sys.stdout):
         raise UsageError("Parquet is not for a terminal", hint="name a file: -o run.parquet")
     target = Path(arguments.output)
-    if not to_stdout and target.exists() and not arguments.force:
-        raise TrainvitalsError(f"{target} exists and is not replaced", hint="to replace it: --force")
+    check_target(arguments.output, arguments.force)
+    if arguments.format in DRAWN:
+        return _draw(arguments, folder)
     progress = Progress(to_stdout)
     rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress)
     writer = _WRITERS[arguments.format]
@@ -70,13 +86,27 @@ def execute(arguments: argparse.Namespace) -> int:
             writer(rows, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:
-            _write_whole(target, lambda file: writer(rows, file))
+            write_whole(target, lambda file: writer(rows, file))
     finally:
         progress.clear()
     if progress.count == 0:
         say(f"run {folder.name} has no lines in table '{arguments.table}'")
     elif not to_stdout:
         say(f"{progress.count:,} lines, {quantities.format_bytes(target.stat().st_size)}: {target}")
+    return 0
+
+
+def _draw(arguments: argparse.Namespace, folder: Path) -> int:
+    """A page or a picture instead of lines."""
+    from trainvitals.views.report import document
+
+    if arguments.format == "html":
+        content = document.draw_document([folder], "html", resolve_settings(arguments))
+    else:
+        content = document.draw_picture([folder], arguments.format, names=arguments.panel or (), theme=arguments.theme)
+    write_file(arguments.output, content, force=arguments.force)
+    if arguments.output != "-":
+        say(f"{quantities.format_bytes(len(content))}: {arguments.output}")
     return 0
 
 
@@ -129,17 +159,6 @@ class Rows:
         for row in self.quietly():
             found.update(dict.fromkeys(row))
         return list(found)
-
-
-def _write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
-    """The file appears whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_jsonl(rows: Rows, file: BinaryIO) -> None:

@@ -37,6 +37,18 @@ def format_unit(value: float | None, unit: str, decimals: int = 0) -> str:
     return NONE if value is None or not math.isfinite(value) else f"{value:,.{decimals}f} {unit}"
 
 
+def format_change(share: float | None) -> str:
+    """`+3.2 %`, `-12 %`, or `-`."""
+    return NONE if share is None or not math.isfinite(share) else f"{share * 100:+.3g} %"
+
+
+def format_confidence(share: float | None) -> str:
+    """`99.8 %`, never rounded up to certainty; `-` if it is not known."""
+    if share is None:
+        return NONE
+    return "> 99.99 %" if share > 0.9999 else f"{math.floor(share * 10_000) / 100:g} %"
+
+
 def format_span(seconds: float | None) -> str:
     """How long something took: `0.8 s`, `12 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):

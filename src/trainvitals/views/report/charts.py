@@ -71,10 +71,11 @@ def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart
         names,
         table=panel.table,
         x=axis,  # type: ignore[arg-type]
-        max_points=400 if stacked else POINTS,
+        max_points=POINTS * 2 if stacked else POINTS,
         ranks=[0] if stacked and panel.table == "training" else None,
     )
     found = [_per_second(item) for item in found] if panel.is_rate else found
+    found = [_mean_of_neighbours(item) for item in found] if stacked else found
     found = [item for item in found if len(item.x)]
     if not found:
         return None
@@ -105,6 +106,16 @@ def _per_second(item: Series) -> Series:
     span, rise = np.diff(item.x), np.diff(item.y)
     known = (span > 0) & (rise >= 0)
     return Series(item.name, item.labels, item.rank, item.x[1:][known], rise[known] / span[known], item.total)
+
+
+def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
+    """Parts of a whole are stacked by their means: extremes of each would add up to a step that never was."""
+    size = -(-len(item.x) // pieces)
+    if size < 2:
+        return item
+    count = len(item.x) // size
+    x, y = (values[: count * size].reshape(count, size).mean(axis=1) for values in (item.x, item.y))
+    return Series(item.name, item.labels, item.rank, x, y, item.total)
 
 
 def _metric_chart(reader: RunReader, name: str) -> Chart:

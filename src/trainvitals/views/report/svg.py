@@ -163,7 +163,8 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
     place = _place(chart, lines, width, height, legend=len(lines) > 1)
     border = "none" if colours.panel == colours.page else colours.grid
     parts = [f'<rect width="{width:.1f}" height="{height}" rx="6" fill="{colours.panel}" stroke="{border}"/>']
-    parts.append(draw_text(shorten(chart.title, width * 0.6, 15), 14, 24, 15, colours.text, bold=True))
+    title, _ = _head(chart, width)
+    parts.append(draw_text(title, 14, 24, 15, colours.text, bold=True))
     if chart.note:
         parts.append(draw_text(chart.note, width - 14, 24, 13, colours.warning, anchor="end"))
     finite = [line for line in lines if np.isfinite(line.y).any()]
@@ -192,6 +193,22 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
     return "".join(parts)
 
 
+SHORT_UNIT = 4
+"""Letters of a unit that are written at every mark; a longer one stands once, beside the title."""
+
+
+def _head(chart: Chart, width: float) -> tuple[str, str]:
+    """The title, and what stands beside it: a long unit and what x is."""
+    axis = "time since start" if chart.axis == "time" else chart.axis
+    rest = f"{chart.unit} over {axis}" if len(chart.unit) > SHORT_UNIT else axis
+    room = width - 40 - (len(rest) + len(chart.note)) * 13 * LETTER
+    return shorten(chart.title, max(room, 80.0), 15), rest
+
+
+def _mark_unit(chart: Chart) -> str:
+    return chart.unit if len(chart.unit) <= SHORT_UNIT else ""
+
+
 def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, legend: bool) -> _Place:
     xs = np.concatenate([line.x for line in lines]) if lines else np.empty(0)
     everything = [part for line in lines for part in (line.y, line.low, line.high) if part is not None]
@@ -202,7 +219,7 @@ def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, leg
     if x_high <= x_low:
         x_low, x_high = x_low - 0.5, x_high + 0.5
     y_low, y_high = ticks.find_range(ys, chart.low, chart.high, log)
-    labels = [ticks.format_value(v, chart.unit) for v in ticks.find_ticks(y_low, y_high, log, chart.unit)]
+    labels = [ticks.format_value(v, _mark_unit(chart)) for v in ticks.find_ticks(y_low, y_high, log, chart.unit)]
     left = 20 + max([len(text) for text in labels] or [3]) * 12 * LETTER
     top = 40
     return _Place(
@@ -217,7 +234,7 @@ def _draw_axes(chart: Chart, place: _Place, colours: Theme, width: float) -> str
         parts.append(
             f'<path d="M{place.left:.1f} {y:.1f}h{place.width:.1f}" stroke="{colours.grid}" stroke-width="1"/>'
         )
-        text = ticks.format_value(value, chart.unit)
+        text = ticks.format_value(value, _mark_unit(chart))
         parts.append(draw_text(text, place.left - 6, y + 4, 12, colours.dim, anchor="end"))
     find = ticks.find_span_ticks if chart.axis == "time" else ticks.find_ticks
     for value in find(place.x_low, place.x_high, count=max(int(place.width / 90), 2)):
@@ -225,10 +242,8 @@ def _draw_axes(chart: Chart, place: _Place, colours: Theme, width: float) -> str
         parts.append(f'<path d="M{x:.1f} {place.top}v{place.height:.1f}" stroke="{colours.grid}" stroke-width="1"/>')
         text = ticks.format_span(value) if chart.axis == "time" else ticks.format_value(value, "")
         parts.append(draw_text(text, x, place.bottom + 17, 12, colours.dim, anchor="middle"))
-    name = "time since start" if chart.axis == "time" else chart.axis
-    used = len(chart.title) * 15 * LETTER + 24
-    if used + len(name) * 12 * LETTER < width * 0.8:
-        parts.append(draw_text(name, used, 24, 12, colours.dim))
+    title, rest = _head(chart, width)
+    parts.append(draw_text(rest, 14 + len(title) * 15 * LETTER + 12, 24, 12, colours.dim))
     return "".join(parts)
 
 
@@ -266,8 +281,12 @@ def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: 
 
 
 def smoothen(values: Floats) -> Floats:
-    """A mean that forgets, over about a fortieth of the values; what is not finite stays a gap."""
-    weight = min(40.0 / len(values), 0.3)
+    """A mean over about a fortieth of the values, from both sides so that it does not lag; gaps stay gaps."""
+    weight = min(80.0 / len(values), 0.4)
+    return (_forget(values, weight) + _forget(values[::-1], weight)[::-1]) / 2
+
+
+def _forget(values: Floats, weight: float) -> Floats:
     result = np.empty(len(values))
     mean = math.nan
     for at, value in enumerate(values.tolist()):

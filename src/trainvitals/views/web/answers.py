@@ -17,7 +17,7 @@ import numpy as np
 from trainvitals import catalog
 from trainvitals.alerts import records
 from trainvitals.analysis.bands import make_band
-from trainvitals.analysis.comparison import compare_configs, compare_metric, flatten
+from trainvitals.analysis.comparison import compare_configs, compare_metric, flatten, last_stretch
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import find_progress
@@ -583,7 +583,7 @@ def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) ->
     if direction is not None:
         extreme = "low" if direction == "lower" else "high"
         known = [(value[extreme], at) for at, value in enumerate(values) if value and value[extreme] is not None]
-        if known:
+        if len({value for value, _ in known}) > 1 or len(known) == 1:  # equal values have no best
             best = (min(known) if direction == "lower" else max(known))[1]
     return {"name": name, "better": direction, "values": values, "best": best, **_unit_of("training", name)}
 
@@ -592,12 +592,21 @@ def _verdicts(readers: Sequence[RunReader], names: Sequence[str]) -> list[Answer
     """Each run but the first against the first."""
     if len(readers) < 2:
         return []
-    base = {series.name: series for series in readers[0].series(names, max_points=20_000) if not series.rank}
+    ends = [{item.name: item for item in reader.series(names, max_points=4) if not item.rank} for reader in readers]
     found = []
     for place, reader in enumerate(readers[1:], 1):
-        for series in reader.series(names, max_points=20_000):
-            other = base.get(series.name)
-            if other is not None and not series.rank:
-                verdict = compare_metric(series.name, (other.x, other.y), (series.x, series.y))
-                found.append({"run": place, **verdict._asdict()})
+        for name in names:
+            if name not in ends[0] or name not in ends[place]:
+                continue
+            # Every value of the last stretch and nothing else: extremes would tell of another spread.
+            start, end = last_stretch(ends[0][name].x, ends[place][name].x)
+            pair = [_of_lowest_rank(source, name, start, end) for source in (readers[0], reader)]
+            found.append({"run": place, **compare_metric(name, *pair, stretch=(start, end))._asdict()})
     return found
+
+
+def _of_lowest_rank(reader: RunReader, name: str, start: float, end: float) -> tuple[Any, Any]:
+    for series in reader.series([name], start=start, end=end):
+        if not series.rank:
+            return series.x, series.y
+    return np.empty(0), np.empty(0)

@@ -1,0 +1,158 @@
+"""`trainvitals compare`: what differs between runs, which came out better, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.report import find_runs
+from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, shorten, width
+
+DESCRIPTION = (
+    "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
+    "confidence. The first run is the baseline. A verdict compares the last fifth of the steps that both runs have; "
+    "neighbouring values count as fewer than they are."
+)
+EXAMPLES = """
+trainvitals compare baseline candidate
+trainvitals compare 20261115-2236 latest --fail-on-regression
+trainvitals compare a b c --json | jq .verdicts
+"""
+MAX_METRICS = 24
+MAX_CONFIG = 40
+_STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", nargs="+", help="two runs or more: run id or its beginning, name, folder, or 'latest'"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--fail-on-regression",
+        action="store_true",
+        help="exit with code 3 if a metric of any run is worse than the baseline's, for sure",
+    )
+    parser.add_settings("dir")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.report.document import name_runs
+    from trainvitals.views.web.answers import describe_comparison
+
+    if len(arguments.run) < 2:
+        raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")
+    folders = find_runs(arguments.run, Path(resolve_settings(arguments).dir))
+    found = describe_comparison(name_runs(folders), [], points=4)
+    if arguments.json:
+        _print_json(found)
+    else:
+        columns = width(sys.stdout) if is_terminal(sys.stdout) else None
+        print(draw_comparison(found, Paint(sys.stdout), columns))
+    worse = any(item["word"] == "worse" for item in found["verdicts"])
+    return 3 if arguments.fail_on_regression and worse else 0
+
+
+def _print_json(found: Mapping[str, Any]) -> None:
+    import orjson
+
+    from trainvitals.journal.encoding import spell_all
+
+    wanted = {key: found[key] for key in ("runs", "config", "metrics", "verdicts")}
+    sys.stdout.write(orjson.dumps(spell_all(wanted), option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+
+
+def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
+    """The comparison as text: runs, verdicts, metrics, configuration."""
+    titles = name_titles(found["runs"])
+    blocks = [_draw_runs(found["runs"], titles, paint, columns), _draw_verdicts(found, titles, paint, columns)]
+    blocks += [_draw_metrics(found["metrics"], titles, paint, columns)] if found["metrics"] else []
+    blocks.append(_draw_config(found["config"], titles, paint, columns))
+    return "\n\n".join(blocks)
+
+
+def name_titles(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the runs, or their ids where two share one."""
+    names = [str(row["name"]) for row in runs]
+    return [clean(name if names.count(name) == 1 else row["id"]) for name, row in zip(names, runs, strict=True)]
+
+
+def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+    rows = []
+    for place, (row, title) in enumerate(zip(runs, titles, strict=True)):
+        notes = ["baseline"] if place == 0 else []
+        notes += ["GPUs simulated"] if row["simulated"] else []
+        rows.append(
+            (
+                Cell(title, "bold"),
+                clean(row["status"]),
+                f"{row['step']:,}" if row["step"] is not None else quantities.NONE,
+                quantities.format_span(row["seconds"]),
+                Cell(", ".join(notes), "yellow" if row["simulated"] else "dim"),
+            )
+        )
+    return draw_table(("run", "status", "last step", "took", ""), rows, paint=paint, columns=columns, right=(2, 3))
+
+
+def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+    if not found["verdicts"]:
+        return paint("dim", "no verdict: the runs have no metric in common that says which is better")
+    several = len(titles) > 2
+    rows = [
+        (
+            Cell(item["word"], _STYLES.get(item["word"], "")),
+            *((titles[item["run"]],) if several else ()),
+            clean(item["metric"]),
+            quantities.format_value(item["baseline"]),
+            quantities.format_value(item["value"]),
+            quantities.format_change(item["change"]),
+            quantities.format_confidence(item["confidence"]),
+            Cell(clean(item["reason"]), "dim"),
+        )
+        for item in found["verdicts"]
+    ]
+    header = ("verdict", *(("run",) if several else ()), "metric", "baseline", "now", "change", "confidence", "")
+    right = tuple(at + several for at in (2, 3, 4, 5))
+    return draw_table(header, rows, paint=paint, columns=columns, right=right)
+
+
+def _draw_metrics(
+    metrics: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None
+) -> str:
+    order = sorted(metrics, key=lambda row: row["better"] is None)
+    rows = []
+    for row in order[:MAX_METRICS]:
+        cells: list[str] = []
+        for place, value in enumerate(row["values"]):
+            if value is None:
+                cells.append(Cell(quantities.NONE, "dim"))
+                continue
+            extreme = {"lower": "low", "higher": "high"}.get(row["better"] or "")
+            best = f" (best {quantities.format_value(value[extreme])})" if extreme else ""
+            text = f"{quantities.format_value(value['last'])}{best}"
+            cells.append(Cell(f"{text} *", "green") if row["best"] == place else Cell(text))
+        rows.append((clean(row["name"]), *cells))
+    text = draw_table(("metric, last", *titles), rows, paint=paint, columns=columns)
+    left = len(metrics) - len(rows)
+    more = f"\nand {left:,} more metrics" if left > 0 else ""
+    return f"{text}\n{paint('dim', f'* the best value of all{more}')}"
+
+
+def _draw_config(config: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+    if not config:
+        return paint("dim", "the configurations are the same")
+    limit = 40
+    rows = [
+        (
+            clean(row["key"]),
+            *(quantities.NONE if item is None else shorten(clean(item), limit) for item in row["values"]),
+        )
+        for row in config[:MAX_CONFIG]
+    ]
+    text = draw_table(("configuration that differs", *titles), rows, paint=paint, columns=columns)
+    return text + (f"\nand {len(config) - MAX_CONFIG:,} more" if len(config) > MAX_CONFIG else "")

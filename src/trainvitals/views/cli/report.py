@@ -1,0 +1,101 @@
+"""`trainvitals report`: a run, or several compared, as a document to send around."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import folder as run_folder
+from trainvitals.settings import Settings
+from trainvitals.views.cli import quantities
+from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, resolve_settings
+from trainvitals.views.cli.files import check_target, write_file
+from trainvitals.views.cli.terminal import say
+
+DESCRIPTION = (
+    "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "
+    "environment. As HTML it is one file with interactive charts that opens from disk, without a network. Markdown "
+    "puts a picture of the charts beside itself. Of several runs it is a comparison, the first being the baseline."
+)
+EXAMPLES = """
+trainvitals report latest -o report.html
+trainvitals report latest -o report.md
+trainvitals report baseline candidate -o comparison.html
+trainvitals report latest -o - --format json | jq .runs[0].diagnosis.findings
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'; several are compared"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="report.html",
+        help="file to write; - is standard output (default: report.html)",
+    )
+    parser.add_argument(
+        "--format",
+        type=one_of("html", "md", "json", "png", "svg"),
+        metavar="FORMAT",
+        help="one of html, md, json, png, svg (default: what the name of the file says, else html)",
+    )
+    parser.add_argument(
+        "--theme", type=one_of("light", "dark"), default="light", metavar="THEME",
+        help="light or dark, for pictures; the page follows its reader (default: light)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--width", type=number(300, whole=True), default=1200, metavar="N", help="width of a picture (default: 1200)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_settings("dir", "price_gpu_hour", "price_kwh", "price_currency")
+    parser.add_config()
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.report import document
+
+    settings = resolve_settings(arguments)
+    folders = find_runs(arguments.run, Path(settings.dir))
+    target = Path(arguments.output)
+    format = arguments.format or document.SUFFIXES.get(target.suffix.lower(), "html")
+    if arguments.output == "-" and not arguments.format:
+        raise UsageError("standard output has no name that says the format", hint="such as: --format md")
+    check_target(arguments.output, arguments.force)
+    if format == "md" and arguments.output != "-":
+        files = _draw_markdown(folders, target, settings, arguments.theme)
+        for path, content in files.items():
+            write_file(str(path), content, force=arguments.force)
+        say(" and ".join(f"{quantities.format_bytes(len(content))}: {path}" for path, content in files.items()))
+        return 0
+    if format in ("png", "svg"):
+        content = document.draw_picture(folders, format, theme=arguments.theme, width=min(arguments.width, 10_000))
+    else:
+        content = document.draw_document(folders, format, settings)
+    write_file(arguments.output, content, force=arguments.force)
+    if arguments.output != "-":
+        say(f"{quantities.format_bytes(len(content))}: {target}")
+    return 0
+
+
+def find_runs(references: list[str], root: Path) -> list[Path]:
+    """The folders, each once."""
+    folders = [run_folder.find(reference, root) for reference in references]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UsageError("the same run is named twice")
+    if len(folders) > 20:
+        raise UsageError(f"at most 20 runs are compared, not {len(folders)}")
+    return folders
+
+
+def _draw_markdown(folders: list[Path], target: Path, settings: Settings, theme: str) -> dict[Path, bytes]:
+    from trainvitals.views.report import document
+
+    try:
+        return document.draw_markdown_with_pictures(folders, target, settings, theme)
+    except TrainvitalsError as error:
+        say(f"without pictures: {error.message}")
+        return {target: document.draw_document(folders, "md", settings)}

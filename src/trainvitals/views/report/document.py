@@ -1,0 +1,111 @@
+"""A report of one run or of several, in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.reader import RunReader
+from trainvitals.settings import Settings
+from trainvitals.views.report.data import make_data
+
+FORMATS = ("html", "md", "json", "png", "svg")
+SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
+SUFFIXES |= {".png": "png", ".svg": "svg"}
+
+
+def name_runs(folders: Sequence[Path]) -> list[tuple[str, RunReader]]:
+    """Each run under a name of its own: the folder's, with the project where two share one."""
+    names = [folder.resolve().name for folder in folders]
+    return [
+        (name if names.count(name) == 1 else f"{folder.resolve().parent.name}~{name}", RunReader(folder))
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def prices_of(settings: Settings) -> dict[str, Any]:
+    """What an hour and a kWh cost, where it is set."""
+    return {
+        "gpu_hour": settings.price_gpu_hour,
+        "kwh": settings.price_kwh,
+        "currency": settings.price_currency or "",
+    }
+
+
+def draw_document(folders: Sequence[Path], format: str, settings: Settings) -> bytes:
+    """The report in one of `html`, `md` or `json`; Markdown without pictures."""
+    data = make_data(name_runs(folders), prices_of(settings))
+    if format == "html":
+        from trainvitals.views.report.html import draw_html
+
+        return draw_html(data)
+    if format == "json":
+        from trainvitals.views.report.summary import draw_json
+
+        return draw_json(data)
+    from trainvitals.views.report.markdown import draw_markdown
+
+    return draw_markdown(data).encode()
+
+
+def draw_markdown_with_pictures(
+    folders: Sequence[Path], target: Path, settings: Settings, theme: str
+) -> dict[Path, bytes]:
+    """The Markdown file and one PNG for each run that stands beside it."""
+    from trainvitals.views.report.markdown import draw_markdown
+
+    runs = name_runs(folders)
+    files: dict[Path, bytes] = {}
+    pictures = []
+    for place, ((key, _), folder) in enumerate(zip(runs, folders, strict=True), 1):
+        name = f"{target.stem}.png" if len(runs) == 1 else f"{target.stem}-{place}.png"
+        files[target.with_name(name)] = draw_picture([folder], "png", theme=theme)
+        pictures.append((key, name))
+    files[target] = draw_markdown(make_data(runs, prices_of(settings)), pictures).encode()
+    return files
+
+
+def draw_picture(
+    folders: Sequence[Path], format: str, *, names: Sequence[str] = (), theme: str = "light", width: int = 1200
+) -> bytes:
+    """Charts of a run, or of several over each other, as `svg` or `png`."""
+    from trainvitals.views.report.charts import make_charts, make_comparison
+    from trainvitals.views.report.svg import draw_svg
+
+    runs = name_runs(folders)
+    if len(runs) == 1:
+        charts = make_charts(runs[0][1], names)
+        title, subtitle = describe_run(runs[0][1])
+    else:
+        wanted = list(names) or _shared(runs)
+        charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
+        title, subtitle = "Comparison", ", ".join(key for key, _ in runs)
+    if not charts:
+        raise TrainvitalsError(
+            f"nothing to draw: run {runs[0][0]} has no numbers", hint="see what it has: trainvitals runs show"
+        )
+    columns = 1 if len(charts) == 1 or width < 700 else 2
+    svg = draw_svg(charts, title=title, subtitle=subtitle, theme=theme, width=width, columns=columns)
+    if format == "svg":
+        return svg.encode()
+    from trainvitals.views.report.png import draw_png
+
+    return draw_png(svg)
+
+
+def describe_run(reader: RunReader) -> tuple[str, str]:
+    """A title and a line about the run."""
+    info = reader.info
+    simulated = info.simulated or any(label.get("simulated") for label in reader.labels("gpu"))
+    words = [info.id, info.status, f"started {info.started}" if info.started else ""]
+    words.append("GPUs simulated" if simulated else "")
+    return info.name, ", ".join(word for word in words if word)
+
+
+def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
+    """The metrics worth comparing, as the comparison chooses them."""
+    from trainvitals.views.web.answers import describe_comparison
+
+    return list(describe_comparison(runs, [], points=4)["names"])

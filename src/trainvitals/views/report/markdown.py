@@ -1,0 +1,213 @@
+"""The report as Markdown, for wikis, tickets and pull requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from trainvitals.views.cli import quantities
+from trainvitals.views.report.data import Data
+
+MAX_METRICS = 40
+MAX_CONFIG = 60
+MAX_ALERTS = 20
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]#|~!"})
+
+
+def text(value: object) -> str:
+    """Anything as text on one line that Markdown and HTML leave alone: names are anybody's."""
+    line = "".join(c if c.isprintable() else " " for c in str(value))
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").translate(_SPECIAL)
+
+
+def value(number: Any, unit: str = "") -> str:
+    """A number of the API: NaN is a string there."""
+    if number is None:
+        return "-"
+    shown = quantities.format_value(float(number)) if isinstance(number, (int, float)) else str(number)
+    return text(f"{shown} {unit}".strip())
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """A table; cells are Markdown already."""
+    lines = ["| " + " | ".join(header) + " |"]
+    lines.append("|" + "|".join("---:" if at in right else "---" for at in range(len(header))) + "|")
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def draw_markdown(data: Data, pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """The whole report. `pictures` are (title, file name) of charts that stand beside it."""
+    lines: list[str] = []
+    if "comparison" in data:
+        lines += _comparison(data["comparison"])
+    for key, item in data["runs"].items():
+        lines += _run(item, "##" if "comparison" in data else "#")
+        lines += [f"![{text(title)}]({name})\n" for title, name in pictures if title == key]
+        lines += _findings(item["diagnosis"])
+        lines += _metrics(item["run"])
+        lines += _resources(item["diagnosis"]["resources"])
+        lines += _alerts(item["alerts"])
+        lines += _config(item["run"])
+    lines.append(f"Written {text(data['written'])} by trainvitals {text(data['about']['version'])}.")
+    return "\n".join(lines) + "\n"
+
+
+def is_simulated(item: Data) -> bool:
+    """Whether any number of this run is of hardware that is not there."""
+    resources = item["diagnosis"]["resources"]
+    return bool(item["run"]["simulated"]) or any(row["simulated"] for row in resources)
+
+
+def _run(item: Data, mark: str) -> list[str]:
+    run = item["run"]
+    health = run["health"]
+    facts = [
+        ("status", text(run["status"]) + (f": {text(run['cause'])}" if run["cause"] else "")),
+        ("health", f"**{text(health['word'])}**" + (f": {text(health['reason'])}" if health["reason"] else "")),
+        ("what to do", text(health["advice"])),
+        ("run", f"{text(run['id'])} in project {text(run['project'])}"),
+        ("started", text(run["started"] or "-")),
+        ("took", text(quantities.format_span(run["seconds"])) if run["seconds"] is not None else ""),
+        ("last step", f"{run['step']:,}" if run["step"] is not None else ""),
+        ("energy of the GPUs", _energy(item)),
+        ("cost", _cost(run["cost"])),
+        ("tags", ", ".join(text(tag) for tag in run["tags"])),
+    ]
+    lines = [f"{mark} {text(run['name'])}", ""]
+    if is_simulated(item):
+        lines += ["> **The GPUs of this run are simulated**: their numbers are of no real hardware.", ""]
+    return [*lines, *table(("", ""), [(name, said) for name, said in facts if said])]
+
+
+def _energy(item: Data) -> str:
+    joules = item["run"]["energy_joules"]
+    if joules is None:
+        return ""
+    return text(quantities.format_energy(joules)) + (" (simulated)" if is_simulated(item) else "")
+
+
+def _cost(cost: Data | None) -> str:
+    return text(f"{cost['amount']:,.2f} {cost['currency'] or ''} of {cost['of']}") if cost else ""
+
+
+def _findings(diagnosis: Data) -> list[str]:
+    lines = ["### Findings", ""]
+    for finding in diagnosis["findings"]:
+        lines.append(f"- **{text(finding['title'])}** ({finding['severity']}, `{finding['rule']}`)")
+        lines += [f"  - {text(line)}" for line in finding["evidence"]]
+        lines.append(f"  - What to do: {text(finding['advice'])}")
+    if not diagnosis["findings"]:
+        lines.append(f"Nothing was found in {len(diagnosis['fine'])} checks.")
+    lines.append("")
+    if diagnosis["from_step"] is not None:
+        lines += [f"Looked at from step {diagnosis['from_step']:,} on.", ""]
+    if diagnosis["not_judged"]:
+        said = "; ".join(f"{text(gap['title'])}: needs {text(gap['needs'])}" for gap in diagnosis["not_judged"])
+        lines += [f"Not judged: {said}.", ""]
+    return lines
+
+
+def _metrics(run: Data) -> list[str]:
+    shown = [m for m in run["metrics"] if m["name"].partition("/")[0] not in run["layers"] or "/" not in m["name"]]
+    if not shown:
+        return []
+    rows = [
+        (
+            text(metric["name"]),
+            value(metric["last"], metric["unit"]),
+            value(metric["low"], metric["unit"]),
+            value(metric["high"], metric["unit"]),
+            f"{metric['nonfinite']:,}" if metric["nonfinite"] else "",
+        )
+        for metric in shown[:MAX_METRICS]
+    ]
+    more = [f"And {len(shown) - MAX_METRICS:,} more.", ""] if len(shown) > MAX_METRICS else []
+    header = ("metric", "last", "lowest", "highest", "not finite")
+    return ["### Metrics", "", *table(header, rows, right=(1, 2, 3, 4)), *more]
+
+
+def _resources(resources: Sequence[Data]) -> list[str]:
+    if not resources:
+        return []
+    rows = [
+        (
+            text(row["metric"]),
+            text(row["subject"]) + (" (simulated)" if row["simulated"] else ""),
+            *(value(row[key], row["unit"]) for key in ("low", "mean", "p95", "high")),
+        )
+        for row in sorted(resources, key=lambda row: (row["table"], row["metric"]))
+    ]
+    header = ("what", "of", "lowest", "mean", "95 % below", "highest")
+    return ["### Use of resources", "", *table(header, rows, right=(2, 3, 4, 5))]
+
+
+def _alerts(alerts: Data) -> list[str]:
+    fired = [row for row in alerts["history"] if row.get("state") == "firing"]
+    if not fired:
+        return ["### Alerts", "", "No alert fired.", ""]
+    rows = [
+        (
+            text(row.get("timestamp", "")),
+            text(row.get("severity", "")),
+            text(row.get("rule", "")),
+            text(row.get("message", "")),
+        )
+        for row in fired[:MAX_ALERTS]
+    ]
+    return ["### Alerts", "", *table(("time", "severity", "rule", "what"), rows)]
+
+
+def _config(run: Data) -> list[str]:
+    config = run["config"]
+    lines = []
+    if config:
+        rows = [(text(key), text(item)) for key, item in list(config.items())[:MAX_CONFIG]]
+        lines += ["### Configuration", "", *table(("key", "value"), rows)]
+    details = run["details"]
+    git, python, host = (details.get(name) or {} for name in ("git", "python", "host"))
+    facts = [
+        ("command", " ".join(map(str, details["command"])) if isinstance(details.get("command"), list) else ""),
+        ("host", host.get("name", "") if isinstance(host, dict) else ""),
+        ("python", python.get("version", "") if isinstance(python, dict) else ""),
+        (
+            "git",
+            f"{git.get('commit', '')} {'with changes' if git.get('dirty') else ''}" if isinstance(git, dict) else "",
+        ),
+        ("packages", _packages(details.get("packages"))),
+    ]
+    known = [(name, text(said).strip()) for name, said in facts if str(said).strip()]
+    return [*lines, "### Environment", "", *table(("", ""), known)] if known else lines
+
+
+def _packages(packages: object) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages.items()) if isinstance(packages, dict) else ""
+
+
+def _comparison(comparison: Data) -> list[str]:
+    runs = comparison["runs"]
+    titles = [f"{row['name']} ({row['id']})" for row in runs]
+    lines = ["# " + " against ".join(text(title) for title in titles[::-1]), ""]
+    lines += [f"The baseline is {text(titles[0])}.", "", "## Verdicts", ""]
+    if comparison["verdicts"]:
+        rows = [
+            (
+                *((text(titles[item["run"]]),) if len(runs) > 2 else ()),
+                text(item["metric"]),
+                f"**{item['word']}**",
+                value(item["baseline"]),
+                value(item["value"]),
+                quantities.format_change(item["change"]),
+                quantities.format_confidence(item["confidence"]),
+            )
+            for item in comparison["verdicts"]
+        ]
+        header = (*(("run",) if len(runs) > 2 else ()), "metric", "verdict", "baseline", "now", "change", "confidence")
+        lines += table(header, rows)
+    else:
+        lines += ["The runs have no metric in common that says which is better.", ""]
+    if comparison["config"]:
+        rows = [(text(row["key"]), *(text(item) for item in row["values"])) for row in comparison["config"]]
+        lines += ["## Configuration that differs", "", *table(("key", *map(text, titles)), rows)]
+    else:
+        lines += ["The configurations are the same.", ""]
+    return lines

@@ -1,0 +1,37 @@
+"""The report as JSON, for programs: everything but the series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from trainvitals.journal.encoding import spell_all
+from trainvitals.views.report.data import Data
+
+
+def draw_json(data: Data) -> bytes:
+    """NaN and infinity are strings, as in the journal. `comparison` is there for several runs."""
+    return orjson.dumps(spell_all(make_summary(data)), option=orjson.OPT_INDENT_2, default=str) + b"\n"
+
+
+def make_summary(data: Data) -> dict[str, Any]:
+    """What was found, and what the runs came to."""
+    runs = []
+    for item in data["runs"].values():
+        run = item["run"]
+        left_out = ("tables", "details", "histograms", "stacks", "consoles", "summary")
+        runs.append(
+            {
+                **{key: value for key, value in run.items() if key not in left_out},
+                "environment": {key: value for key, value in run["details"].items() if key != "config"},
+                "diagnosis": item["diagnosis"],
+                "alerts": item["alerts"]["history"],
+                "events": item["events"]["events"],
+            }
+        )
+    summary: dict[str, Any] = {"written": data["written"], "version": data["about"]["version"], "runs": runs}
+    if "comparison" in data:
+        wanted = ("config", "metrics", "verdicts")
+        summary["comparison"] = {key: data["comparison"][key] for key in wanted}
+    return summary
