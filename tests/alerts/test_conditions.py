@@ -41,7 +41,7 @@ def test_a_condition_fires_acts_and_resolves(run: trainvitals.Run) -> None:
     found = records.changes(rows(run))
     assert [(row["state"], row["step"], row["message"]) for row in found] == [
         ("firing", 1, "Loss is 3.00"),
-        ("resolved", 3, "Loss is 1.00"),
+        ("resolved", 3, "Loss is 3.00"),
     ]
     assert found[0]["cooldown"] == 300
     assert [(alert.rule, alert.step) for alert in seen] == [("Target missed", 1)]

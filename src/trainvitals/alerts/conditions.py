@@ -75,6 +75,7 @@ class _Condition:
     fired_at: float | None = None
     is_firing: bool = False
     since: str = ""
+    said: str = ""
     disabled: bool = False
 
 
@@ -156,6 +157,9 @@ class Conditions:
     def _write(self, rule: _Condition, state: str, step: int) -> str:
         fields = {**self._metrics, "rank": self._rank, "step": step}
         message, missing = template.fill(rule.message, fields)
+        if state == "resolved":
+            message = rule.said  # the all-clear is about what was said
+        rule.said = message
         advice, more = template.fill(rule.advice, fields)
         if missing or more:
             say(

@@ -66,6 +66,7 @@ class _Case:
         "condition",
         "fields",
         "lets",
+        "message",
         "rule",
         "sides",
         "since",
@@ -91,6 +92,8 @@ class _Case:
             if type_of(node.operands[0]) == "number"
         ]
         self.state: str | None = None
+        self.message = ""
+        """What was said when it fired: the all-clear is about that."""
         self.since = 0.0
         self.since_clear: float | None = None
         self.true_count = 0
@@ -446,6 +449,9 @@ class Engine:
             self._enrich(rule, fields)
         message, missing = template.fill(rule.message or _default_message(rule), fields)
         advice, absent = template.fill(rule.advice, fields)
+        if state == RESOLVED:
+            message = case.message or message
+        case.message = message
         for name in (*missing, *absent):
             self._tell(f"rule '{rule.name}': its message asks for {{{name}}}, which has no value")
         return Change(

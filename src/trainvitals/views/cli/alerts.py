@@ -51,7 +51,9 @@ def _clock(text: object) -> str:
 
 def _add_list(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -95,7 +97,9 @@ def _folders(arguments: argparse.Namespace) -> list[Path]:
 
 def _add_history(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument(
+        "run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)"
+    )
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument("--all", action="store_true", help="messages, deliveries and actions too")
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -169,7 +173,9 @@ def _test(arguments: argparse.Namespace) -> int:
     names = [address.name for address in addresses]
     for name in arguments.channel:
         if name not in names:
-            raise UsageError(f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}")
+            raise UsageError(
+                f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}"
+            )
     body = _test_body()
     failed = 0
     for address in addresses:
@@ -179,7 +185,7 @@ def _test(arguments: argparse.Namespace) -> int:
         try:
             result = delivery.carry(resolve_reference(address.url), body, terminals=_own_terminals())
         except TrainvitalsError as error:
-            result = delivery.Result(False, str(error))
+            result = delivery.Result(False, "; ".join(filter(None, (error.message, error.hint))))
         took = f"{time.monotonic() - began:.1f} s"
         if result.sent:
             print(f"{clean(address.name)}: sent ({took})")
@@ -214,7 +220,9 @@ def _own_terminals() -> tuple[str, ...]:
 def _add_silence(parser: Parser) -> None:
     _add_place(parser)
     parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
-    parser.add_argument("--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="(default: 1h)")
+    parser.add_argument(
+        "--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="(default: 1h)"
+    )
     parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
 
 
@@ -264,7 +272,9 @@ def _known_rules(arguments: argparse.Namespace, folder: Path) -> set[str]:
 
 def _add_replay(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument(
+        "run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)"
+    )
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument(
         "--severity", type=one_of("info", "warning", "critical"), default="info", help="at least this severe"
