@@ -600,8 +600,9 @@ def _verdicts(readers: Sequence[RunReader], names: Sequence[str]) -> list[Answer
                 continue
             # Every value of the last stretch and nothing else: extremes would tell of another spread.
             start, end = last_stretch(ends[0][name].x, ends[place][name].x)
-            pair = [_of_lowest_rank(source, name, start, end) for source in (readers[0], reader)]
-            found.append({"run": place, **compare_metric(name, *pair, stretch=(start, end))._asdict()})
+            base = _of_lowest_rank(readers[0], name, start, end)
+            verdict = compare_metric(name, base, _of_lowest_rank(reader, name, start, end), stretch=(start, end))
+            found.append({"run": place, **verdict._asdict()})
     return found
 
 
