@@ -73,7 +73,8 @@ export class ApiSource implements Source {
     let batch: Waiting[] = [];
     let count = 0;
     for (const item of waiting) {
-      if (batch.length && count + item.query.names.length > MOST_NAMES) {
+      // The first chart of a page does not wait for the others.
+      if (batch.length && (item === waiting[1] || count + item.query.names.length > MOST_NAMES)) {
         void this.#request(run, batch);
         batch = [];
         count = 0;

@@ -61,13 +61,14 @@ export class Feed {
     this.#timer = window.setTimeout(() => void this.#ask(), Math.max(0, this.#asked + AGAIN_MS - Date.now()));
   }
 
-  #take(increments: Increment[], more: boolean): void {
+  #take(increments: Increment[], more: string[]): void {
     const mine = increments.filter((item) => item.table === this.#query.table && this.#names.has(item.name));
     if (mine.length) {
       this.#pending.push(...mine);
       // Several messages in one frame are drawn once.
       if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#grow());
-    } else if (more) this.#askSoon();
+    }
+    if (more.includes(this.#query.table)) this.#askSoon();
   }
 
   #grow(): void {

@@ -4,7 +4,7 @@ import type {
 } from "./types.ts";
 
 export interface Listener {
-  points(series: Increment[], more: boolean): void;
+  points(series: Increment[], more: string[]): void;
   event(row: Event): void;
   alert(row: Alert): void;
   state(state: State): void;

@@ -81,7 +81,7 @@ export function setZoom(to: Zoom | null): void {
 
 // -- live
 
-type Taker = (series: Increment[], more: boolean) => void;
+type Taker = (series: Increment[], more: string[]) => void;
 const takers = new Set<Taker>();
 const resets = new Set<() => void>();
 export function onPoints(take: Taker, reset: () => void): () => void {

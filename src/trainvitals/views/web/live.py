@@ -2,7 +2,7 @@
 
 What is new in the run folder is read once, encoded once, and the same bytes go to every viewer as server-sent events:
 
-    points  new values: {"series": [{"table", "name", "labels", "rank", "step", "time", "y", "nonfinite"?}], "more"}
+    points  new values: {"series": [{"table", "name", "labels", "rank", "step", "time", "y", "nonfinite"?}], "more": [table]}
     event   a line of the events table
     alert   a line of the alerts table
     state   status, cause, step; every two seconds, so that a viewer knows that it is not stale
@@ -46,8 +46,10 @@ POLL_BYTES = 4 << 20
 MAX_POINTS = 100
 """Of one series in one message; of more, the extremes are sent."""
 MAX_SERIES = 600
-"""In one message. A run with thousands of metrics says `more`, and the page asks for what it shows."""
+"""In one message, the training's first. The tables of which some were left out are in `more`: the page asks for what it
+shows of those."""
 TABLES = ("training", "gpu", "system", "process", "events", "alerts")
+ORDER = {"training": 0, "system": 1, "process": 2}
 NOT_VALUES = frozenset({"timestamp", "step"})
 LABELS = {
     "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "simulated", "host"),
@@ -208,18 +210,19 @@ class Collector:
     def collect(self, rows: list[tuple[FileName, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
         """(event, content) for each message."""
         series: dict[tuple[Any, ...], dict[str, Any]] = {}
-        more = False
+        more: set[str] = set()
         messages: list[tuple[str, dict[str, Any]]] = []
-        for name, row in rows:
+        for name, row in sorted(rows, key=lambda item: ORDER.get(item[0].table, 3)):
             if name.table in ("events", "alerts"):
                 messages.append((name.table[:-1], row))
                 continue
             micros = self._parser.parse(row["timestamp"])
             if micros is None:
                 continue
-            more = self._add(series, name, row, micros / 1e6) or more
+            if self._add(series, name, row, micros / 1e6):
+                more.add(name.table)
         if series:
-            messages.append(("points", {"series": [_pack(item) for item in series.values()], "more": more}))
+            messages.append(("points", {"series": [_pack(item) for item in series.values()], "more": sorted(more)}))
         return messages
 
     def _add(
