@@ -140,3 +140,9 @@ def test_alerts_fire_and_end_as_the_run_folder_says(run: Run) -> None:
     run.write({**line(None), "outgoing": "x"}, {**line(None), "state": "resolved", **alert}, table="alerts")
     trainings.poll([run.view])
     assert trainings.look(run.view)[0].alerts == ()
+
+
+def test_more_metrics_than_can_be_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.exporters.training.MOST_METRICS", 10)
+    training = take(RankTraining(), *(line(step, **{f"m{n}": 1.0 for n in range(15)}) for step in range(3)))
+    assert len(training.metrics) == 10 and training.left_out == 5

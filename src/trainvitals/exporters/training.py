@@ -60,6 +60,7 @@ class RankTraining:
     metrics: dict[str, float] = field(default_factory=dict)
     """Newest value of each of the user's own."""
     left_out: int = 0
+    """Metrics beyond those that are remembered, in the line that had most of them."""
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
     duration_sum: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class RankTraining:
         time = _parse_time(row["timestamp"])
         step = row.get("step")
         advanced, elapsed = self._advance(step if type(step) is int else None, time)
-        duration = None
+        duration, left_out = None, 0
         for name, item in row.items():
             if name in ("timestamp", "step"):
                 continue
@@ -84,7 +85,7 @@ class RankTraining:
                 if name in self.metrics or len(self.metrics) < MOST_METRICS:
                     self.metrics[name] = value
                 else:
-                    self.left_out += 1
+                    left_out += 1
                 continue
             self.values[known] = value
             if known == "batch_time":
@@ -93,6 +94,7 @@ class RankTraining:
                 self.memory_count += 1
                 self.memory_sum += value
                 self.memory_window.append(value)
+        self.left_out = max(self.left_out, left_out)
         if duration is not None:
             self._observe(duration, 1, time)
         elif "batch_time" not in self.values and advanced and elapsed is not None:

@@ -44,7 +44,8 @@ def _init(arguments: argparse.Namespace) -> int:
     deploy = find_deploy()
     for place, part in _PARTS.items():
         shutil.copytree(deploy / part, folder / place, dirs_exist_ok=True)
-    (folder / "prometheus" / "trainvitals.rules.base-units.yml").unlink()
+    for name in ("trainvitals.rules.base-units.yml", "trainvitals.rules.test.yml"):
+        (folder / "prometheus" / name).unlink()
     if arguments.wheel is not None:
         shutil.copy(arguments.wheel, folder)
     _write_secrets(folder / "secrets")
