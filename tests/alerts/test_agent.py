@@ -309,3 +309,17 @@ def test_the_agent_imports_nothing_heavy_for_alerts(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     for heavy in ("'numpy'", "'apprise'", "'requests'", "'duckdb'", "'yaml'", "'resvg_py'"):
         assert heavy not in found
+
+
+def test_a_run_that_its_user_interrupts_is_no_alert_and_one_that_fails_is_with_its_reason(place: Place) -> None:
+    place.agent()
+    interrupted = place.train(STEPS)
+    wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
+    interrupted.send_signal(signal.SIGINT)
+    interrupted.wait()
+    failed = place.train("run.log({'loss': 1.0}, step=1)\nraise ValueError('the data is not there')\n")
+    failed.wait()
+    told = place.wait_for_message("process_died")
+    assert "ValueError: the data is not there" in told["message"]
+    assert len(place.messages("process_died")) == 1
+    assert told["run"] == place.run.name

@@ -198,3 +198,17 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     wait_for(lambda: not watch.still_sending(), "the end of sending")
     assert [body["rule"] for body in receiver.bodies[before:]] == ["hot"]
     assert watch.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
+
+
+def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_see_all(
+    folder: Path, receiver: Receiver
+) -> None:
+    mine = {"name": "mine", "when": "loss == 7"}
+    alerts = make(folder, receiver, **{"alerts.rules": [mine], "alerts.disable": "none"})
+    began = time.time()
+    for step in range(2000):
+        loss: float | str = {1003: "NaN", 1507: 7.0}.get(step, 1.0)
+        alerts.see_row(0, {"timestamp": format_time(began + step / 1000), "step": step, "loss": loss})
+    alerts.close()
+    fired = [(row["rule"], row["step"]) for row in records.read_rows(folder) if row.get("state") == "firing"]
+    assert fired == [("loss_not_finite", 1003), ("mine", 1507)]

@@ -88,7 +88,9 @@ class Alerting:
             self._guard(lambda: alerts.see_event(row))
 
     def see_end(self, rank: Rank, status: str, cause: str | None) -> None:
-        """A rank has ended, by this judgement of all that is known."""
+        """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
+        if rank.registration.kind == "monitor":
+            return
         self._ended[rank.registration.rank] = (status, cause)
         self._see_rank(rank, 0.0)
 
