@@ -12,6 +12,7 @@ from rich.segment import Segment
 from textual import events
 from textual.app import App, ComposeResult
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -46,28 +47,28 @@ class Board(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._strips: list[Strip] = []
+        self._lines: list[list[Segment]] = []
 
     def show(self, lines: list[list[Segment]], blank: Any) -> None:
         width = self.size.width
+        before, self._lines = self._lines, lines
         changed = []
         for y, line in enumerate(lines):
-            segments = _joined(line, blank)
-            if y < len(self._strips) and self._strips[y]._segments == segments:
+            if y < len(before) and line == before[y]:
                 continue
-            strip = Strip(segments, width)
+            strip = Strip(_joined(line, blank), width)
             if y < len(self._strips):
                 self._strips[y] = strip
             else:
                 self._strips.append(strip)
             changed.append(y)
-        if len(self._strips) > len(lines):
-            del self._strips[len(lines) :]
+        del self._strips[len(lines) :]
         if changed:
             self.refresh(*_regions(changed, width))
 
     def forget(self) -> None:
         """Everything is to be drawn anew: another size, another theme."""
-        self._strips = []
+        self._strips, self._lines = [], []
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
@@ -83,7 +84,7 @@ def _joined(line: list[Segment], blank: Any) -> list[Segment]:
     text, style = "", None
     for piece, own, _ in line:
         own = blank if own is None else own
-        if own is style or own == style:
+        if own is style:
             text += piece
             continue
         if text:
@@ -105,6 +106,17 @@ def _regions(lines: list[int], width: int) -> list[Region]:
         regions.append(Region(0, start, width, before - start + 1))
         start = before = line
     return regions
+
+
+class Fresh(Message, bubble=False):
+    """A new snapshot from the feed, and how it looks in the view and size of that moment (None: could not be drawn)."""
+
+    def __init__(self, snapshot: Snapshot, frame: screen.Frame | None, view: View, drawn_for: tuple[int, Size]) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+        self.frame = frame
+        self.view = view
+        self.drawn_for = drawn_for
 
 
 class TopApp(App[int]):
@@ -175,19 +187,16 @@ class TopApp(App[int]):
             frame = screen.draw(snapshot, view, size.width, size.height)
         except Exception:  # noqa: BLE001, S110 - drawn again on the screen's own thread, where a fault is seen
             pass
-        try:
-            self.call_later(self._take, snapshot, frame, view, (version, size))
-        except RuntimeError:
-            pass  # the program is ending: nobody is left to show it to
+        self.post_message(Fresh(snapshot, frame, view, (version, size)))
 
-    def _take(self, snapshot: Snapshot, frame: screen.Frame | None, view: View, drawn_for: tuple[int, Size]) -> None:
+    def on_fresh(self, fresh: Fresh) -> None:
         if self.view.paused:
             return
-        self.snapshot = snapshot
+        self.snapshot, frame, view = fresh.snapshot, fresh.frame, fresh.view
         told = self._program.status() if self._program is not None and not self.view.message else ""
         if told:
             self.view.say(told, "info")
-        if told or frame is None or drawn_for != (self._version, self.size):
+        if told or frame is None or fresh.drawn_for != (self._version, self.size):
             self.draw()  # a key came in between: what was drawn is not what is wanted now
             return
         self.view.rows, self.view.visible, self.view.chart_columns = (
