@@ -29,7 +29,7 @@ def detect_nonfinite(measured: Measurements) -> list[Finding]:
     lasting = not np.isfinite(loss.y[-1])
     share = len(broken) / len(loss.y)
     finite = loss.y[:first][np.isfinite(loss.y[:first])]
-    evidence = [f"{count_of(len(broken), 'value')} of {len(loss.y):,} not finite ({percent(share)})"]
+    evidence = [f"{count_of(len(broken), 'value')} of {len(loss.y):,} not finite ({percent(share, 2)})"]
     if len(finite):
         evidence.append(f"last finite loss before it: {show(finite[-1])}")
     evidence += _just_before(measured, loss.x[first])

@@ -126,6 +126,7 @@ export function selectSeries(item: InlineRun, query: SeriesQuery): Series[] {
   const tables = Object.hasOwn(item.series, query.table) ? item.series[query.table] : {};
   const axis = query.x === "relative" ? "time" : query.x;
   let found = (tables[axis] ?? tables.step ?? tables.time ?? []).filter((series) => wanted.has(series.name));
+  found.sort((a, b) => query.names.indexOf(a.name) - query.names.indexOf(b.name));
   const clock = item.clock;
   if (axis === "time" && !tables.time && clock) {
     found = found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(clock.step, clock.time, x)) }));

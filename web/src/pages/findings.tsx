@@ -47,7 +47,7 @@ export function Findings() {
           <Resources rows={found.resources} />
         </Section>
       )}
-      {found.fine.length > 0 && <Section title="Looked at and fine" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>no {title}</li>)}</ul></Section>}
+      {found.fine.length > 0 && <Section title="Looked for and not found" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>{title}</li>)}</ul></Section>}
       {found.not_judged.length > 0 && (
         <Section title="Not judged" note={`${found.not_judged.length}`}>
           <div class="table-box"><table>

@@ -82,6 +82,7 @@ def draw_picture(
         wanted = list(names) or _shared(runs)
         charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
         title, subtitle = "Comparison", ", ".join(key for key, _ in runs)
+        subtitle += "; GPUs simulated" if any(is_simulated(reader) for _, reader in runs) else ""
     if not charts:
         raise TrainvitalsError(
             f"nothing to draw: run {runs[0][0]} has no numbers", hint="see what it has: trainvitals runs show"
@@ -98,10 +99,14 @@ def draw_picture(
 def describe_run(reader: RunReader) -> tuple[str, str]:
     """A title and a line about the run."""
     info = reader.info
-    simulated = info.simulated or any(label.get("simulated") for label in reader.labels("gpu"))
     words = [info.id, info.status, f"started {info.started}" if info.started else ""]
-    words.append("GPUs simulated" if simulated else "")
+    words.append("GPUs simulated" if is_simulated(reader) else "")
     return info.name, ", ".join(word for word in words if word)
+
+
+def is_simulated(reader: RunReader) -> bool:
+    """Whether any GPU of the run is not there."""
+    return reader.info.simulated or any(label.get("simulated") for label in reader.labels("gpu"))
 
 
 def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
