@@ -221,7 +221,7 @@ def _add_silence(parser: Parser) -> None:
     _add_place(parser)
     parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
     parser.add_argument(
-        "--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="(default: 1h)"
+        "--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="for how long (default: 1h)"
     )
     parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
 
