@@ -87,12 +87,14 @@ export function sortRows(rows: Row[], sort: string): Row[] {
   return keyed.map((item) => item.row);
 }
 
+const collator = new Intl.Collator(undefined, { numeric: true });
+
 function compare(a: unknown, b: unknown, down: boolean): number {
   const missing = (value: unknown) => value === null || value === undefined || value === "" || value === "NaN";
   if (missing(a) || missing(b)) return Number(missing(a)) - Number(missing(b));
   const left = toNumber(a as number);
   const right = toNumber(b as number);
-  const order = left !== null && right !== null ? left - right : String(a).localeCompare(String(b), undefined, { numeric: true });
+  const order = left !== null && right !== null ? left - right : collator.compare(String(a), String(b));
   return down ? -order : order;
 }
 
@@ -104,5 +106,5 @@ export function groupRows(rows: Row[], by: string): { name: string; rows: Row[] 
     const names = Array.isArray(cell) ? (cell.length ? cell.map(String) : ["none"]) : [cell === undefined || cell === null || cell === "" ? "none" : String(cell)];
     for (const name of names) groups.set(name, [...(groups.get(name) ?? []), row]);
   }
-  return [...groups].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })).map(([name, found]) => ({ name, rows: found }));
+  return [...groups].sort(([a], [b]) => collator.compare(a, b)).map(([name, found]) => ({ name, rows: found }));
 }

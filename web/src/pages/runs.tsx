@@ -9,7 +9,7 @@ import { compareCells, filterRows, groupRows, interesting, sortRows, type Column
 import { Icon } from "../ui/icons.tsx";
 import { Choice, Empty, Link, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
 
-const SHOWN = 200;
+const SHOWN = 100;
 
 export function Runs() {
   const route = usePageRoute();

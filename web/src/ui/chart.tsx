@@ -348,6 +348,7 @@ export function yRange(low: number | null, high: number | null, log: boolean, fl
 }
 
 const TIP_ROWS = 14;
+const MANY_MARKS = 16;
 
 function readTip(u: uPlot, drawn: Drawn, props: ChartProps) {
   const at = u.cursor.idx;
@@ -397,15 +398,17 @@ function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
     ctx.lineTo(bbox.left + bbox.width, y);
     ctx.stroke();
   }
-  for (const mark of (props.marks ?? []).slice(0, 300)) {
-    if (!inside(mark.x)) continue;
+  const marks = (props.marks ?? []).filter((mark) => inside(mark.x)).slice(0, 500);
+  // A few are lines to look at; many would hide the curve and are ticks at the top.
+  const depth = marks.length > MANY_MARKS ? 7 * ratio : bbox.height;
+  for (const mark of marks) {
     const x = Math.round(u.valToPos(mark.x, "x", true));
     ctx.strokeStyle = css(mark.severity === "critical" ? "--critical" : mark.severity === "warning" ? "--warning" : "--text-dim");
     ctx.lineWidth = ratio;
-    ctx.setLineDash([2 * ratio, 3 * ratio]);
+    ctx.setLineDash(marks.length > MANY_MARKS ? [] : [2 * ratio, 3 * ratio]);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.lineTo(x, bbox.top + depth);
     ctx.stroke();
   }
   ctx.setLineDash([]);

@@ -76,11 +76,8 @@ def list_runs(web: Web, values: Values) -> dict[str, Any]:
     if values["text"]:
         wanted = values["text"].lower().split()
         rows = [row for row in rows if all(word in _searched(row) for word in wanted)]
-    return {
-        "total": len(rows),
-        "projects": projects,
-        "runs": rows[values["offset"] : values["offset"] + values["limit"]],
-    }
+    shown = rows[values["offset"] : values["offset"] + values["limit"]]
+    return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
 
 
 def _searched(row: dict[str, Any]) -> str:

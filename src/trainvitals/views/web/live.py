@@ -2,7 +2,7 @@
 
 What is new in the run folder is read once, encoded once, and the same bytes go to every viewer as server-sent events:
 
-    points  new values: {"series": [{"table", "name", "labels", "rank", "step", "time", "y", "nonfinite"?}], "more": [table]}
+    points  new values: "series", each with table, name, labels, rank, step, time, y, nonfinite; and "more", see below
     event   a line of the events table
     alert   a line of the alerts table
     state   status, cause, step; every two seconds, so that a viewer knows that it is not stale

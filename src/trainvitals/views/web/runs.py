@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from trainvitals.errors import RunNotFound, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader, read_info
 from trainvitals.views.web import answers
 from trainvitals.views.web.endpoints import NotFound
+from trainvitals.views.web.wire import encode
 
 LISTING_SECONDS = 1.0
 MAX_READERS = 32
@@ -43,6 +46,7 @@ class Runs:
         self._folders: dict[str, Path] = {}
         self._readers: OrderedDict[Path, _Guarded] = OrderedDict()
         self._rows: dict[Path, tuple[Any, dict[str, Any]]] = {}
+        self._encoded: dict[str, tuple[dict[str, Any], bytes]] = {}
 
     def folders(self) -> dict[str, Path]:
         """Every run by its key: the folder's name, or `project~name` where two projects have the same."""
@@ -65,12 +69,12 @@ class Runs:
 
     def _is_inside(self, folder: Path) -> bool:
         """A link that leads out of the root is not served, nor a run.json that is one."""
+        file = folder / layout.RUN_FILE
         try:
-            real = folder.resolve(strict=True)
-            file = (folder / layout.RUN_FILE).resolve(strict=True)
+            links = [path for path in (folder, file, folder.parent) if path.is_symlink() and path != self.root]
+            return all(path.resolve(strict=True).is_relative_to(self._real_root) for path in links)
         except OSError:
             return False
-        return real.is_relative_to(self._real_root) and file.is_relative_to(self._real_root)
 
     def find(self, key: str) -> Path:
         """The folder of a run; raises NotFound."""
@@ -125,6 +129,13 @@ class Runs:
             except (TrainvitalsError, OSError):
                 continue  # removed or half-copied between listing and reading
         return found
+
+    def encode_row(self, row: dict[str, Any]) -> Any:
+        """The row as it goes into an answer; that of an ended run is encoded once."""
+        known = self._encoded.get(row["key"])
+        if known is None or known[0] is not row:
+            known = self._encoded[row["key"]] = (row, encode(row))
+        return orjson.Fragment(known[1])
 
     def _row(self, key: str, folder: Path) -> dict[str, Any]:
         stamp = (key, _stamp(folder / layout.RUN_FILE), _stamp(folder / "status.json"))

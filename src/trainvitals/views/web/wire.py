@@ -29,7 +29,7 @@ def _spell(value: Any) -> Any:
         return {str(key): _spell(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_spell(item) for item in value]
-    return value if isinstance(value, np.ndarray) else spell_all(value)
+    return value if isinstance(value, (np.ndarray, orjson.Fragment)) else spell_all(value)
 
 
 def compress(body: bytes) -> bytes:
