@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trainvitals.alerts import template
-from trainvitals.alerts.evaluation import Read, Subject, Value, compile_node, names_of
-from trainvitals.alerts.language import COMPARISONS, Metric, Node, Operation, metrics, type_of, walk
+from trainvitals.alerts.evaluation import Subject, Value, compile_node, names_of
+from trainvitals.alerts.language import COMPARISONS, Node, Operation, metrics, type_of, walk
 from trainvitals.alerts.rules import Rule, Wait
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 MAX_SUBJECTS = 4096
-FORGET_SECONDS = 3600.0
 
 
 class Point(NamedTuple):
@@ -132,7 +131,7 @@ class Engine:
         self._by_table: dict[str, list[Subject]] = {}
         self._cases: dict[int, list[_Case]] = {}
         self._timed: list[_Case] = []
-        self._restored: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[float, str]] = {}
+        self._restored: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._plans: dict[tuple[int, int, tuple[str, ...]], _Plan] = {}
         self._told: set[str] = set()
         self._judging: str = ""
@@ -235,7 +234,7 @@ class Engine:
 
     def restore(self, firing: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> None:
         """Go on where an earlier engine ended: these alerts (by `Change.key`) have been firing since then."""
-        self._restored = {key: (since, FIRING) for key, since in firing.items()}
+        self._restored = dict(firing)
         for case in self._all_cases():
             self._restore_case(case)
 
@@ -326,9 +325,9 @@ class Engine:
 
     def _restore_case(self, case: _Case) -> None:
         key = (case.rule.name, tuple(sorted((k, str(v)) for k, v in case.subject.labels.items())))
-        found = self._restored.pop(key, None)
-        if found is not None:
-            case.since, case.state = found
+        since = self._restored.pop(key, None)
+        if since is not None:
+            case.since, case.state = since, FIRING
 
     def _all_cases(self) -> list[_Case]:
         whole = [case for case in self._timed if case.subject is self._whole]
@@ -516,11 +515,3 @@ def _sides(sides: list[Any]) -> tuple[Value, Value]:
 def _default_message(rule: Rule) -> str:
     text = rule.when.replace("{", "{{").replace("}", "}}")
     return f"{rule.name}: {text}"
-
-
-def reads(rule: Rule) -> list[Metric]:
-    """Every metric a rule looks at."""
-    return [metric for node in rule.nodes for metric in metrics(node)]
-
-
-__all__ = ["FIRING", "PENDING", "RESOLVED", "Change", "Engine", "Point", "Read", "reads"]
