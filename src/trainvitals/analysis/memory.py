@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.hardware import mark_simulated, name_devices
 from trainvitals.analysis.robust import rises, slope_of
 from trainvitals.analysis.wording import percent, show, span
@@ -49,10 +51,16 @@ def _floors(x: Floats, y: Floats, count: int) -> tuple[Floats, Floats]:
     return x[len(y) % size :: size][: len(pieces)], pieces.min(axis=1)
 
 
+def _last_values(devices: Sequence[Device], name: str) -> list[float]:
+    """The newest finite value of each device that has one above zero."""
+    found = [device.curves[name].finite().y for device in devices if name in device.curves]
+    return [float(values[-1]) for values in found if len(values) and values[-1] > 0]
+
+
 def detect_fragmentation(measured: Measurements) -> list[Finding]:
     """The allocator keeps much more than it uses."""
     held, kept = measured.need("memory_allocated_mb", 50).finite(), measured.need("memory_reserved_mb", 50).finite()
-    totals = [float(g.curves["memory_total_mb"].y[-1]) for g in measured.gpus if "memory_total_mb" in g.curves]
+    totals = _last_values(measured.gpus, "memory_total_mb")
     if not totals:
         raise NotJudged("'memory_total_mb' of the GPUs")
     gap = float(np.median(kept.y[-200:])) - float(np.median(held.y[-200:]))
@@ -127,9 +135,7 @@ def detect_host_leak(measured: Measurements) -> list[Finding]:
     owners = [p for p in measured.processes if any(name in p.curves for name in names)]
     if not owners:
         raise NotJudged("memory of the ranks' processes")
-    totals = [
-        float(h.curves["memory_total_mb"].finite().y[-1]) for h in measured.hosts if "memory_total_mb" in h.curves
-    ]
+    totals = _last_values(measured.hosts, "memory_total_mb")
     if not totals:
         raise NotJudged("'memory_total_mb' of the host")
     found, judged = [], False

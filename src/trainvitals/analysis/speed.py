@@ -33,7 +33,7 @@ def detect_data_bound(measured: Measurements) -> list[Finding]:
     share, wait, step = share_of_step(measured, "data_time")
     if share <= 0.1:
         return []
-    faster = 1 / (1 - share)
+    faster = 1 / max(1 - share, 0.001)
     return [
         Finding(
             "data.bound",

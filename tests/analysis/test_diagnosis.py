@@ -1,0 +1,308 @@
+"""Every detector finds its fault, says nothing of a healthy run, and says what it lacks."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trainings import (
+    SECONDS,
+    STEPS,
+    Curves,
+    by_step,
+    find,
+    gpu,
+    healthy,
+    host,
+    process,
+    ranks,
+    rules,
+    training,
+    with_curves,
+)
+
+from trainvitals.analysis.diagnosis import DETECTORS, diagnose
+from trainvitals.analysis.findings import Curve, Measurements
+
+LOSS = training()["loss"].y
+STEP_TIME = training()["batch_time"].y
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_healthy_run_has_no_findings_and_everything_is_judged(seed: int) -> None:
+    found = diagnose(healthy(seed))
+    assert [item for item in found.findings if item.severity != "info"] == []
+    assert [gap.rule for gap in found.not_judged] == []
+    assert len(found.fine) + len(rules(found)) == len(DETECTORS)
+
+
+def test_without_any_input_nothing_is_fine_and_each_says_what_it_needs() -> None:
+    found = diagnose(Measurements(Curves({})))
+    assert found.findings == () and found.fine == ()
+    assert [gap.rule for gap in found.not_judged] == [detector.rule for detector in DETECTORS]
+    assert all(gap.needs for gap in found.not_judged)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [math.nan], [math.nan] * 500, [1.0] * 500, [math.inf, -math.inf] * 300])
+def test_odd_curves_are_judged_without_a_mistake(values: list[float]) -> None:
+    odd = by_step(np.array(values, dtype=np.float64))
+    curves = dict.fromkeys(training(), odd)
+    device = gpu()
+    broken = replace(device, curves=dict.fromkeys(device.curves, odd))
+    found = diagnose(Measurements(Curves(curves), {0: odd, 1: odd}, [broken], [broken], [broken]))
+    assert len({item.rule for item in found.findings}) + len(found.fine) + len(found.not_judged) >= len(DETECTORS) - 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 900), st.sampled_from([1e-300, 1e-9, 1.0, 1e9, 1e300]))
+def test_any_numbers_give_an_answer(seed: int, count: int, size: float) -> None:
+    random = np.random.default_rng(seed)
+
+    def make() -> Curve:
+        values = random.normal(0, 1, count) * size
+        odd = random.random(count)
+        values[odd < 0.02] = math.nan
+        values[odd > 0.99] = math.inf
+        values[(odd > 0.5) & (odd < 0.6)] = 0.0
+        return Curve(np.sort(random.integers(0, 2000, count)).astype(np.float64), values)
+
+    curves = {name: make() for name in training()}
+    names = [*gpu().curves, *host().curves, *process().curves]
+    device = replace(gpu(), curves={name: make() for name in names})
+    with np.errstate(all="ignore"):
+        found = diagnose(Measurements(Curves(curves), {0: make(), 1: make()}, [device], [device], [device], True))
+    assert all(item.title and item.evidence and item.advice for item in found.findings)
+
+
+def test_nan_in_the_loss() -> None:
+    values = LOSS.copy()
+    values[2000:] = math.nan
+    found = find(with_curves(loss=by_step(values)), "loss.nonfinite")
+    assert found.step == 2000 and found.severity == "critical"
+    assert "NaN at step 2,000" in found.title
+    assert "1,000 values of 3,000" in found.evidence[0]
+
+
+def test_a_loss_that_comes_back_from_nan_is_a_warning() -> None:
+    values = LOSS.copy()
+    values[700] = math.inf
+    found = find(with_curves(loss=by_step(values)), "loss.nonfinite")
+    assert found.severity == "warning" and "came back" in found.title
+
+
+def test_divergence() -> None:
+    values = LOSS.copy()
+    values[2000:] *= 1 + np.linspace(0, 1.2, STEPS - 2000)
+    found = find(with_curves(loss=by_step(values)), "loss.divergence")
+    assert found.severity == "critical"
+    assert found.step is not None and 1900 < found.step < 2300
+
+
+def test_a_spike_is_told_with_its_step_and_recovery() -> None:
+    values = LOSS.copy()
+    values[1500:1503] *= 3
+    found = find(with_curves(loss=by_step(values)), "loss.spike")
+    assert found.step in (1500, 1501, 1502) and found.severity == "info"
+    assert "recovered" in found.evidence[1]
+
+
+def test_many_spikes_are_unstable() -> None:
+    values = LOSS.copy()
+    values[[1500, 1600, 1700, 1800]] *= 4
+    found = find(with_curves(loss=by_step(values)), "loss.spike")
+    assert found.severity == "warning" and found.values["count"] >= 4
+
+
+def test_a_plateau_and_the_same_after_a_decayed_learning_rate() -> None:
+    random = np.random.default_rng(0)
+    flat = by_step(2.0 + 3 * np.exp(-np.arange(6000) / 200) + random.normal(0, 0.03, 6000))
+    assert find(with_curves(loss=flat), "loss.plateau").severity == "info"
+    decayed = by_step(np.linspace(1e-3, 1e-6, 6000))
+    assert "loss.plateau" not in rules(diagnose(with_curves(loss=flat, learning_rate=decayed)))
+
+
+def test_overfitting_names_the_best_step() -> None:
+    values = np.concatenate([np.linspace(3, 2, 8), np.linspace(2.05, 2.6, 7)])
+    found = find(with_curves(val_loss=by_step(values, 200)), "loss.overfit")
+    assert found.step == 1400 and found.severity == "warning"
+
+
+def test_overfitting_with_a_metric_that_still_improves_is_overconfidence() -> None:
+    values = np.concatenate([np.linspace(3, 2, 8), np.linspace(2.05, 2.6, 7)])
+    better = by_step(np.linspace(0.5, 0.9, 15), 200)
+    curves = {**training(), "val_loss": by_step(values, 200), "val_accuracy": better}
+    found = find(healthy(training=Curves(curves)), "loss.overfit")
+    assert found.severity == "info" and "over-confident" in found.evidence[-1]
+
+
+def test_exploding_gradients() -> None:
+    values = training()["gradient_norm"].y.copy()
+    values[2000:2010] = 400
+    found = find(with_curves(gradient_norm=by_step(values)), "grad.explode")
+    assert found.step == 2000
+    assert any("last" in line for line in found.evidence), "the largest layer is named"
+
+
+def test_layers_that_learn_nothing() -> None:
+    dead = by_step(np.full(30, 1e-9), 100)
+    found = find(with_curves(**{"gradient_norm/first": dead}), "grad.vanish")
+    assert "first" in found.evidence[1] and "last" not in found.evidence[1]
+
+
+def test_waiting_for_data() -> None:
+    wait = np.full(STEPS, 0.2)
+    found = find(with_curves(data_time=by_step(wait), batch_time=by_step(STEP_TIME + 0.2)), "data.bound")
+    assert found.severity == "critical"
+    assert found.values["share"] == pytest.approx(0.51, abs=0.03)
+
+
+def test_time_between_the_steps() -> None:
+    rest = np.full(STEPS, 0.1)
+    found = find(with_curves(other_time=by_step(rest), batch_time=by_step(STEP_TIME + 0.1)), "step.other")
+    assert found.severity == "warning"
+
+
+def test_slow_steps_at_regular_intervals_and_at_random() -> None:
+    regular = STEP_TIME.copy()
+    regular[100::100] *= 6
+    found = find(with_curves(batch_time=by_step(regular)), "step.periodic")
+    assert "Every 100 steps" in found.title
+    random = STEP_TIME.copy()
+    random[np.random.default_rng(3).choice(STEPS, 60, replace=False)] *= 6
+    assert find(with_curves(batch_time=by_step(random)), "step.outlier").values["lost"] > 0.05
+
+
+def test_steps_that_became_slower_for_good() -> None:
+    values = STEP_TIME.copy()
+    values[1800:] *= 1.08
+    found = find(with_curves(batch_time=by_step(values)), "step.fail_slow")
+    assert found.step is not None and abs(found.step - 1800) <= 100
+
+
+def test_a_pause_that_is_over_is_not_fail_slow() -> None:
+    values = STEP_TIME.copy()
+    values[1200:1500] *= 1.5
+    assert "step.fail_slow" not in rules(diagnose(with_curves(batch_time=by_step(values))))
+
+
+def test_a_slow_rank_is_named() -> None:
+    found = find(healthy(rank_steps=ranks(slow=2)), "straggler.rank")
+    assert found.subject == "rank 2" and found.values["ratio"] == pytest.approx(1.5, abs=0.1)
+
+
+def low_use() -> np.ndarray:
+    return np.clip(np.random.default_rng(0).normal(30, 10, SECONDS), 0, 100)
+
+
+def test_low_use_blames_the_data_loader() -> None:
+    wait = np.full(STEPS, 0.2)
+    curves = {**training(), "data_time": by_step(wait), "batch_time": by_step(STEP_TIME + 0.2)}
+    measured = healthy(training=Curves(curves), gpus=[gpu(utilization_percent=low_use())])
+    found = find(measured, "gpu.low_use")
+    assert "waiting for data" in found.evidence[1]
+
+
+def test_low_use_blames_storage_and_the_cpu() -> None:
+    busy = np.full(SECONDS, 80.0)
+    low = [gpu(utilization_percent=low_use())]
+    stored = healthy(gpus=low, hosts=[host(cpu_iowait_percent=busy)])
+    assert "storage" in find(stored, "gpu.low_use").evidence[1]
+    assert find(stored, "io.bound").severity == "warning"
+    pinned = healthy(gpus=low, hosts=[host(cpu_usage_percent=busy + 18)])
+    assert "CPUs" in find(pinned, "gpu.low_use").evidence[1]
+    assert find(pinned, "cpu.bound").values["cpu_usage_percent"] > 0.9
+    single = healthy(gpus=low, processes=[process(main_cpu_percent=busy + 19.5)])
+    assert "one Python thread" in find(single, "gpu.low_use").evidence[1]
+
+
+def test_bursts() -> None:
+    values = np.tile(np.repeat([98.0, 2.0], 20), SECONDS // 40)
+    assert "bursts" in find(healthy(gpus=[gpu(utilization_percent=values)]), "gpu.low_use").title
+
+
+def test_throttling_tells_the_share_of_time_and_the_temperature() -> None:
+    held = np.cumsum(np.tile([0.0, 0.0, 0.0, 0.6], SECONDS // 4))
+    hot = np.full(SECONDS, 92.0)
+    found = find(healthy(gpus=[gpu(throttle_thermal_seconds=held, temperature_celsius=hot)]), "gpu.throttle")
+    assert found.severity == "critical" and found.values["share"] == pytest.approx(0.15, abs=0.01)
+    assert "92 °C" in found.evidence[1]
+
+
+def test_errors_count_from_the_start_of_the_run() -> None:
+    errors = np.full(SECONDS, 3.0)
+    errors[600:] = 5.0
+    found = find(healthy(gpus=[gpu(ecc_uncorrected_total=errors)]), "gpu.error")
+    assert "+2" in found.evidence[0] and "10 min" in found.evidence[0]
+
+
+def test_memory_that_tensors_never_give_back() -> None:
+    values = training()["memory_allocated_mb"].y + np.arange(STEPS) * 2.0
+    found = find(with_curves(memory_allocated_mb=by_step(values)), "gpu.memory_leak")
+    assert found.values["mb_per_1000_steps"] == pytest.approx(2000, rel=0.1)
+
+
+def test_fragmented_memory() -> None:
+    assert find(with_curves(memory_reserved_mb=by_step(np.full(STEPS, 70_000.0))), "gpu.fragmentation")
+
+
+def test_memory_that_is_full_soon_and_full_now() -> None:
+    rising = np.linspace(50, 90, SECONDS)
+    live = replace(healthy(gpus=[gpu(memory_percent=rising)]), is_live=True)
+    found = find(live, "gpu.memory_forecast")
+    assert found.values["seconds"] == pytest.approx(300, rel=0.1)
+    assert find(healthy(gpus=[gpu(memory_percent=np.full(SECONDS, 97.0))]), "gpu.memory_full")
+
+
+def test_processes_that_grow() -> None:
+    growing = 8000 + np.arange(SECONDS) * 5.0
+    found = find(healthy(processes=[process(rss_mb=growing)]), "host.memory_leak")
+    assert found.values["mb_per_hour"] == pytest.approx(18_000, rel=0.05)
+
+
+def test_a_disk_that_fills() -> None:
+    free = 100 - np.arange(SECONDS) * 0.05
+    assert find(healthy(hosts=[host(disk_free_gb=free)]), "disk.full").values["seconds"] == pytest.approx(801, rel=0.1)
+
+
+def test_waste_has_hours_energy_and_money() -> None:
+    values = np.concatenate([np.full(SECONDS // 2, 95.0), np.zeros(SECONDS // 2)])
+    measured = healthy(gpus=[gpu(utilization_percent=values)], prices={"gpu_hour": 3.6, "currency": "EUR"})
+    found = find(measured, "gpu.waste")
+    assert found.values["share"] == pytest.approx(0.5, abs=0.01)
+    assert found.values["kwh"] == pytest.approx(600 * 500 / 3.6e6, rel=0.05)
+    assert found.values["money"] == pytest.approx(0.6, rel=0.02)
+    assert any("0.60 EUR" in line for line in found.evidence)
+
+
+def test_without_a_price_there_is_no_money() -> None:
+    found = find(healthy(gpus=[gpu(utilization_percent=np.zeros(SECONDS))]), "gpu.waste")
+    assert "money" not in found.values
+
+
+def test_what_is_simulated_is_said_to_be() -> None:
+    found = find(healthy(gpus=[gpu(utilization_percent=np.zeros(SECONDS), simulated=True)]), "gpu.waste")
+    assert any("simulated" in line for line in found.evidence)
+
+
+def test_the_worst_comes_first() -> None:
+    values = LOSS.copy()
+    values[1500] *= 4
+    values[2500:] = math.nan
+    found = diagnose(with_curves(loss=by_step(values), gradient_norm=None))
+    severities = [item.severity for item in found.findings]
+    assert severities == sorted(severities, key=["critical", "warning", "info"].index)
+    assert any(gap.rule == "grad.explode" and "gradient_norm" in gap.needs for gap in found.not_judged)
+
+
+def test_a_curve_without_its_broken_values() -> None:
+    curve = Curve(np.arange(4.0), np.array([1.0, math.nan, math.inf, 4.0]))
+    assert curve.finite().x.tolist() == [0.0, 3.0]
