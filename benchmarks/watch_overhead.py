@@ -162,7 +162,6 @@ TOOLS: dict[str, tuple[str, Callable[[], Tool]]] = {
         lambda: Trainvitals(**{**OFF, "gradients_every": BLOCK, "layers_every": BLOCK, "budget_percent": 0}),
     ),
     'wandb.watch(log="gradients", log_freq=10)': ("gradients", lambda: WandbWatch("gradients")),
-    "trainvitals: default settings": ("", Trainvitals),
     "trainvitals: everything each 10 steps, norm and memory each step": (
         "everything",
         lambda: Trainvitals(**EVERYTHING, budget_percent=0),

@@ -13,7 +13,7 @@ from typing import Any
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.layers import matches
 
-ELEMENTS = 1 << 15
+ELEMENTS = 1 << 14
 """About as many elements of one output are looked at: every k-th row of a larger one."""
 STATISTICS = ("mean", "std", "zeros", "dead", "kurtosis")
 

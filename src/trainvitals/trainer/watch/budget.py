@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-INITIAL_SECONDS = 0.2
+INITIAL_SECONDS = 0.05
 
 
 class Budget:

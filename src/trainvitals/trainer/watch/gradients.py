@@ -24,6 +24,13 @@ class Unseen(Exception):
 def plain(tensor: Any) -> Any:
     """A dense real tensor with the same norm, or Unseen. Of a sharded tensor, this rank's part."""
     tensor = tensor.detach()
+    if (
+        tensor.is_cpu
+        and tensor.is_floating_point()
+        and not tensor.is_sparse
+        and not hasattr(tensor, "to_local")
+    ):
+        return tensor  # nearly always, on a CPU
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if tensor.is_sparse:

@@ -13,7 +13,7 @@ from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain
 
 BINS = 64
-SAMPLE = 4096
+SAMPLE = 2048
 """Elements of one layer that are counted: every k-th."""
 
 
