@@ -22,7 +22,7 @@ def make_spirals(points: int) -> TensorDataset:
     """Two spirals in the plane, one per class."""
     distance = torch.rand(points)
     label = torch.arange(points) % 2
-    angle = 4 * math.pi * distance + math.pi * label
+    angle = 3 * math.pi * distance + math.pi * label
     place = torch.stack([distance * angle.cos(), distance * angle.sin()], dim=1)
     return TensorDataset(place + 0.01 * torch.randn(points, 2), label)
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--learning-rate", type=float, default=1e-2)
     args = parser.parse_args()
 
     torch.manual_seed(0)
