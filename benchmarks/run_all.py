@@ -17,6 +17,7 @@ import kill_loss
 import log_cost
 import startup
 import storage
+import top
 import write_storm
 from table import machine
 
@@ -37,6 +38,8 @@ def main() -> None:
         lambda: storage.bench([100_000] if quick else [100_000, 1_000_000, 10_000_000]),
         lambda: agent_cost.bench(5 if quick else 30),
         lambda: startup.bench(5 if quick else 25),
+        lambda: top.bench_cost(5 if quick else 20),
+        lambda: top.bench_keys(50 if quick else 300),
     ):
         table = make().markdown()
         print(table, flush=True)

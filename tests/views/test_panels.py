@@ -46,14 +46,12 @@ def test_every_threshold_is_of_a_catalog_metric_and_gets_worse_along_the_row() -
         ("gpu", "temperature_celsius", 93.0, "critical"),
         ("gpu", "temperature_celsius", math.nan, "critical"),
         ("system", "disk_free_gb", 100.0, None),
-        ("system", "disk_free_gb", 10.0, "warning"),
-        ("system", "disk_free_gb", 1.0, "critical"),
+        ("system", "disk_free_gb", 1.5, "warning"),
+        ("system", "disk_free_gb", 0.2, "critical"),
         ("training", "my/own", 1e9, None),
     ],
 )
-def test_a_value_past_a_threshold_has_its_severity(
-    table: str, name: str, value: float, expected: str | None
-) -> None:
+def test_a_value_past_a_threshold_has_its_severity(table: str, name: str, value: float, expected: str | None) -> None:
     assert severity(table, name, value) == expected
 
 
@@ -68,3 +66,9 @@ def test_counters_are_drawn_as_rates() -> None:
     assert BY_ID["gpu_energy"].is_rate
     assert not BY_ID["gpu_power"].is_rate
     assert panels.BY_ID["gpu_power"].unit == "W"
+
+
+def test_the_users_own_alert_thresholds_colour_too() -> None:
+    changed = panels.make_thresholds({"gpu_temperature_celsius": 70, "cpu_usage_percent": 99})
+    assert changed["gpu", "temperature_celsius"][0].value == 70
+    assert [t.severity for t in changed["system", "cpu_usage_percent"]] == ["warning"], "critical would be milder"

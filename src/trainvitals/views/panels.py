@@ -74,9 +74,7 @@ def make_thresholds(changed: Mapping[str, float]) -> dict[tuple[str, str], tuple
     for key, row in _ROWS.items():
         warning = numbers[row.warning] if isinstance(row.warning, str) else row.warning
         made = [Threshold("warning", warning, row.below)] if warning is not None else []
-        milder = warning is None or (
-            warning > (row.critical or 0.0) if row.below else warning < (row.critical or 0.0)
-        )
+        milder = warning is None or (warning > (row.critical or 0.0) if row.below else warning < (row.critical or 0.0))
         if row.critical is not None and milder:
             made.append(Threshold("critical", row.critical, row.below))
         found[key] = tuple(made)
@@ -144,9 +142,7 @@ _RANK = ("rank",)
 
 PANELS: tuple[Panel, ...] = (
     # -- how the model learns
-    Panel(
-        "loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True
-    ),
+    Panel("loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True),
     Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 2, by=_RANK, low=None, smooth=True),
     Panel(
         "learning_rate",
@@ -169,9 +165,7 @@ PANELS: tuple[Panel, ...] = (
         log_scale=True,
     ),
     # -- how fast it goes
-    Panel(
-        "throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK
-    ),
+    Panel("throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK),
     Panel("step_time", "Step time", "performance", "training", ("batch_time",), 1, by=_RANK, log_scale=True),
     Panel(
         "step_phases",
@@ -193,13 +187,9 @@ PANELS: tuple[Panel, ...] = (
         by=_RANK,
     ),
     # -- the cards
-    Panel(
-        "gpu_utilization", "GPU utilisation", "gpu", "gpu", ("utilization_percent",), 1, by=_GPU, high=100.0
-    ),
+    Panel("gpu_utilization", "GPU utilisation", "gpu", "gpu", ("utilization_percent",), 1, by=_GPU, high=100.0),
     Panel("gpu_memory", "GPU memory", "gpu", "gpu", ("memory_percent",), 1, by=_GPU, high=100.0),
-    Panel(
-        "gpu_power", "GPU power", "gpu", "gpu", ("power_draw_watts",), 1, by=_GPU, limit="power_limit_watts"
-    ),
+    Panel("gpu_power", "GPU power", "gpu", "gpu", ("power_draw_watts",), 1, by=_GPU, limit="power_limit_watts"),
     Panel(
         "gpu_temperature",
         "GPU temperature",
@@ -331,9 +321,7 @@ PANELS: tuple[Panel, ...] = (
     # -- the ranks' process trees
     Panel("process_cpu", "CPU of each rank", "process", "process", ("cpu_percent",), 2, by=_RANK),
     Panel("process_memory", "Memory of each rank", "process", "process", ("rss_mb",), 2, by=_RANK),
-    Panel(
-        "process_io", "Storage of each rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK
-    ),
+    Panel("process_io", "Storage of each rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK),
     Panel(
         "process_files",
         "Open files of each rank",
@@ -373,7 +361,5 @@ def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:
     for name in panel.metrics:
         metric = catalog.find(panel.table, name)
         spellings = (name, *(metric.aliases if metric is not None else ()))
-        found.extend(
-            [next(spelling for spelling in spellings if spelling in known)] if known & set(spellings) else []
-        )
+        found.extend([next(spelling for spelling in spellings if spelling in known)] if known & set(spellings) else [])
     return tuple(found)
