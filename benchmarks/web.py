@@ -308,7 +308,7 @@ def bench_tensorboard(python: str, folder: Path, steps: int = 100_000) -> Table:
     port = "16006"
     began = time.perf_counter()
     process = subprocess.Popen(
-        [python, "-m", "tensorboard.main", "--logdir", str(folder), "--port", port, "--load_fast=false"],
+        [python, "-m", "tensorboard.main", "--logdir", str(folder), "--port", port],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
