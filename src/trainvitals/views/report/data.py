@@ -137,11 +137,12 @@ def round_digits(values: Any, digits: int = DIGITS) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         exponent = np.floor(np.log10(np.abs(values)))
     exponent = np.where(np.isfinite(exponent), exponent, 0.0)
-    # Beyond this a power of ten overflows; there the value stays as it is.
-    factor = np.power(10.0, np.clip(digits - 1 - exponent, -300, 300))
+    power = digits - 1 - exponent
+    usual = np.abs(power) < 300  # beyond, a power of ten overflows: there the value stays as it is
+    factor = np.power(10.0, np.where(usual, power, 0.0))
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = np.round(values * factor) / factor
-    return np.where(np.isfinite(rounded), rounded, values)
+    return np.where(np.isfinite(rounded) & usual, rounded, values)
 
 
 def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:

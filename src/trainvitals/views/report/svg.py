@@ -101,7 +101,8 @@ class _Place:
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.log10(values)
             low, high = math.log10(low), math.log10(high)
-        return self.bottom - (values - low) / (high - low) * self.height
+        # Halves, for the whole of the largest numbers there are is infinite.
+        return self.bottom - (values / 2 - low / 2) / (high / 2 - low / 2) * self.height
 
 
 def escape(text: str) -> str:

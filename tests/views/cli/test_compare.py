@@ -1,0 +1,77 @@
+"""`trainvitals compare`: differences, the best, and a verdict with its confidence."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MakeRun = Callable[..., Path]
+
+
+def rows(level: float, seed: int, steps: int = 500) -> list[dict[str, Any]]:
+    noise = random.Random(seed)
+    return [{"step": step, "loss": level + noise.gauss(0, 0.05), "score": level} for step in range(steps)]
+
+
+@pytest.fixture
+def two_runs(make_run: MakeRun) -> None:
+    make_run("good", rows=rows(1.0, 1), config={"lr": 0.1, "model": {"layers": 2}})
+    make_run("bad", rows=rows(1.2, 2), config={"lr": 0.2, "model": {"layers": 2}, "new": True})
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_a_worse_loss_is_told_with_confidence_and_the_best_is_marked(machine: Any) -> None:
+    lines = machine.run("compare", "good", "bad").stdout.splitlines()
+    verdict = next(line for line in lines if line.startswith("worse"))
+    assert "loss" in verdict and "> 99.99 %" in verdict and "+2" in verdict
+    (metric,) = [line for line in lines if line.startswith("loss")]
+    assert metric.index("*") < metric.index("1.", metric.index("*")), "the star is with the first run"
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_only_what_differs_in_the_configuration_is_shown(machine: Any) -> None:
+    table = machine.run("compare", "good", "bad").stdout.partition("configuration that differs")[2]
+    assert [line.split() for line in table.splitlines()[1:]] == [["lr", "0.1", "0.2"], ["new", "-", "True"]]
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_a_regression_can_fail_a_pipeline(machine: Any) -> None:
+    assert machine.run("compare", "good", "bad", "--fail-on-regression").returncode == 3
+    assert machine.run("compare", "good", "bad").returncode == 0
+
+
+def test_the_same_again_is_no_regression(machine: Any, make_run: MakeRun) -> None:
+    make_run("one", rows=rows(1.0, 1))
+    make_run("two", rows=rows(1.0, 2))
+    done = machine.run("compare", "one", "two", "--fail-on-regression")
+    assert done.returncode == 0, done.stdout
+    assert "the configurations are the same" in done.stdout
+
+
+@pytest.mark.usefixtures("two_runs")
+def test_json_has_the_verdicts(machine: Any) -> None:
+    found = json.loads(machine.run("compare", "good", "bad", "--json").stdout)
+    (verdict,) = [item for item in found["verdicts"] if item["metric"] == "loss"]
+    assert verdict["word"] == "worse" and verdict["change"] == pytest.approx(0.2, abs=0.03)
+
+
+def test_three_runs_and_one_that_never_logged(machine: Any, make_run: MakeRun) -> None:
+    make_run("a", rows=rows(1.0, 1))
+    make_run("b", rows=[])
+    make_run("c\x1b[31m", rows=rows(0.5, 3), simulated=True)
+    done = machine.run("compare", "a", "b", "latest")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout and "GPUs simulated" in done.stdout
+    assert "better" in done.stdout
+
+
+@pytest.mark.parametrize(("words", "complaint"), [(("good",), "at least two"), (("good", "good"), "named twice")])
+@pytest.mark.usefixtures("two_runs")
+def test_one_run_is_not_a_comparison(machine: Any, words: tuple[str, ...], complaint: str) -> None:
+    done = machine.run("compare", *words)
+    assert done.returncode == 2 and complaint in done.stderr

@@ -1,0 +1,100 @@
+"""Markdown, JSON and the data of a report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+
+from trainvitals.settings import resolve
+from trainvitals.views.report import data
+from trainvitals.views.report.document import draw_document, draw_markdown_with_pictures, name_runs
+
+from .conftest import BEGAN, HOSTILE, gpu_rows, rows_of
+
+Write = Callable[..., Path]
+
+
+def markdown(*folders: Path) -> str:
+    return draw_document(folders, "md", resolve()).decode()
+
+
+def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> None:
+    alert = {"state": "firing", "rule": "hot", "severity": "warning", "message": "GPU 1 is at 91 °C"}
+    text = markdown(write("spiral", gpus=gpu_rows(100), simulated=True, alerts=[alert], config={"lr": 0.1}))
+    assert text.startswith("# spiral\n")
+    assert "The GPUs of this run are simulated" in text
+    assert "**The loss became NaN at step 60 and came back** (warning, `loss.nonfinite`)" in text
+    assert "| lr | 0.1 |" in text and "GPU 1 is at 91 °C" in text
+    assert "GPU 0 (simulated)" in text
+
+
+def test_hostile_names_stay_text_when_markdown_becomes_html(write: Write) -> None:
+    text = markdown(write(HOSTILE, config={HOSTILE: HOSTILE}))
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert "<img" not in html and "<script" not in html and "</script>" not in html
+    assert "&lt;/script&gt;&lt;img src=x" in html
+    assert html.count("<h1>") == 1
+
+
+def test_a_comparison_has_verdicts_and_differences(write: Write) -> None:
+    text = markdown(write("a", rows_of(400), config={"lr": 1}), write("b", rows_of(400, 9.0), config={"lr": 2}))
+    assert "| lr | 1 | 2 |" in text
+    assert "| loss | **worse** |" in text
+
+
+def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None:
+    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", resolve(), "light")
+    assert [path.name for path in files] == ["out.png", "out.md"]
+    assert b"](out.png)" in files[tmp_path / "out.md"]
+    assert files[tmp_path / "out.png"].startswith(b"\x89PNG")
+
+
+def test_json_is_strict_and_keeps_nan(write: Write) -> None:
+    rows = [{"step": step, "loss": math.nan} for step in range(3)]
+    found = json.loads(draw_document([write(rows=rows)], "json", resolve()), parse_constant=pytest.fail)
+    (run,) = found["runs"]
+    assert run["metrics"][0]["last"] == "NaN"
+    assert run["diagnosis"]["findings"][0]["rule"] == "loss.nonfinite"
+    assert run["health"]["word"] == "critical"
+
+
+def test_two_runs_of_one_name_in_two_projects_keep_apart(write: Write, tmp_path: Path) -> None:
+    first = write()
+    second = tmp_path / "runs" / "q" / first.name
+    second.parent.mkdir()
+    first.rename(second)
+    third = write()
+    third.rename(third.with_name(second.name))
+    names = [name for name, _ in name_runs([second, third.with_name(second.name)])]
+    assert names == [f"q~{second.name}", f"p~{second.name}"]
+
+
+def test_the_clock_knows_when_a_step_was(write: Write) -> None:
+    found = data.make_data(name_runs([write()]))
+    (run,) = found["runs"].values()
+    assert run["clock"]["step"][:3].tolist() == [0, 1, 2]
+    assert run["clock"]["time"][100] == BEGAN + 100
+
+
+def test_many_metrics_are_limited_and_the_rest_is_counted(write: Write) -> None:
+    row = {"step": 0, "loss": 1.0, **{f"m{at}": at for at in range(data.MAX_NAMES + 50)}}
+    (run,) = data.make_data(name_runs([write(rows=[row])]))["runs"].values()
+    table = run["run"]["tables"]["training"]
+    assert len(table["names"]) == data.MAX_NAMES and table["left_out"] == 51
+    assert "loss" in table["names"]
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -math.pi, 1e300, 1e-300, 5e-324, 1.7e308, math.inf, -math.inf])
+def test_rounding_keeps_seven_digits(value: float) -> None:
+    (found,) = data.round_digits(np.array([value]))
+    assert found == value or abs(found - value) <= abs(value) * 1e-6
+
+
+def test_rounding_keeps_nan() -> None:
+    assert math.isnan(data.round_digits(np.array([math.nan]))[0])

@@ -1,0 +1,148 @@
+"""The report opens from disk in a real browser: charts, findings, comparison, hostile names, a million steps."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.settings import resolve
+from trainvitals.views.report.document import draw_document
+
+from .conftest import BEGAN, HOSTILE, SECRET, gpu_rows, rows_of
+
+Open = Callable[..., Any]
+Write = Callable[..., Path]
+
+
+def write_html(folders: list[Path]) -> Path:
+    target = folders[0].parent.parent.parent / "report.html"
+    target.write_bytes(draw_document(folders, "html", resolve()))
+    return target
+
+
+def drawn(page: Any) -> int:
+    """Charts whose canvas has something else than one colour."""
+    page.wait_for_selector("canvas")
+    page.wait_for_timeout(300)
+    count = page.evaluate(
+        """() => [...document.querySelectorAll("canvas")].filter((canvas) => {
+            const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+            return data.some((value, at) => value !== data[at % 4]);
+        }).length"""
+    )
+    return int(count)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_report_of_a_run_shows_its_charts_and_says_simulated(write: Write, open_file: Open, theme: str) -> None:
+    folder = write("spiral", gpus=gpu_rows(100), simulated=True)
+    page = open_file(write_html([folder]), theme=theme)
+    assert page.title() == "spiral · Overview · trainvitals"
+    assert drawn(page) >= 3
+    text = page.inner_text("body")
+    assert "simulated GPUs" in text and "report" in text and "finished" in text
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_findings_resources_and_gaps_have_a_page(write: Write, open_file: Open) -> None:
+    folder = write(gpus=gpu_rows(100))
+    page = open_file(write_html([folder]), f"#/run/{folder.name}/findings")
+    page.wait_for_selector(".findings > li")
+    text = page.inner_text("main")
+    assert "The loss became NaN at step 60 and came back" in text
+    assert "The training waits for data 25 % of the time" in text
+    assert "utilization_percent" in text and "simulated" in text
+    assert "step times of at least two ranks" in text
+
+
+def test_training_curves_can_be_drawn_over_time(write: Write, open_file: Open) -> None:
+    folder = write()
+    page = open_file(write_html([folder]), f"#/run/{folder.name}/training?x=relative")
+    assert drawn(page) >= 3
+    assert "3 min" in page.inner_text("main") or page.locator(".u-axis").count() > 0
+
+
+def test_two_runs_are_compared(write: Write, open_file: Open) -> None:
+    folders = [write("slow", rows_of(400), config={"lr": 1}), write("fast", rows_of(400, 0.4), config={"lr": 2})]
+    page = open_file(write_html(folders))
+    page.wait_for_selector(".verdict")
+    text = page.inner_text("main")
+    assert "baseline" in text and "lr" in text and "slow" in text and "fast" in text
+    assert drawn(page) >= 2
+
+
+def test_names_that_are_markup_are_shown_as_text(write: Write, open_file: Open) -> None:
+    folder = write(HOSTILE, config={HOSTILE: HOSTILE}, tags=[HOSTILE])
+    page = open_file(write_html([folder]), f"#/run/{folder.name}/training")
+    page.wait_for_selector("canvas")
+    assert "</script><img src=x" in page.inner_text("body")
+    assert page.title() != "owned" and page.locator("main img").count() == 0
+
+
+def test_secrets_that_are_in_a_folder_are_not_in_its_report(write: Write) -> None:
+    folder = write(config={"api_key": SECRET}, notes=f"see {SECRET}", command=["train.py", "--hub-token", SECRET])
+    for format in ("html", "md", "json"):
+        content = draw_document([folder], format, resolve())
+        if format == "html":
+            found = re.search(rb'data-encoding="gzip">([^<]+)<', content)
+            assert found
+            content += gzip.decompress(base64.b64decode(found[1]))
+        assert SECRET.encode() not in content
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"step": 0, "loss": 1.0}],
+        [{"step": step, "loss": math.nan} for step in range(50)],
+        [{"step": 0, "__proto__": 1.0, "constructor": 2.0}],
+        [{"loss": 1.0}],
+    ],
+    ids=["no steps", "one point", "NaN only", "odd names", "no step"],
+)
+def test_runs_with_hardly_anything_in_them_have_a_report(
+    write: Write, open_file: Open, rows: list[dict[str, Any]]
+) -> None:
+    folder = write(rows=rows)
+    page = open_file(write_html([folder]))
+    assert page.locator(".health").inner_text()
+    page = open_file(write_html([folder]), f"#/run/{folder.name}/findings")
+    assert "Not judged" in page.inner_text("main")
+
+
+def test_a_long_run_with_sixty_four_gpus_stays_below_five_megabytes(write: Write, open_file: Open) -> None:
+    from trainvitals.journal.segments import seal
+
+    folder = write(rows=[], gpus=gpu_rows(300, 64), gpu_count=64)
+    random = np.random.default_rng(0)
+    lines = [
+        encode_line({f"metric_{at}": value for at, value in enumerate(row)})[1:]
+        for row in random.normal(0, 1, (1000, 9))
+    ]
+    path = folder / "training_metrics_20270101_000000.jsonl"
+    with open(path, "wb") as file:
+        for place in range(60_000):
+            head = (
+                f'{{"timestamp":"{format_time(BEGAN + place / 10)}","step":{place * 17},"loss":{1 / (place + 1):.17g},'
+            )
+            file.write(head.encode() + lines[place % 1000])
+    seal(path)
+    target = write_html([folder])
+    assert target.stat().st_size < 5_000_000
+    assert drawn(open_file(target)) >= 2
+
+
+def test_a_report_is_made_of_a_run_that_is_alive(write: Write, open_file: Open) -> None:
+    folder = write(status="running", ended=None)
+    page = open_file(write_html([folder]))
+    assert "finished" not in page.locator("header.head").inner_text()

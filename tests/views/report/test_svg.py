@@ -1,0 +1,193 @@
+"""Charts without a browser: other programs read them, and what is in the numbers is in the picture."""
+
+from __future__ import annotations
+
+import math
+import struct
+import xml.etree.ElementTree as ET
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.reader import RunReader
+from trainvitals.views import panels
+from trainvitals.views.report import png, ticks
+from trainvitals.views.report.charts import make_charts
+from trainvitals.views.report.document import draw_picture
+from trainvitals.views.report.svg import Chart, Line, draw_svg, smoothen
+
+from .conftest import HOSTILE, gpu_rows
+
+Write = Callable[..., Path]
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str | bytes) -> list[str]:
+    return [item.text or "" for item in ET.fromstring(svg).iter(f"{SPACE}text")]
+
+
+def line(values: list[float], title: str = "loss") -> Line:
+    return Line(title, np.arange(len(values), dtype=np.float64), np.array(values, dtype=np.float64))
+
+
+def test_a_sheet_is_xml_with_titles_units_and_the_word_simulated(write: Write) -> None:
+    folder = write("spiral", gpus=gpu_rows(50), simulated=True)
+    said = texts(draw_picture([folder], "svg"))
+    assert "spiral" in said and "Loss" in said and "GPU utilisation" in said
+    assert any("GPUs simulated" in text for text in said) and "simulated" in said
+    assert any(text.endswith("%") for text in said) and any(text.endswith("ms") for text in said)
+
+
+def test_every_panel_of_the_dashboard_can_be_drawn_or_says_what_it_lacks(write: Write) -> None:
+    reader = RunReader(write(gpus=gpu_rows(50)))
+    drawn = 0
+    for name in panels.BY_ID:
+        try:
+            (chart,) = make_charts(reader, [name])
+        except TrainvitalsError as error:
+            assert name in error.message
+            continue
+        drawn += 1
+        ET.fromstring(draw_svg([chart]))
+    assert drawn >= 9
+
+
+def test_an_unknown_panel_is_answered_with_the_nearest(write: Write) -> None:
+    with pytest.raises(TrainvitalsError, match="did you mean 'loss'"):
+        make_charts(RunReader(write()), ["los"])
+
+
+def test_a_metric_of_ones_own_is_a_panel_and_markup_in_its_name_is_text(write: Write) -> None:
+    svg = draw_picture([write()], "svg", names=[HOSTILE])
+    assert HOSTILE in texts(svg)
+    assert b"<img" not in svg
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [1.0],
+        [math.nan],
+        [math.nan] * 80,
+        [math.inf, -math.inf, 1.0],
+        [5.0] * 80,
+        [1e-300, 1e300],
+        [-1e308, 1e308],
+        [0.0],
+    ],
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_odd_values_are_drawn_without_a_broken_number(values: list[float], log: bool) -> None:
+    svg = draw_svg([Chart("odd", [line(values), line(values, "again")], log=log, smooth=True)])
+    ET.fromstring(svg)
+    assert "nan" not in svg.lower().replace("no finite", "") and "inf " not in svg
+
+
+def test_nan_is_a_gap_and_a_red_mark() -> None:
+    svg = draw_svg([Chart("gap", [line([1.0, 2.0, math.nan, 2.0, 1.0])])])
+    path = next(item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none")
+    assert (path.get("d") or "").count("M") == 2
+    assert 'fill="#b3261e"' in svg
+
+
+def test_stacked_parts_add_up() -> None:
+    chart = Chart("phases", [line([1.0, 1.0], "a"), line([2.0, 2.0], "b")], unit="s", stacked=True, low=0.0)
+    assert "3 s" in texts(draw_svg([chart])), "the axis reaches the sum"
+
+
+def test_many_gpus_are_a_band(write: Write) -> None:
+    folder = write(gpus=gpu_rows(30, 16), gpu_count=16)
+    (chart,) = make_charts(RunReader(folder), ["gpu_utilization"])
+    (band,) = chart.lines
+    assert band.low is not None and band.high is not None
+    assert "16 together" in band.title
+    assert float(band.high[0] - band.low[0]) == 4.0
+
+
+def test_a_smooth_line_does_not_lag_and_keeps_gaps() -> None:
+    ramp = np.linspace(0, 100, 400)
+    assert np.abs(smoothen(ramp) - ramp)[50:350].max() < 0.5
+    ramp[200] = math.nan
+    assert math.isnan(smoothen(ramp)[200])
+
+
+@pytest.mark.parametrize("ends", [(0, 1), (-3, 17), (1e-9, 2e-9), (0, 1e12), (99.5, 100)])
+def test_marks_are_inside_and_a_handful(ends: tuple[float, float]) -> None:
+    found = ticks.find_ticks(*ends)
+    assert 3 <= len(found) <= 13
+    assert all(ends[0] - 1e-12 <= value <= ends[1] * (1 + 1e-9) for value in found)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.25, "s", "250 ms"),
+        (0.00025, "s", "250 µs"),
+        (40, "%", "40 %"),
+        (16_384, "MB", "16 GB"),
+        (1_200_000, "", "1.2M"),
+        (1e-5, "", "1e-5"),
+        (0, "W", "0 W"),
+    ],
+)
+def test_marks_are_numbers_that_a_person_reads(value: float, unit: str, text: str) -> None:
+    assert ticks.format_value(value, unit) == text
+
+
+def read_png(data: bytes) -> tuple[int, int]:
+    """Width and height of a PNG whose every part is in order."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    place, parts, width, height, channels = 8, b"", 0, 0, 4
+    while place < len(data):
+        (size,) = struct.unpack(">I", data[place : place + 4])
+        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + size]
+        assert zlib.crc32(kind + body) == struct.unpack(">I", data[place + 8 + size : place + 12 + size])[0]
+        if kind == b"IHDR":
+            width, height, _, colour = struct.unpack(">IIBB", body[:10])
+            channels = {2: 3, 6: 4}[colour]
+        parts += body if kind == b"IDAT" else b""
+        place += 12 + size
+    raw = zlib.decompress(parts)
+    assert len(raw) == height * (1 + width * channels)
+    return width, height
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_png_is_one_and_has_the_size_that_was_asked_for(write: Write, theme: str) -> None:
+    data = draw_picture([write()], "png", names=["loss"], theme=theme, width=600)
+    width, height = read_png(data)
+    assert width == 1200 and height > 600
+
+
+def test_text_is_drawn() -> None:
+    assert png.has_font()
+    empty, full = (draw_svg([], title=title) for title in ("", "Il"))
+    assert png.draw_png(empty, 1) != png.draw_png(full, 1)
+
+
+def test_without_any_font_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(png, "has_font", lambda: False)
+    with pytest.raises(TrainvitalsError, match="no font was found") as caught:
+        png.draw_png(draw_svg([]))
+    assert "trainvitals[report]" in str(caught.value.hint)
+
+
+def test_a_run_without_numbers_has_no_picture(write: Write) -> None:
+    with pytest.raises(TrainvitalsError, match="nothing to draw"):
+        draw_picture([write(rows=[])], "svg")
+
+
+def test_a_browser_draws_the_svg(write: Write, browser: Any, tmp_path: Path) -> None:
+    target = tmp_path / "sheet.svg"
+    target.write_bytes(draw_picture([write(gpus=gpu_rows(20))], "svg", theme="dark"))
+    page = browser.new_page()
+    page.goto(target.as_uri())
+    assert page.evaluate("document.documentElement.tagName") == "svg"
+    assert page.evaluate("document.querySelectorAll('path').length") > 20
+    page.close()
