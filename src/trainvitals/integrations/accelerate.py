@@ -52,7 +52,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     @guarded
     def finish(self) -> None:
         """`end_training` was called: the end of the run too, if it is the tracker's own."""
-        self.attachment.stop_watching()
+        self.attachment.end_training()
         self.attachment.finish()
 
     def _begin(self, config: Mapping[str, Any]) -> None:

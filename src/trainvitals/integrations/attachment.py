@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,7 +48,7 @@ class Attachment:
         """The run to write to, with `config` added. `resume` names the run that a checkpoint came from; `fresh` asks
         for another run than the one that this callback had before."""
         run = current_run()
-        if run is not None and run is self.run and self._own and fresh:
+        if run is not None and (self._own and fresh if run is self.run else run in _over):
             run.finish()
             run = None
         if run is None or (run.automatic and not self.automatic):
@@ -90,11 +91,13 @@ class Attachment:
         if self.watching is not None and self.watching.options.report:
             self.watching.options = replace(self.watching.options, report=False)
 
-    def stop_watching(self) -> None:
-        """The training is over: write its last step."""
+    def end_training(self) -> None:
+        """The training is over: write its last step. The run stays open until another training begins."""
         if self.watching is not None:
             self.watching.close()
             self.watching = None
+        if self.run is not None and self._own and not self.automatic:
+            _over.add(self.run)
 
     def finish(self, exception: BaseException | None = None) -> None:
         """End the run, if this callback began it and it is still going."""
@@ -110,6 +113,10 @@ class Attachment:
         say(text)
         if self.run is not None:
             self.run.event("integration", text, severity="warning")
+
+
+_over: weakref.WeakSet[Run] = weakref.WeakSet()
+"""Runs of callbacks whose training is over."""
 
 
 class Attached(Protocol):

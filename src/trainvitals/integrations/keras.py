@@ -95,6 +95,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         for name in self._noted:
             self.model.__dict__.pop(name, None)
         self._noted = {}
+        self.attachment.end_training()
         if self.attachment.run is not None:
             self.attachment.run.event("train_end", f"the training is over after {self._base} steps")
 

@@ -86,7 +86,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         if self._wrapped is not None:
             vars(self._wrapped).pop("training_step", None)
             self._wrapped = None
-        self.attachment.stop_watching()
+        self.attachment.end_training()
 
     # -- what it says
 
@@ -205,6 +205,7 @@ class LightningLogger(_Logger):  # type: ignore[misc]
 
     @guarded
     def finalize(self, status: str) -> None:
+        self.attachment.end_training()
         if status == "failed":
             self.attachment.finish(sys.exception())
 

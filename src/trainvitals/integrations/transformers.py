@@ -66,7 +66,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.attachment.stop_watching()
+        self.attachment.end_training()
         if self.attachment.run is not None:
             self.attachment.run.event("train_end", f"the training is over after {state.global_step} steps")
 

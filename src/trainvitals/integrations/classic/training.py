@@ -70,7 +70,7 @@ class TrainingMonitor:
     def stop_monitoring(self) -> None:
         """End the run, if `start_monitoring` began it."""
         self.system_monitor.stop()
-        self.attachment.stop_watching()
+        self.attachment.end_training()
         self.attachment.finish()
 
 
