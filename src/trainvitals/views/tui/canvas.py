@@ -44,8 +44,11 @@ class Axes:
         if self.log:
             y, low, high = np.log10(np.maximum(y, 1e-300)), float(np.log10(low)), float(np.log10(high))
         span = high / 2 - low / 2  # halves, since the whole of 1e308 and -1e308 is no number
-        share = (y / 2 - low / 2) / span if span > 0 else np.full(len(y), 0.5)
-        return np.asarray(np.clip((1.0 - share) * (count - 1), 0, count - 1), dtype=np.float64)
+        if not span > 0:
+            return np.full(len(y), (count - 1) / 2)
+        with np.errstate(over="ignore"):  # far above or below what is shown
+            share = np.clip((y / 2 - low / 2) / span, 0.0, 1.0)
+        return np.asarray((1.0 - share) * (count - 1), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     low, high = math.inf, -math.inf
     if panel.chart == "stacked":
         high = max(float(np.nansum([_last(curve) for curve in curves])), _stack_top(curves, left, right))
-        return Axes(left, right, 0.0, high * 1.05 or 1.0)
+        return Axes(left, right, 0.0, min(high * 1.05, 1.79e308) if high > 0 else 1.0)
     for curve in curves:
         inside = curve.y[(curve.x >= left) & (curve.x <= right)]
         inside = inside[np.isfinite(inside) & (inside > 0)] if log else inside[np.isfinite(inside)]
@@ -160,8 +160,9 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
 def _stack_top(curves: list[Curve], left: float, right: float) -> float:
     x = curves[0].x
     total = np.zeros(len(x))
-    for curve in curves:
-        total += np.nan_to_num(np.interp(x, curve.x, curve.y))
+    with np.errstate(over="ignore"):
+        for curve in curves:
+            total += np.nan_to_num(np.interp(x, curve.x, curve.y))
     inside = total[(x >= left) & (x <= right)]
     return float(np.percentile(inside, 99)) if len(inside) else 1.0
 
@@ -216,7 +217,8 @@ def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style],
     x = curves[0].x
     reached: Floats = np.zeros(len(x))
     for index, curve in enumerate(curves):
-        top = reached + np.nan_to_num(np.interp(x, curve.x, curve.y))
+        with np.errstate(over="ignore"):
+            top = reached + np.nan_to_num(np.interp(x, curve.x, curve.y))
         styles.append(palette.phases.get(curve.metric, palette.series[index % len(palette.series)]))
         canvas.band(x, reached, top, axes, index)
         reached = top
