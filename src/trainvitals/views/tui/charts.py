@@ -24,6 +24,8 @@ RAW_LINES = 2
 SINGLE_LINES = 4
 """With more curves than this a small chart shows their range and mean; a large one shows all of them."""
 LARGE_HEIGHT = 18
+LARGEST = 1.79e308
+"""About the largest number there is: an axis ends here at the latest."""
 LIVE_SECONDS = 15.0
 """What ends this close to now ends now."""
 LEAST_SECONDS = 60.0
@@ -136,7 +138,7 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     low, high = math.inf, -math.inf
     if panel.chart == "stacked":
         high = max(float(np.nansum([_last(curve) for curve in curves])), _stack_top(curves, left, right))
-        return Axes(left, right, 0.0, min(high * 1.05, 1.79e308) if high > 0 else 1.0)
+        return Axes(left, right, 0.0, min(high * 1.05, LARGEST) if high > 0 else 1.0)
     for curve in curves:
         inside = curve.y[(curve.x >= left) & (curve.x <= right)]
         inside = inside[np.isfinite(inside) & (inside > 0)] if log else inside[np.isfinite(inside)]
@@ -145,16 +147,16 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     if low > high:
         low, high = (0.1, 1.0) if log else (0.0, 1.0)
     if log:
-        return Axes(left, right, max(low / 1.1, 1e-300), min(high * 1.1, 1.79e308), log=True)
+        return Axes(left, right, max(low / 1.1, 1e-300), min(high * 1.1, LARGEST), log=True)
     if panel.high is not None and high <= panel.high:
         high = panel.high
     elif high > low:
-        high = min(high + high / 20 - low / 20, 1.79e308)
+        high = min(high + high / 20 - low / 20, LARGEST)
     if panel.low is not None and low >= panel.low:
         low = panel.low
     if high - low <= abs(high) * 1e-9:
         low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
-    return Axes(left, right, low, high)
+    return Axes(left, right, max(low, -LARGEST), min(high, LARGEST))
 
 
 def _stack_top(curves: list[Curve], left: float, right: float) -> float:
