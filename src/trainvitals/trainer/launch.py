@@ -114,7 +114,10 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
         return None
     parts = [ranks.launch_key(environ) or ""]
     if rank.local_world_size == rank.world_size:  # all on this machine: their common parent tells launches apart
-        parts += [runtime.host_name(), str(os.getppid()), str(runtime.process_start(os.getppid()))]
+        # Lightning's first rank starts the others itself, and sets no RANK.
+        started_others = "RANK" not in environ and "NODE_RANK" in environ and rank.local_rank == 0
+        launcher = os.getpid() if started_others else os.getppid()
+        parts += [runtime.host_name(), str(launcher), str(runtime.process_start(launcher))]
     return "|".join(parts) if any(parts) else None
 
 

@@ -63,7 +63,10 @@ def find_rank(environ: Mapping[str, str]) -> Rank:
         if names.launcher == "mpich" and slurm and (slurm.rank, slurm.world_size) == (rank, world_size):
             break  # srun speaks PMI too, and Slurm's own variables know the local rank
         local_rank = _number(environ, names.local_rank)
-        return _fit(rank, world_size, local_rank, _number(environ, names.local_world_size), names.launcher)
+        local_size = _number(environ, names.local_world_size)
+        if local_size is None and environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
+            local_size = world_size  # they meet on this machine, so they are all here; Lightning says no more
+        return _fit(rank, world_size, local_rank, local_size, names.launcher)
     return slurm or Rank()
 
 
