@@ -178,7 +178,7 @@ def detect_stragglers(measured: Measurements) -> list[Finding]:
         if middle <= 1.25 and often < 0.25:
             continue
         first = int(shared[int((ratio[place] > 1.25).argmax())])
-        cost = float((table.max(axis=0) - usual).sum() / table.max(axis=0).sum())
+        cost = float((table.max(axis=0) - usual).mean())
         found.append(
             Finding(
                 "straggler.rank",
@@ -189,14 +189,14 @@ def detect_stragglers(measured: Measurements) -> list[Finding]:
                 (
                     f"more than 1.25 times the median of {len(ranks)} ranks in {percent(often)} of "
                     f"{len(shared):,} steps, first at step {first:,}",
-                    f"the others wait about {percent(cost)} of the time"
+                    f"the others wait for the slowest about {seconds_of(cost)} a step"
                     + ("; lately less" if len(recent) and recent[-1] < 0.5 else ""),
                 ),
                 f"Look at the GPU, the host and the data of rank {rank}: temperature, clocks, other processes, longer "
                 "sequences.",
                 subject=f"rank {rank}",
                 step=first,
-                values={"ratio": middle, "share": often, "cost": cost},
+                values={"ratio": middle, "share": often, "wait_seconds": cost},
             )
         )
     return found

@@ -99,7 +99,7 @@ def draw_picture(
 def describe_run(reader: RunReader) -> tuple[str, str]:
     """A title and a line about the run."""
     info = reader.info
-    words = [info.id, info.status, f"started {info.started}" if info.started else ""]
+    words = [info.id, info.status, f"started {info.started[:16].replace('T', ' ')} UTC" if info.started else ""]
     words.append("GPUs simulated" if is_simulated(reader) else "")
     return info.name, ", ".join(word for word in words if word)
 

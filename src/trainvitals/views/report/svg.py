@@ -161,7 +161,7 @@ def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", th
 def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number: int = 0) -> str:
     """One chart as SVG elements; `number` tells its clip path from those of others."""
     lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
-    place = _place(chart, lines, width, height, legend=len(lines) > 1)
+    place = _place(chart, lines, width, height, legend=_has_legend(lines))
     border = "none" if colours.panel == colours.page else colours.grid
     parts = [f'<rect width="{width:.1f}" height="{height}" rx="6" fill="{colours.panel}" stroke="{border}"/>']
     title, _ = _head(chart, width)
@@ -189,9 +189,14 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
     parts.append(_draw_broken(lines, place, colours))
     if not finite:
         parts.append(draw_text("no finite value", width / 2, height / 2, 14, colours.critical, anchor="middle"))
-    if len(lines) > 1:
+    if _has_legend(lines):
         parts.append(_draw_legend(lines, colours, width, height))
     return "".join(parts)
+
+
+def _has_legend(lines: Sequence[Line]) -> bool:
+    """One line is called by the title; a band says what it is of."""
+    return len(lines) > 1 or any(line.low is not None for line in lines)
 
 
 SHORT_UNIT = 4
@@ -348,7 +353,7 @@ def _draw_broken(lines: Sequence[Line], place: _Place, colours: Theme) -> str:
 def _draw_legend(lines: Sequence[Line], colours: Theme, width: float, height: float) -> str:
     parts, x = [], 16.0
     for at, line in enumerate(lines):
-        title = shorten(line.title, width * 0.4, 12)
+        title = shorten(line.title, width * 0.6, 12)
         size = 28 + len(title) * 12 * LETTER
         left = len(lines) - at
         if x + size > width - (90 if left > 1 else 10):
