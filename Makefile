@@ -15,7 +15,7 @@ $(VENV)/bin/trainvitals: pyproject.toml
 
 # The tests run against the wheel, as a user installs it, never against the source tree.
 test: test-venv lint
-	$(TEST_VENV)/bin/python -m pytest
+	$(TEST_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile
 
 test-venv: system-packages
 	$(PYTHON) -m venv $(TEST_VENV)
