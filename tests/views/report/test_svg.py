@@ -191,3 +191,16 @@ def test_a_browser_draws_the_svg(write: Write, browser: Any, tmp_path: Path) -> 
     assert page.evaluate("document.documentElement.tagName") == "svg"
     assert page.evaluate("document.querySelectorAll('path').length") > 20
     page.close()
+
+
+def test_the_font_that_comes_with_the_extra_is_enough_for_a_bare_container() -> None:
+    import resvg_py
+
+    def render(text: str, fonts: list[str]) -> bytes:
+        svg = draw_svg([], title=text)
+        return bytes(resvg_py.svg_to_bytes(svg_string=svg, skip_system_fonts=True, font_files=fonts or None))
+
+    fonts = list(png.find_fonts())
+    assert len(fonts) == 2
+    assert render("Loss 0.25 µs °C", fonts) != render("Il", fonts)
+    assert render("Loss", []) == render("Il", []), "without a font text vanishes, which is what has_font looks for"

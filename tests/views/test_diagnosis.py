@@ -1,0 +1,105 @@
+"""A diagnosis from a run folder: which curves are read, how ranks are put together, and when it is made anew."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.writer import LineWriter
+from trainvitals.views import diagnosis
+
+BEGAN = 1_790_000_000.0
+
+
+def write(folder: Path, table: str, rows: list[dict[str, Any]], *, rank: int | None = None, each: float = 1.0) -> None:
+    writer = LineWriter(folder, FileName(table, 1, "", rank=rank))
+    for place, row in enumerate(rows):
+        writer.append(encode_line({"timestamp": format_time(BEGAN + place * each), **row}))
+    writer.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "p" / "run"
+    run_folder.create(place)
+    run = {"format": 1, "id": "run", "project": "p", "name": "run", "status": "finished", "attempt": 1}
+    run_folder.write_run(place, {**run, "started": format_time(BEGAN), "ended": format_time(BEGAN + 1000)})
+    return place
+
+
+def rules(found: dict[str, Any]) -> list[str]:
+    return [item["rule"] for item in found["findings"]]
+
+
+def test_metrics_are_found_under_their_other_names(folder: Path) -> None:
+    rows = [{"step": step, "train/loss": math.nan if step > 90 else 1.0} for step in range(100)]
+    write(folder, "training", rows)
+    assert rules(diagnosis.describe_diagnosis(RunReader(folder))) == ["loss.nonfinite"]
+
+
+def test_where_no_step_time_was_logged_the_time_between_lines_is_taken(folder: Path) -> None:
+    write(folder, "training", [{"step": step * 2, "loss": 1.0} for step in range(50)], each=0.5)
+    curve = diagnosis.TrainingCurves(RunReader(folder)).get("batch_time")
+    assert curve is not None and curve.y.tolist() == pytest.approx([0.25] * 49)
+
+
+def test_ranks_are_compared_by_their_own_work(folder: Path) -> None:
+    for rank in range(3):
+        slow = 0.3 if rank == 1 else 0.1
+        rows = [
+            {"step": step, "loss": 1.0, "batch_time": 0.5, "data_time": 0.01, "forward_time": slow}
+            for step in range(100)
+        ]
+        write(folder, "training", rows, rank=rank)
+    found = diagnosis.describe_diagnosis(RunReader(folder))
+    (straggler,) = [item for item in found["findings"] if item["rule"] == "straggler.rank"]
+    assert straggler["subject"] == "rank 1"
+
+
+def test_statistics_are_of_every_device_and_say_what_is_simulated(folder: Path) -> None:
+    rows = [
+        {"gpu_index": index, "gpu_uuid": f"G{index}", "simulated": 1, "utilization_percent": 50.0 + second % 3}
+        for second in range(90)
+        for index in range(2)
+    ]
+    write(folder, "gpu", rows, each=0.5)
+    found = diagnosis.describe_diagnosis(RunReader(folder))
+    assert [(row["subject"], row["low"], row["mean"], row["high"]) for row in found["resources"]] == [
+        ("GPU 0", 50.0, 51.0, 52.0),
+        ("GPU 1", 50.0, 51.0, 52.0),
+    ]
+    assert all(row["simulated"] for row in found["resources"])
+    assert any("simulated" in line for line in found["findings"][0]["evidence"])
+
+
+def test_an_empty_run_is_not_called_fine(folder: Path) -> None:
+    found = diagnosis.describe_diagnosis(RunReader(folder))
+    assert found["findings"] == [] and found["fine"] == [] and len(found["not_judged"]) > 20
+
+
+def test_only_the_newest_steps_of_a_very_long_run_are_looked_at(folder: Path) -> None:
+    rows = [{"step": step * 10_000, "loss": math.nan if step < 10 else 1.0} for step in range(500)]
+    write(folder, "training", rows)
+    found = diagnosis.describe_diagnosis(RunReader(folder))
+    assert found["from_step"] == 4_990_000 - diagnosis.MAX_STEPS
+    assert "loss.nonfinite" not in rules(found)
+
+
+def test_a_diagnosis_is_kept_until_the_run_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, "training", [{"step": step, "loss": 1.0} for step in range(10)])
+    cache = diagnosis.DiagnosisCache()
+    first = cache.read(folder)
+    assert cache.read(folder) is first
+    (path,) = folder.glob("training_metrics_*.jsonl")
+    with open(path, "ab") as file:
+        file.write(encode_line({"timestamp": format_time(BEGAN + 99), "step": 10, "loss": math.nan}))
+    assert cache.read(folder) is first, "it is fresh enough"
+    monkeypatch.setattr(diagnosis.DiagnosisCache, "FRESH", -1.0)
+    assert rules(cache.read(folder)) == ["loss.nonfinite"]
