@@ -79,8 +79,11 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
             return [_title(chart, told, None, width, plot, look), *known.lines[1:]] if told else known.lines
     if len(_drawings) >= _KEPT_DRAWINGS:
         _drawings.clear()
-    _drawings[key] = _Drawing(chart, curves, _draw(chart, width, height, look), now)
-    return _drawings[key].lines
+    # Numbers at the edge of what a float holds overflow on the way; a warning would be written across the screen.
+    with np.errstate(over="ignore", invalid="ignore"):
+        lines = _draw(chart, width, height, look)
+    _drawings[key] = _Drawing(chart, curves, lines, now)
+    return lines
 
 
 def _is_live(curve: Curve, now: float) -> bool:
@@ -162,9 +165,8 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
 def _stack_top(curves: list[Curve], left: float, right: float) -> float:
     x = curves[0].x
     total = np.zeros(len(x))
-    with np.errstate(over="ignore"):
-        for curve in curves:
-            total += np.nan_to_num(np.interp(x, curve.x, curve.y))
+    for curve in curves:
+        total += np.nan_to_num(np.interp(x, curve.x, curve.y))
     inside = total[(x >= left) & (x <= right)]
     return float(np.percentile(inside, 99)) if len(inside) else 1.0
 
@@ -219,8 +221,7 @@ def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style],
     x = curves[0].x
     reached: Floats = np.zeros(len(x))
     for index, curve in enumerate(curves):
-        with np.errstate(over="ignore"):
-            top = reached + np.nan_to_num(np.interp(x, curve.x, curve.y))
+        top = reached + np.nan_to_num(np.interp(x, curve.x, curve.y))
         styles.append(palette.phases.get(curve.metric, palette.series[index % len(palette.series)]))
         canvas.band(x, reached, top, axes, index)
         reached = top
