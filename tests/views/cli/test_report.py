@@ -70,6 +70,14 @@ def test_mistakes_are_answered_with_what_to_type(
     assert "Traceback" not in done.stderr
 
 
+def test_the_demo_ends_with_a_report(machine: Any) -> None:
+    done = machine.run("demo", "--steps", "30", "--seconds", "0.2")
+    assert done.returncode == 0, done.stderr
+    folder, _ = machine.only_run()
+    assert (folder / "reports" / "report.html").read_bytes().startswith(b"<!doctype html>")
+    assert "reports/report.html" in done.stderr
+
+
 def test_export_draws_pages_and_pictures(machine: Any, make_run: MakeRun) -> None:
     make_run()
     page = machine.run("export", "latest", "--format", "html", "-o", "page.html")

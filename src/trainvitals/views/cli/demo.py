@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import layout
 from trainvitals.settings import Settings
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
+from trainvitals.views.cli.files import write_file
 from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Train a small network for real, in numpy, with the agent watching, and see it live in the terminal. Where "
-    "there is no GPU two are simulated, and labelled so. Ends by itself."
+    "there is no GPU two are simulated, and labelled so. Ends by itself, with a report."
 )
 EXAMPLES = """
 trainvitals demo
@@ -104,7 +107,23 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         train(run, config, show.take)
         show.finish()
     print_summary(run.folder)
+    say(_write_report(run.folder, settings))
     return 0
+
+
+def _write_report(folder: Path, settings: Settings) -> str:
+    """Put a report into the run folder; what to say about it."""
+    from trainvitals.views.cli.summary import near
+    from trainvitals.views.report.document import draw_document
+
+    target = folder / layout.REPORTS / "report.html"
+    try:
+        content = draw_document([folder], "html", settings)
+    except TrainvitalsError as error:
+        return f"there is no report: {error.message}"
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    write_file(str(target), content, force=True)
+    return f"a report, in one file that opens from disk: {near(target)}"
 
 
 def has_gpu() -> bool:
