@@ -34,7 +34,10 @@ NO_STEP = -(2**63)
 
 # Keys that say of what a line speaks, rather than what was measured.
 LABEL_KEYS = {
-    "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host", "simulated", "mig_parent", "mig_index", "memory_kind"),
+    "gpu": (
+        *("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host"),
+        *("simulated", "mig_parent", "mig_index", "memory_kind"),
+    ),
     "system": ("host",),
     "process": ("run_id", "rank", "pid", "host"),
     "source": ("source", "unit", "host"),
