@@ -189,9 +189,7 @@ def measure_delays() -> None:
         "TRAINVITALS_STALL_FACTOR": "1",
     }
     agent = subprocess.Popen([sys.executable, "-m", "trainvitals.agent"], env=environment)
-    training = subprocess.Popen(
-        [sys.executable, "-c", TRAINING], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    training = subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stdout=subprocess.PIPE, text=True)
     assert training.stdout is not None
     run = Path(training.stdout.readline().strip())
     time.sleep(5)

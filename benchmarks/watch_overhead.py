@@ -253,18 +253,10 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
             rows.append([name, coverage, "skipped", skipped[name]])
             continue
         ours = min(
-            (
-                costs[other]
-                for other in costs
-                if other.startswith("trainvitals") and TOOLS[other][0] == coverage
-            ),
+            (costs[other] for other in costs if other.startswith("trainvitals") and TOOLS[other][0] == coverage),
             default=0,
         )
-        times = (
-            f"{costs[name] / ours:.0f}x"
-            if coverage and not name.startswith("trainvitals") and ours > 0
-            else ""
-        )
+        times = f"{costs[name] / ours:.0f}x" if coverage and not name.startswith("trainvitals") and ours > 0 else ""
         rows.append([name, coverage, f"{100 * costs[name]:+.2f} %", times])
     milliseconds = statistics.median(
         time for found in results.values() for result in found for time in result["milliseconds"]
@@ -280,9 +272,7 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--one")

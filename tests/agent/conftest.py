@@ -71,9 +71,7 @@ class Machine:
         self.processes.append(process)
         return process
 
-    def train(
-        self, script: str, env: dict[str, str] | None = None, before: str = "", **options: Any
-    ) -> Training:
+    def train(self, script: str, env: dict[str, str] | None = None, before: str = "", **options: Any) -> Training:
         """A real training in a process of its own: `run` is there, made with `options`, after the line `before`."""
         source = textwrap.dedent(TRAINING.format(options=options, before=before)) + textwrap.dedent(script)
         process = self.spawn([sys.executable, "-c", source], **(env or {}))
@@ -140,9 +138,7 @@ class Training:
         return list(RunReader(self.folder).rows(table))
 
     def wait_for_event(self, name: str, count: int = 1) -> dict[str, Any]:
-        return wait_for(
-            lambda: (found := self.events(name))[count - 1 :] and found[count - 1], f"the event {name}"
-        )
+        return wait_for(lambda: (found := self.events(name))[count - 1 :] and found[count - 1], f"the event {name}")
 
     def wait_for_end(self) -> dict[str, Any]:
         """run.json once the run has ended and the agent has told so everywhere."""

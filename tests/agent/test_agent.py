@@ -29,9 +29,7 @@ FOREVER = "while True: time.sleep(0.05); run.log({'loss': 1.0})\n"
 # -- one agent
 
 
-def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(
-    machine: Any, wait: Any
-) -> None:
+def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(machine: Any, wait: Any) -> None:
     agents = [machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"]) for _ in range(10)]
     wait(lambda: sum(agent.poll() is not None for agent in agents) == 9, "nine agents to leave")
     left = [agent for agent in agents if agent.poll() is not None]
@@ -158,9 +156,7 @@ def test_every_end_of_a_training_is_told_as_it_was(machine: Any, wait: Any) -> N
         assert training.status["state"] == status
         assert training.status["ranks"]["0"]["alive"] is False and training.status["ranks"]["0"]["step"] == 4
         lost = training.events("rank_lost")
-        assert bool(lost) == (
-            status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause)
-        )
+        assert bool(lost) == (status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause))
     wait(lambda: not runtime.registrations(), "the registrations to go")
 
 
@@ -186,15 +182,11 @@ def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any, wait:
     assert training.process.poll() is None
 
 
-def test_a_process_killed_at_its_memory_limit_is_out_of_memory(
-    machine: Any, memory_group: Callable[..., Path]
-) -> None:
+def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any, memory_group: Callable[..., Path]) -> None:
     group = memory_group(96 << 20)
     machine.start_agent()
     join = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
-    training = machine.train(
-        LOG_SOME + WAIT + "hoard = []\nwhile True: hoard.append(bytearray(8 << 20))", before=join
-    )
+    training = machine.train(LOG_SOME + WAIT + "hoard = []\nwhile True: hoard.append(bytearray(8 << 20))", before=join)
     training.wait_until_ready()
     training.wait_for_event("rank_started")
     training.go()
@@ -232,10 +224,7 @@ def memory_group(machine: Any, wait: Any) -> Any:
 def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: Any) -> None:
     machine.start_agent()
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    ranks = [
-        machine.train(FOREVER, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(2)
-    ]
+    ranks = [machine.train(FOREVER, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
     first = ranks[0]
     assert first.folder == ranks[1].folder
     first.wait_for_event("rank_started", count=2)
@@ -302,9 +291,7 @@ def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_r
     assert not (training.folder / "run.json").exists() and not (training.folder / "status.json").exists()
 
 
-def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(
-    machine: Any, wait: Any
-) -> None:
+def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(machine: Any, wait: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER)
     training.wait_for_event("rank_started")
@@ -316,9 +303,7 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
     assert training.wait_for_end()["status"] == "killed"
 
 
-def test_an_end_that_finds_no_room_is_written_when_there_is_some(
-    machine: Any, wait: Any, small_disk: Path
-) -> None:
+def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, wait: Any, small_disk: Path) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
     training.wait_until_ready()
@@ -341,9 +326,7 @@ def small_disk(tmp_path: Path, machine: Any) -> Any:
     """A file system of its own with little room."""
     place = tmp_path / "disk"
     place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", place], capture_output=True
-    ).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", place], capture_output=True).returncode:
         message = "no right to mount a file system here"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     yield place
@@ -391,9 +374,7 @@ def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: A
     )
     stalled = training.wait_for_event("stalled")
     stacks = (training.folder / stalled["data"]["stacks"]).read_text()
-    assert (
-        "wait_for_a_batch_that_never_comes" in stacks and stacks.count("Thread") + stacks.count("thread") >= 2
-    )
+    assert "wait_for_a_batch_that_never_comes" in stacks and stacks.count("Thread") + stacks.count("thread") >= 2
     assert any("wait_for_a_batch_that_never_comes" in frame for frame in stalled["data"]["main_thread"])
     assert stalled["data"]["process_state"] == "sleeping"
     assert training.wait_for_event("recovered")
@@ -587,9 +568,7 @@ def test_the_health_of_each_source_is_in_the_run(machine: Any, wait: Any) -> Non
     assert rows[0]["source_duration_seconds"] >= 0 and rows[0]["source_age_seconds"] >= 0
 
 
-def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(
-    machine: Any, wait: Any
-) -> None:
+def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(machine: Any, wait: Any) -> None:
     machine.start_agent()
     training = machine.train(
         """
@@ -689,9 +668,7 @@ def test_a_resumed_run_is_watched_as_another_attempt(machine: Any) -> None:
 
 def test_a_command_is_watched_and_joined_by_the_training_in_it(machine: Any) -> None:
     machine.start_agent()
-    script = (
-        "import trainvitals\nrun = trainvitals.init()\nfor _ in range(5): run.log({'loss': 1.0})\nexit(5)"
-    )
+    script = "import trainvitals\nrun = trainvitals.init()\nfor _ in range(5): run.log({'loss': 1.0})\nexit(5)"
     wrapper = machine.spawn(
         [sys.executable, "-m", "trainvitals", "run", "--project", "p", "--", sys.executable, "-c", script],
         TRAINVITALS_AGENT="1",

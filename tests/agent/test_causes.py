@@ -92,9 +92,7 @@ def test_memory_explains_a_kill_and_nothing_else() -> None:
 def test_what_nobody_watched_and_what_stalled_before_is_said() -> None:
     assert judge(None, watched=False).cause == "the process ended while no agent was watching"
     assert judge(ExitStatus(1, None), watched=False).cause == "exit code 1"
-    assert (judge(ExitStatus(None, "SIGKILL"), stalled="hung").cause or "").endswith(
-        "it had been hung before"
-    )
+    assert (judge(ExitStatus(None, "SIGKILL"), stalled="hung").cause or "").endswith("it had been hung before")
     assert judge(ExitStatus(0, None), stalled="stalled").cause is None
 
 

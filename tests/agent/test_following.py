@@ -54,9 +54,7 @@ def test_lines_are_counted_with_the_newest_step(tmp_path: Path) -> None:
     assert (item.poll()[0].lines, item.summary.metrics["loss"].count) == (2, 7)
 
 
-def test_a_fast_trainer_is_read_a_piece_at_a_time_and_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fast_trainer_is_read_a_piece_at_a_time_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "PIECE", 1000)
     write(tmp_path / FIRST, [{"step": step, "loss": float(step)} for step in range(100)])
     write(tmp_path / SECOND, [{"step": step, "loss": float(step)} for step in range(100, 200)])

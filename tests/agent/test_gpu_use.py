@@ -13,9 +13,7 @@ LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100"}
 def test_means_maxima_and_energy_are_kept_by_gpu() -> None:
     use = GpuUse()
     for utilization, memory, energy in ((10.0, 100, 1000.0), (90.0, 300, 1500.0), (50.0, 200, 1600.0)):
-        use.add(
-            LABELS, {"utilization_percent": utilization, "memory_used_mb": memory, "energy_joules": energy}
-        )
+        use.add(LABELS, {"utilization_percent": utilization, "memory_used_mb": memory, "energy_joules": energy})
     use.add({**LABELS, "gpu_uuid": "GPU-2"}, {"utilization_percent": 1.0})
     gpu = use.as_json()["GPU-1"]
     assert (gpu["utilization_percent_mean"], gpu["utilization_percent_max"], gpu["memory_used_mb_max"]) == (

@@ -74,9 +74,7 @@ def test_what_was_logged_before_the_agent_came_was_not_logged_just_now() -> None
 
 def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
     progress = Progress(5.0)
-    progress.restore(
-        {"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}, 50.0, 5.0
-    )
+    progress.restore({"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}, 50.0, 5.0)
     assert progress.step == 99 and progress.silence(5.0) == 50.0
     assert progress.judge(5.0 + 200, 60, 10) == "running"
     assert progress.judge(5.0 + 251, 60, 10) == "stalled"
@@ -107,9 +105,7 @@ def sleeper() -> subprocess.Popen[bytes]:  # type: ignore[misc]
     process.wait()
 
 
-def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(
-    sleeper: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
+def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     rank = Rank(register(sleeper), tmp_path / "r.json", time.monotonic(), None)
     assert rank.is_alive and rank.pidfd is not None
     assert wait_for_end([rank.pidfd], 0.01) == frozenset()
@@ -124,9 +120,7 @@ def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(
     rank.close()
 
 
-def test_a_process_that_only_has_the_number_is_not_the_rank(
-    sleeper: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
+def test_a_process_that_only_has_the_number_is_not_the_rank(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
     rank = Rank(register(sleeper, start=1.0), tmp_path / "r.json", time.monotonic(), None)
     assert not rank.is_alive and rank.pidfd is None
     rank.look(time.monotonic(), frozenset())

@@ -25,9 +25,7 @@ def test_a_long_log_is_a_few_files_of_bounded_size_and_nothing_is_torn(tmp_path:
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["agent.log", "agent.log.1", "agent.log.2"]
     assert all(file.stat().st_size <= 4000 for file in files)
-    numbers = [
-        json.loads(line)["number"] for file in reversed(files) for line in file.read_text().splitlines()
-    ]
+    numbers = [json.loads(line)["number"] for file in reversed(files) for line in file.read_text().splitlines()]
     assert numbers == list(range(numbers[0], 500))
 
 

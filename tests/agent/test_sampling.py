@@ -121,9 +121,7 @@ def threads() -> Iterator[list[UnitThread]]:
         thread.end()
 
 
-def run_unit(
-    threads: list[UnitThread], probe: Probe, inbox: Inbox, demand: Demand = FAST, **more: Any
-) -> UnitThread:
+def run_unit(threads: list[UnitThread], probe: Probe, inbox: Inbox, demand: Demand = FAST, **more: Any) -> UnitThread:
     thread = UnitThread("probe", probe, lambda: demand, inbox, more.pop("on_gone", lambda key: None), **more)
     threads.append(thread)
     return thread
@@ -171,12 +169,7 @@ def test_a_unit_that_raises_is_told_once_backs_off_and_is_told_again_when_it_ans
     (trouble,) = inbox.notices()
     assert trouble.event == "source_trouble" and "RuntimeError: no such register" in trouble.message
     health = thread.health(time.monotonic())
-    assert (
-        not health.up
-        and health.errors >= 3
-        and health.age is None
-        and "no such register" in (health.reason or "")
-    )
+    assert not health.up and health.errors >= 3 and health.age is None and "no such register" in (health.reason or "")
     probe.trouble = None
     wait(lambda: len(inbox.notices()) == 2, "the recovery")
     assert inbox.notices()[1].event == "source_recovered"
@@ -220,9 +213,7 @@ def test_a_hung_unit_is_stale_and_its_late_answer_is_marked(
     wait(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
-def test_a_unit_that_is_gone_ends_and_asks_for_a_search(
-    threads: list[UnitThread], inbox: Inbox, wait: Any
-) -> None:
+def test_a_unit_that_is_gone_ends_and_asks_for_a_search(threads: list[UnitThread], inbox: Inbox, wait: Any) -> None:
     lost: list[str] = []
     probe = Probe()
     probe.trouble = UnitGone("it fell off the bus")
@@ -232,9 +223,7 @@ def test_a_unit_that_is_gone_ends_and_asks_for_a_search(
     assert "fell off the bus" in inbox.notices()[0].message
 
 
-def test_a_unit_that_cannot_be_closed_ends_all_the_same(
-    threads: list[UnitThread], inbox: Inbox, wait: Any
-) -> None:
+def test_a_unit_that_cannot_be_closed_ends_all_the_same(threads: list[UnitThread], inbox: Inbox, wait: Any) -> None:
     class Stubborn(Probe):
         def close(self) -> None:
             raise RuntimeError("no")
@@ -248,9 +237,7 @@ def test_a_unit_that_cannot_be_closed_ends_all_the_same(
 # -- all sources
 
 
-def test_units_come_and_go_with_the_search(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any
-) -> None:
+def test_units_come_and_go_with_the_search(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
     sampler.want(FAST, World())
     wait(lambda: inbox.samples(), "a reading")
     wait(lambda: sampler.states() == {"probe": "ok"}, "the source to be up")
@@ -262,9 +249,7 @@ def test_units_come_and_go_with_the_search(
     assert "probe:1" in sampler.latest
 
 
-def test_a_known_unit_is_kept_as_it_is(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any
-) -> None:
+def test_a_known_unit_is_kept_as_it_is(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
     sampler.want(FAST, World())
     wait(lambda: inbox.samples(), "a reading")
     first, searches = source.units[0], source.searches
@@ -316,15 +301,11 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
     wait(lambda: hung.closed, "the hung one to come back")
     sampler.rediscover("probe")
     wait(lambda: fresh.reads > 3, "readings of the fresh one")
-    assert not [
-        item for item in inbox.samples() if item.items[0].values["utilization_percent"] == 1.0 and item.late
-    ]  # type: ignore[union-attr]
+    assert not [item for item in inbox.samples() if item.items[0].values["utilization_percent"] == 1.0 and item.late]  # type: ignore[union-attr]
     wait(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
-def test_nothing_runs_when_nobody_wants_it(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any
-) -> None:
+def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
     sampler.want(FAST, World())
     wait(lambda: inbox.samples(), "a reading")
     sampler.want(Demand(), World())
@@ -332,9 +313,7 @@ def test_nothing_runs_when_nobody_wants_it(
     assert source.units[0].closed and sampler.latest == {} and sampler.health() == []
 
 
-def test_another_number_of_simulated_gpus_makes_another_source(
-    log: BoundLog, inbox: Inbox, wait: Any
-) -> None:
+def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox, wait: Any) -> None:
     sampler = Sampler(log, inbox)
     for count in (2, 3, 1):
         demand = Demand(sources=("simulated",), default_interval=0.05, simulated_gpus=count)

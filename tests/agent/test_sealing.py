@@ -17,9 +17,7 @@ OLD, NEW = "training_metrics_20260101_000000.jsonl", "training_metrics_20260101_
 
 
 def write(path: Path, lines: int = 10, age: float = 60.0) -> None:
-    path.write_bytes(
-        b"".join(encode_line({"timestamp": format_time(), "step": n, "loss": 1.0}) for n in range(lines))
-    )
+    path.write_bytes(b"".join(encode_line({"timestamp": format_time(), "step": n, "loss": 1.0}) for n in range(lines)))
     os.utime(path, (time.time() - age, time.time() - age))
 
 
@@ -101,9 +99,7 @@ def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(
     assert (tmp_path / OLD).exists()
 
 
-def test_the_last_job_of_a_run_removes_runs_that_are_too_old(
-    tmp_path: Path, sealer: Sealer, wait: Any
-) -> None:
+def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sealer: Sealer, wait: Any) -> None:
     for name in ("old", "new"):
         run = tmp_path / "p" / name
         run.mkdir(parents=True)

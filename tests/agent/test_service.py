@@ -10,9 +10,7 @@ import pytest
 from trainvitals.agent.service import systemd_unit
 
 
-@pytest.mark.parametrize(
-    "executable", ["/usr/bin/python3", "/home/me/my venv/bin/python", '/odd/100%/"q"/python']
-)
+@pytest.mark.parametrize("executable", ["/usr/bin/python3", "/home/me/my venv/bin/python", '/odd/100%/"q"/python'])
 def test_the_unit_runs_this_interpreter_whatever_its_path(executable: str) -> None:
     unit = configparser.RawConfigParser()
     unit.optionxform = str  # type: ignore[assignment,method-assign]

@@ -92,9 +92,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it_but_asked_from_
 ) -> None:
     process = start(STUCK)
     (tmp_path / "stacks").mkdir()
-    lie = registration(
-        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks" / "0.txt")
-    )
+    lie = registration(tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks" / "0.txt"))
     found = collect_stacks(lie, None, "sleeping")
     assert process.poll() is None
     if found.path is not None:  # py-spy may look into this process
@@ -118,15 +116,11 @@ def test_the_process_that_has_the_number_now_is_not_mistaken_for_the_one_that_ha
         f"faulthandler.register({int(signal.SIGUSR1)}, file=open({str(tmp_path / 'stacks.txt')!r}, 'w'))",
     )
     process = start(armed)
-    item = registration(
-        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt")
-    )
+    item = registration(tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt"))
     found = collect_stacks(item, None, "sleeping")
     assert found.path == tmp_path / "stacks.txt" and "wait_for_batch" in found.extract[0]
     size = (tmp_path / "stacks.txt").stat().st_size
-    other = registration(
-        tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt")
-    )
+    other = registration(tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(tmp_path / "stacks.txt"))
     reused = Registration(**{**{f: getattr(other, f) for f in other.__dataclass_fields__}, "pid_start": 1.0})
     collect_stacks(reused, None, "sleeping")
     assert (tmp_path / "stacks.txt").stat().st_size == size

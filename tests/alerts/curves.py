@@ -96,9 +96,7 @@ def real(seed: int, kind: str, optimizer: str = "adam", batch: int = 32) -> list
     return rows
 
 
-def surroundings(
-    seed: int, rows: list[Values]
-) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], float]]:
+def surroundings(seed: int, rows: list[Values]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], float]]:
     """What else is measured during the run, once a second: 2 GPUs, the host, the process; all in good health."""
     random = np.random.default_rng(seed + 1000)
     seconds = int(len(rows) * STEP_SECONDS)

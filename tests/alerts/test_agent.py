@@ -30,9 +30,7 @@ import trainvitals
 run = trainvitals.init(project="p", summary=False)
 print(run.folder, flush=True)
 """
-STEPS = (
-    "for step in range(100000):\n    run.log({'loss': 1.0 / (step + 1)}, step=step)\n    time.sleep(0.02)\n"
-)
+STEPS = "for step in range(100000):\n    run.log({'loss': 1.0 / (step + 1)}, step=step)\n    time.sleep(0.02)\n"
 
 
 class Place:
@@ -86,9 +84,7 @@ class Place:
         return [body for body in self.receiver.bodies if (body["rule"], body["kind"]) == (rule, kind)]
 
     def wait_for_message(self, rule: str, kind: str = "firing") -> dict[str, Any]:
-        found: list[dict[str, Any]] = wait_for(
-            lambda: self.messages(rule, kind), f"the message {kind} of {rule}"
-        )
+        found: list[dict[str, Any]] = wait_for(lambda: self.messages(rule, kind), f"the message {kind} of {rule}")
         return found[0]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -165,16 +161,12 @@ def test_an_agent_killed_while_firing_tells_nothing_twice_and_loses_nothing(plac
     attempts = len(place.receiver.requests)
     place.receiver.answers = [200]
     place.agent()
-    wait_for(
-        lambda: any(row.get("result") == "delivered" for row in place.rows()), "delivery by the next agent"
-    )
+    wait_for(lambda: any(row.get("result") == "delivered" for row in place.rows()), "delivery by the next agent")
     time.sleep(2)  # would another one come?
     delivered = place.receiver.bodies[attempts:]
     assert [body["rule"] for body in delivered] == ["mine"]
     states = [
-        row["state"]
-        for row in records.changes(place.rows())
-        if row["rule"] == "mine" and row["state"] != "pending"
+        row["state"] for row in records.changes(place.rows()) if row["rule"] == "mine" and row["state"] != "pending"
     ]
     assert states == ["firing"]
 
@@ -294,9 +286,7 @@ def test_no_secret_of_an_address_is_written_anywhere(place: Place) -> None:
     }
     place.environment = {"PLACE_SECRET": f"http://127.0.0.1:{place.receiver.port}/{secret}?token={secret}"}
     place.agent()
-    place.train(
-        "for step in range(100000):\n    run.log({'loss': float('nan')}, step=step)\n    time.sleep(0.02)\n"
-    )
+    place.train("for step in range(100000):\n    run.log({'loss': float('nan')}, step=step)\n    time.sleep(0.02)\n")
     wait_for(lambda: sum(row.get("result") == "delivered" for row in place.rows()) >= 3, "three deliveries")
     for root in (place.folder / "runs", place.folder / "runtime"):
         for path in root.rglob("*"):

@@ -75,9 +75,7 @@ def test_a_test_message_goes_to_each_channel_and_what_happened_is_said(
     assert "did you mean 'good'" in capsys.readouterr().err
 
 
-def test_without_a_channel_the_test_says_how_to_have_one(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_channel_the_test_says_how_to_have_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["alerts", "test"]) == 1
     assert "alerts.notify" in capsys.readouterr().err
 
@@ -94,9 +92,7 @@ def test_what_fires_is_listed_until_it_is_resolved(root: Path, capsys: pytest.Ca
     assert "nothing fires" in capsys.readouterr().err
 
 
-def test_the_history_shows_changes_and_with_all_what_was_sent(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_history_shows_changes_and_with_all_what_was_sent(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = record()
     message = {"outgoing": "x", "kind": "firing", "rule": "loss_spike", "channels": ["team"], "body": {}}
     delivery = {
@@ -116,9 +112,7 @@ def test_the_history_shows_changes_and_with_all_what_was_sent(
     assert "90 s late" in shown and "SIGTERM sent" in shown
 
 
-def test_a_silence_is_left_for_the_agent_in_a_file_of_its_own(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silence_is_left_for_the_agent_in_a_file_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = record()
     assert main(["alerts", "silence", "loss_spike", "--for", "2h"]) == 0
     assert "silenced until" in capsys.readouterr().out
@@ -143,13 +137,9 @@ def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.Cap
     assert "mine" in shown.out and "1 rules over" in shown.err
 
 
-def test_a_rule_that_cannot_be_read_is_shown_with_its_place(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rule_that_cannot_be_read_is_shown_with_its_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record()
-    (root / "trainvitals.yaml").write_text(
-        "alerts:\n  rules:\n    - {name: mine, when: 'loss > medain(loss, 5)'}\n"
-    )
+    (root / "trainvitals.yaml").write_text("alerts:\n  rules:\n    - {name: mine, when: 'loss > medain(loss, 5)'}\n")
     assert main(["alerts", "replay"]) == 2
     shown = capsys.readouterr().err
     assert "did you mean 'median'" in shown and "^" in shown

@@ -28,9 +28,7 @@ def receiver() -> Iterator[Receiver]:
     found.close()
 
 
-def message(
-    number: int = 1, channels: tuple[str, ...] = ("hook",), age: float = 0.0, **more: Any
-) -> dict[str, Any]:
+def message(number: int = 1, channels: tuple[str, ...] = ("hook",), age: float = 0.0, **more: Any) -> dict[str, Any]:
     import time
 
     stamp = format_time(time.time() - age)
@@ -146,9 +144,7 @@ def test_a_refusal_for_good_is_given_up_at_once_and_said() -> None:
 def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
     hanging = Receiver()
     hanging.hang.set()
-    box = Box(
-        Address("stuck", hanging.url), Address("hook", receiver.url), child_seconds=600.0, send_seconds=600.0
-    )
+    box = Box(Address("stuck", hanging.url), Address("hook", receiver.url), child_seconds=600.0, send_seconds=600.0)
     for number in range(3):
         box.outbox.add(message(number, ("stuck", "hook")))
     wait_for(lambda: box.results("hook").count("delivered") == 3, "delivery beside a channel that hangs")
@@ -219,9 +215,7 @@ def test_apprise_that_is_not_installed_is_named_with_the_command(tmp_path: Path)
 
     (tmp_path / "apprise.py").write_text("raise ImportError('not here')")
     job = json.dumps({"url": "ntfy://topic", "body": message()["body"]}, default=str)
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from trainvitals.alerts.courier import main; main()"
-    )
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from trainvitals.alerts.courier import main; main()"
     command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=True)
     assert "pip install 'trainvitals[notify]'" in json.loads(done.stdout)["reason"]

@@ -99,19 +99,14 @@ def test_nan_is_data_and_is_spelled_as_the_journal_spells_it() -> None:
 
 
 def test_what_is_unknown_says_neither_yes_nor_no() -> None:
-    found = engine(
-        {"name": "never", "when": "not (other > 1)"}, {"name": "either", "when": "other > 1 or loss > 0"}
-    )
+    found = engine({"name": "never", "when": "not (other > 1)"}, {"name": "either", "when": "other > 1 or loss > 0"})
     assert [change.rule.name for change in train(found, [1.0])] == ["either"]
 
 
 def test_a_division_by_zero_is_told_once_and_is_no_answer() -> None:
     found = engine({"name": "ratio", "when": "loss / accuracy > 1"})
     for number in range(3):
-        assert (
-            found.feed(Point("training", {"rank": 0}, {"loss": 1.0, "accuracy": 0.0}, T + number, number))
-            == []
-        )
+        assert found.feed(Point("training", {"rank": 0}, {"loss": 1.0, "accuracy": 0.0}, T + number, number)) == []
     problems = found.take_problems()
     assert len(problems) == 1
     assert "ratio" in problems[0] and "division by zero" in problems[0]
@@ -155,9 +150,7 @@ def test_silence_is_noticed_by_the_clock_alone() -> None:
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, 86400 * 365.0])
 def test_a_clock_that_is_set_is_no_time_that_passed(jump: float) -> None:
-    found = engine(
-        {"name": "quiet", "when": "stale(loss) > 30s"}, {"name": "long", "when": "loss > 1", "for": "1m"}
-    )
+    found = engine({"name": "quiet", "when": "stale(loss) > 30s"}, {"name": "long", "when": "loss > 1", "for": "1m"})
     monotonic, wall = 0.0, T
     fired = []
     for second in range(30):
@@ -207,9 +200,7 @@ def test_history_fills_the_windows_and_fires_nothing() -> None:
     found = engine({"name": "spike", "when": "loss > 2 * median(loss, 20)"})
     for number in range(30):
         value = 50.0 if number == 25 else 1.0
-        assert (
-            found.feed(Point("training", {"rank": 0}, {"loss": value}, T + number, number), judge=False) == []
-        )
+        assert found.feed(Point("training", {"rank": 0}, {"loss": value}, T + number, number), judge=False) == []
     assert states(train(found, [5.0], start=30)) == [("firing", 30)]
 
 

@@ -33,9 +33,7 @@ class Desk:
 
     def heat(self, now: float, *celsius: float) -> None:
         for index, value in enumerate(celsius):
-            for change in self.engine.feed(
-                Point("gpu", {"gpu_index": index}, {"temperature_celsius": value}, T + now)
-            ):
+            for change in self.engine.feed(Point("gpu", {"gpu_index": index}, {"temperature_celsius": value}, T + now)):
                 self.ledger.take(change)
 
     def tick(self, now: float) -> list[dict[str, Any]]:

@@ -215,10 +215,7 @@ def base(name: str) -> str:
     """The run into which this fault is put."""
     if name == "loss_plateau":
         rows = curves.synthetic(0, "constant", 0.02, "power")
-        flat = [
-            {**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)}
-            for n, row in enumerate(rows)
-        ]
+        flat = [{**row, "loss": row["loss"] if n < 1500 else 2.5 + 0.01 * math.sin(n)} for n, row in enumerate(rows)]
         curves.KEPT.setdefault("plateau", flat)
         return "plateau"
     if "base" not in curves.KEPT:
@@ -253,9 +250,7 @@ def run_fault(name: str) -> list[Change]:
         "loss_plateau",
         "checkpoint_overdue",
     )
-    return judge(
-        curves.play(7, base(name), fault, math.inf if name in long else AT + (800 if name in medium else 300))
-    )
+    return judge(curves.play(7, base(name), fault, math.inf if name in long else AT + (800 if name in medium else 300)))
 
 
 def four_ranks() -> Any:

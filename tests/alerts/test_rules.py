@@ -61,9 +61,7 @@ def test_the_agent_finds_the_address_by_its_reference(tmp_path: Path) -> None:
 
 def test_a_secret_in_an_argument_is_refused_because_nobody_else_could_find_it() -> None:
     with pytest.raises(settings.table.SettingError, match="env:NAME") as caught:  # type: ignore[attr-defined]
-        settings.resolve(
-            {"alerts.notify": ["slack://TokenAAAA/TokenBBBB/TokenCCCC"]}, environ={}, folder=Path("/")
-        )
+        settings.resolve({"alerts.notify": ["slack://TokenAAAA/TokenBBBB/TokenCCCC"]}, environ={}, folder=Path("/"))
     assert "TokenAAAA" not in str(caught.value)
 
 
@@ -130,9 +128,7 @@ def test_every_built_in_rule_waits_clears_and_says_what_to_do() -> None:
 
 def test_the_page_of_rules_is_the_one_that_is_generated() -> None:
     page = Path(__file__).parents[2] / "docs" / "rules.md"
-    assert page.read_text(encoding="utf-8") == builtin.render_markdown(), (
-        "python -m trainvitals.alerts > docs/rules.md"
-    )
+    assert page.read_text(encoding="utf-8") == builtin.render_markdown(), "python -m trainvitals.alerts > docs/rules.md"
 
 
 def test_a_template_never_fails_when_it_is_filled() -> None:

@@ -56,9 +56,7 @@ def make(folder: Path, receiver: Receiver, host: str | None = None, **more: Any)
 
 def heat(alerts: RunAlerts, *celsius: float) -> None:
     for index, value in enumerate(celsius):
-        alerts.see_sample(
-            "gpu", {"gpu_index": index, "gpu_name": "x"}, {"temperature_celsius": value}, time.time()
-        )
+        alerts.see_sample("gpu", {"gpu_index": index, "gpu_name": "x"}, {"temperature_celsius": value}, time.time())
 
 
 def run_for(alerts: RunAlerts, condition: Any, what: str) -> None:
@@ -86,9 +84,7 @@ def test_what_fires_is_told_recorded_and_shown(folder: Path, receiver: Receiver)
     heat(alerts, 70, 70)
     run_for(alerts, lambda: len(receiver.bodies) == 2, "the all-clear")
     assert alerts.active() == []
-    assert [row["state"] for row in records.changes(records.read_rows(folder))] == ["firing"] * 2 + [
-        "resolved"
-    ] * 2
+    assert [row["state"] for row in records.changes(records.read_rows(folder))] == ["firing"] * 2 + ["resolved"] * 2
     alerts.close()
 
 
@@ -96,9 +92,7 @@ def test_another_agent_goes_on_where_the_first_was_killed(folder: Path, receiver
     first = make(folder, receiver)
     heat(first, 90)
     run_for(first, lambda: first.waiting == 0 and receiver.bodies, "the message")
-    wait_for(
-        lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery"
-    )
+    wait_for(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
     second = make(folder, receiver)  # the first was killed: it says nothing more
     heat(second, 91)
     for _ in range(5):
@@ -123,14 +117,10 @@ def test_what_was_asked_for_while_there_was_no_agent_counts(folder: Path, receiv
             time.sleep(0.1)
         alerts.close()
     assert receiver.bodies == []
-    assert [row["state"] for row in records.read_rows(folder) if row.get("state") == "silenced"] == [
-        "silenced"
-    ]
+    assert [row["state"] for row in records.read_rows(folder) if row.get("state") == "silenced"] == ["silenced"]
 
 
-def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(
-    folder: Path, receiver: Receiver
-) -> None:
+def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(folder: Path, receiver: Receiver) -> None:
     row = {
         "state": "firing",
         "rule": "mine",
@@ -142,9 +132,7 @@ def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(
     alerts = make(folder, receiver)
     run_for(alerts, lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["message"] == "missed"
-    wait_for(
-        lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery"
-    )
+    wait_for(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
     again = make(folder, receiver)
     for _ in range(3):
         again.tick()
@@ -164,9 +152,7 @@ def test_eight_ranks_with_the_same_trouble_are_one_message(folder: Path, receive
     assert len(receiver.bodies) == 1
 
 
-def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(
-    folder: Path, receiver: Receiver
-) -> None:
+def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(folder: Path, receiver: Receiver) -> None:
     rules = [HOT, {"name": "nan", "when": "not isfinite(loss)"}]
     hosts = [make(folder, receiver, host, **{"alerts.rules": rules}) for host in ("one", "two")]
     for rank, alerts in enumerate(hosts):

@@ -36,9 +36,7 @@ REFERENCE = {
 @pytest.mark.parametrize("name", REFERENCE)
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(NUMBERS, min_size=8, max_size=120), length=st.integers(2, 40))
-def test_the_answer_is_that_of_numpy_over_the_last_values(
-    name: str, values: list[float], length: int
-) -> None:
+def test_the_answer_is_that_of_numpy_over_the_last_values(name: str, values: list[float], length: int) -> None:
     inside = values[-length:]
     if 2 * len(inside) < length or len(inside) < 2:
         return

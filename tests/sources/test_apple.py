@@ -75,9 +75,7 @@ def macmon(tmp_path: Path) -> Iterator[FakeMacmon]:
     fake = FakeMacmon(tmp_path)
     yield fake
     for pid in fake.pids():
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", (
-            "a macmon was left behind"
-        )
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "a macmon was left behind"
 
 
 FOREVER = "while True:\n    say({})\n    time.sleep(0.01)"
@@ -143,9 +141,7 @@ def test_a_value_that_cannot_be_true_is_absent_and_the_others_stay(change, name)
     assert len(values) >= 5
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "7", '"x"', "Error: no such chip", "\x00", '{"temp": {}}']
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"x"', "Error: no such chip", "\x00", '{"temp": {}}'])
 def test_a_line_that_is_no_reading_says_nothing(text):
     assert parse_macmon(text) == {}
 
@@ -175,9 +171,7 @@ def test_macmon_is_asked_to_go_on_for_ever(macmon):
 
 
 def test_a_slow_reader_gets_the_newest_line(macmon):
-    unit = macmon.write(
-        "for power in range(200):\n    say({**new, 'gpu_power': power})\nsay(new)\ntime.sleep(600)"
-    )
+    unit = macmon.write("for power in range(200):\n    say({**new, 'gpu_power': power})\nsay(new)\ntime.sleep(600)")
     for _ in range(600):
         sample = read(unit)
         if sample.values["power_draw_watts"] == 21.5:
@@ -250,9 +244,7 @@ def test_a_macmon_that_cannot_be_executed_is_said(macmon):
 
 
 def test_a_macmon_that_will_not_go_is_made_to(macmon):
-    unit = macmon.write(
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER.format("new")
-    )
+    unit = macmon.write("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOREVER.format("new"))
     read(unit)
 
     unit.close()

@@ -46,9 +46,7 @@ class Exporter:
         self.server.daemon_threads = True
         self.address = f"127.0.0.1:{self.server.server_address[1]}"
         self.url = f"http://{self.address}/metrics"
-        threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        ).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def page(self, text: str | bytes, kind: str = "text/plain; version=0.0.4", **headers: str) -> None:
         body = text.encode() if isinstance(text, str) else text
@@ -144,9 +142,7 @@ def test_not_a_number_and_infinity_are_data(exporter):
 
 def test_a_moment_the_page_tells_itself_is_kept():
     assert parse("a 1 1700000000123\n").series == [Series("a", (), 1, 1700000000.123)]
-    assert parse("a 1 1700000000.123\n# EOF\n", openmetrics=True).series == [
-        Series("a", (), 1, 1700000000.123)
-    ]
+    assert parse("a 1 1700000000.123\n# EOF\n", openmetrics=True).series == [Series("a", (), 1, 1700000000.123)]
 
 
 def test_exemplars_are_passed_over():
@@ -330,9 +326,7 @@ def test_an_answer_that_is_no_page(exporter, code):
     assert len(exporter.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "metrics", "", "http://[::1/metrics"]
-)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "metrics", "", "http://[::1/metrics"])
 def test_an_address_that_is_not_http(url):
     with pytest.raises((SourceUnavailable, ValueError), match=r"not an http address|Invalid IPv6"):
         scrape(url)
@@ -490,9 +484,7 @@ def test_prometheus_own_client_writes_what_is_read(exporter):
     steps.labels('a"b\\c\nd').inc(3)
     prometheus_client.Histogram("step_seconds", "Duration", registry=registry).observe(0.3)
     prometheus_client.Info("build", "Build", registry=registry).info({"version": "1"})
-    exporter.page(
-        openmetrics_text(registry), kind="application/openmetrics-text; version=1.0.0; charset=utf-8"
-    )
+    exporter.page(openmetrics_text(registry), kind="application/openmetrics-text; version=1.0.0; charset=utf-8")
 
     ours = series_of(scrape(exporter.url))
 
@@ -503,9 +495,7 @@ def test_prometheus_own_client_writes_what_is_read(exporter):
     assert ours["build_info", frozenset({target, ("version", "1")})] == 1
 
 
-label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(
-    lambda name: name[:2] != "__"
-)
+label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(lambda name: name[:2] != "__")
 label_values = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 )

@@ -45,9 +45,7 @@ class Child:
         assert self.process.stdout.readline() == "done\n"
 
     def kill(self) -> None:
-        for process in (
-            psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ()
-        ):
+        for process in psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ():
             process.kill()
         self.process.kill()
         self.process.communicate()
@@ -126,9 +124,7 @@ def test_every_name_is_in_the_catalog(child, clock):
 
 
 def test_the_first_reading_has_no_rates(child, clock):
-    assert {"cpu_percent", "main_cpu_percent", "read_mb_s", "write_mb_s"}.isdisjoint(
-        read(watch(child, clock))
-    )
+    assert {"cpu_percent", "main_cpu_percent", "read_mb_s", "write_mb_s"}.isdisjoint(read(watch(child, clock)))
 
 
 def test_a_busy_process_is_seen_as_busy(child):
@@ -246,9 +242,7 @@ def test_what_is_written_is_what_psutil_says(child, clock, tmp_path):
     unit = watch(child, clock)
     read(unit)
     before = psutil.Process(child.pid).io_counters()
-    child.do(
-        f"f = open({str(tmp_path / 'f')!r}, 'wb'); f.write(bytes(6 << 20)); f.flush(); os.fsync(f.fileno())"
-    )
+    child.do(f"f = open({str(tmp_path / 'f')!r}, 'wb'); f.write(bytes(6 << 20)); f.flush(); os.fsync(f.fileno())")
     after = psutil.Process(child.pid).io_counters()
     clock.advance(2)
     values = read(unit)
@@ -369,9 +363,7 @@ def test_psutil_and_proc_agree(child):
     until(lambda: psutil.Process(child.pid).status() == "sleeping")
     ours, theirs = ProcfsReader(World()), PsutilReader()
 
-    assert sorted(ours.find_descendants([child.pid], True)) == sorted(
-        theirs.find_descendants([child.pid], True)
-    )
+    assert sorted(ours.find_descendants([child.pid], True)) == sorted(theirs.find_descendants([child.pid], True))
     assert ours.find_descendants([child.pid], False) == ours.find_descendants([child.pid], True)
     one, two = ours.read(child.pid), theirs.read(child.pid)
     assert one is not None
@@ -499,9 +491,7 @@ def test_a_circle_of_children_is_not_followed_for_ever(proc, clock):
     assert read(fake_unit(proc, clock))["process_count"] == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nonsense", "10 (python", "10 (python) S 1 2 3", "10 (x) S " + "x " * 40]
-)
+@pytest.mark.parametrize("text", ["", "nonsense", "10 (python", "10 (python) S 1 2 3", "10 (x) S " + "x " * 40])
 def test_a_broken_file_of_the_rank_is_like_its_end(proc, clock, text):
     proc.process(10)
     unit = fake_unit(proc, clock)

@@ -80,8 +80,7 @@ def test_the_same_card_tells_the_same_story_however_often_it_is_read():
 
 def test_cards_and_seeds_differ(clock):
     one, other, reseeded = (
-        column(story(clock, index, 60, seed=seed), "utilization_percent")
-        for index, seed in ((0, 1), (1, 1), (0, 2))
+        column(story(clock, index, 60, seed=seed), "utilization_percent") for index, seed in ((0, 1), (1, 1), (0, 2))
     )
 
     assert one != other

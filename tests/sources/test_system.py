@@ -94,9 +94,7 @@ def test_the_first_reading_has_no_rates():
     values = read(HostUnit(World()))
 
     assert "memory_usage_percent" in values
-    assert [
-        name for name in values if name.endswith(("_mb_s", "_iops")) or name.startswith("cpu_usage")
-    ] == []
+    assert [name for name in values if name.endswith(("_mb_s", "_iops")) or name.startswith("cpu_usage")] == []
 
 
 def test_every_name_is_in_the_catalog():
@@ -106,9 +104,7 @@ def test_every_name_is_in_the_catalog():
     names = [*read(unit), *DiskSpaceUnit(World()).read()[0].values]
 
     assert [name for name in names if catalog.find("system", name) is None] == []
-    assert {"cpu_usage_percent", "disk_read_mb_s", "network_send_mb_s", "load_5m", "cpu0_percent"} <= set(
-        names
-    )
+    assert {"cpu_usage_percent", "disk_read_mb_s", "network_send_mb_s", "load_5m", "cpu0_percent"} <= set(names)
 
 
 def test_a_busy_core_is_seen_as_busy(busy_core):
@@ -135,9 +131,7 @@ def test_memory_is_what_psutil_says(host):
     assert values["memory_total_mb"] == before.total / MIB
     low, high = sorted((before.available / MIB, after.available / MIB))
     assert low - 512 <= values["memory_available_mb"] <= high + 512
-    assert values["memory_used_mb"] == pytest.approx(
-        values["memory_total_mb"] - values["memory_available_mb"]
-    )
+    assert values["memory_used_mb"] == pytest.approx(values["memory_total_mb"] - values["memory_available_mb"])
     expected = values["memory_used_mb"] / values["memory_total_mb"] * 100
     assert values["memory_usage_percent"] == pytest.approx(expected)
     assert "memory_limit_mb" not in values
@@ -147,10 +141,7 @@ def test_what_is_written_to_disk_is_counted_once(clock, tmp_path):
     def written() -> float:
         disks = psutil.disk_io_counters(perdisk=True, nowrap=False)
         whole = [name for name in disks if Path("/sys/block", name).exists()]
-        return (
-            sum(disks[name].write_bytes for name in whole if not name.startswith(("loop", "zram", "dm-")))
-            / MIB
-        )
+        return sum(disks[name].write_bytes for name in whole if not name.startswith(("loop", "zram", "dm-"))) / MIB
 
     unit = HostUnit(World(), clock)
     outer = written()
@@ -230,9 +221,7 @@ def test_pressure_that_cannot_be_understood_is_absent(host, text):
 def test_kills_for_memory_are_counted():
     assert parse_oom_kills(b"pgfault 1\noom_kill 3\noom_kill_other 9\n") == 3
     assert parse_oom_kills(b"pgfault 1\n") is None
-    expected = [
-        line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")
-    ]
+    expected = [line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")]
     assert read(HostUnit(World()))["oom_kills_total"] >= int(expected[0].split()[1])
 
 
@@ -407,9 +396,7 @@ class RealCgroup:
 
     def run(self, code: str) -> subprocess.CompletedProcess[str]:
         command = f'echo $$ > {self.folder}/cgroup.procs && exec "$0" -c "$1"'
-        return subprocess.run(
-            ["sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=False
-        )
+        return subprocess.run(["sh", "-c", command, sys.executable, code], capture_output=True, text=True, check=False)
 
     def remove(self) -> None:
         self.folder.rmdir()
@@ -487,9 +474,7 @@ def test_time_of_guests_is_not_counted_twice():
         def __iter__(self):
             return iter(vars(self).values())
 
-    core = Core(
-        user=10, nice=0, system=2, idle=80, iowait=5, irq=0, softirq=1, steal=2, guest=4, guest_nice=0
-    )
+    core = Core(user=10, nice=0, system=2, idle=80, iowait=5, irq=0, softirq=1, steal=2, guest=4, guest_nice=0)
 
     assert cpu_times(core) == CpuTimes(busy=15, total=100, iowait=5, steal=2)
 

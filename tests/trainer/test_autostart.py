@@ -67,9 +67,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def read(folder: Path, pattern: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for path in sorted(folder.glob(pattern)) for line in path.read_text().splitlines()
-    ]
+    return [json.loads(line) for path in sorted(folder.glob(pattern)) for line in path.read_text().splitlines()]
 
 
 def test_a_plain_loop_is_watched_without_a_change(tmp_path: Path) -> None:
@@ -85,9 +83,7 @@ def test_a_plain_loop_is_watched_without_a_change(tmp_path: Path) -> None:
     assert [line["epoch"] for line in lines[1:]] == [0, 0, 0, 1, 1, 1, 1]
     assert all(line["learning_rate"] == 0.01 and line["gradient_norm"] > 0 for line in lines)
     for line in lines[1:]:
-        assert (
-            min(line[f"{phase}_time"] for phase in ("batch", "data", "forward", "backward", "optimizer")) > 0
-        )
+        assert min(line[f"{phase}_time"] for phase in ("batch", "data", "forward", "backward", "optimizer")) > 0
     run = json.loads((folder / "run.json").read_text())
     assert (run["status"], run["exit_code"]) == ("finished", 0)
 
@@ -170,15 +166,11 @@ def test_an_explicit_watch_takes_the_place_of_ours(tmp_path: Path) -> None:
     assert "was still going" not in done.stderr
     (folder,) = folders(tmp_path)
     lines = read(folder, "training_metrics_*.jsonl")
-    assert [("loss" in line, "flops_per_sec" in line) for line in lines] == [(True, False)] * 2 + [
-        (False, True)
-    ] * 3
+    assert [("loss" in line, "flops_per_sec" in line) for line in lines] == [(True, False)] * 2 + [(False, True)] * 3
 
 
 def test_a_program_that_trains_nothing_is_left_alone(tmp_path: Path) -> None:
-    code = (
-        "import sys; print(sorted(m for m in sys.modules if m.startswith('trainvitals')), sys.meta_path[0])"
-    )
+    code = "import sys; print(sorted(m for m in sys.modules if m.startswith('trainvitals')), sys.meta_path[0])"
     done = trainvitals_run(tmp_path, sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     loaded = done.stdout.partition("]")[0]
@@ -206,9 +198,7 @@ def test_exit_code_and_traceback_are_those_of_the_program(tmp_path: Path) -> Non
 def python(tmp_path: Path, *arguments: str, path: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "TRAINVITALS_RUN_DIR": str(tmp_path), **env}
     environ["PYTHONPATH"] = autostart.python_path(path or None)
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environ, check=False
-    )
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environ, check=False)
 
 
 def test_the_users_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:

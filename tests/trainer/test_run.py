@@ -114,7 +114,15 @@ def test_hard_numbers_survive(value: float) -> None:
 
 def test_numpy_scalars_and_arrays_of_one_value_are_numbers() -> None:
     with trainvitals.init() as run:
-        run.log({"a": np.float32(0.1), "b": np.int64(3), "c": np.array(2.5), "d": np.array([4.0]), "e": np.bool_(True)})
+        run.log(
+            {
+                "a": np.float32(0.1),
+                "b": np.int64(3),
+                "c": np.array(2.5),
+                "d": np.array([4.0]),
+                "e": np.bool_(True),
+            }
+        )
     assert [values(run, name) for name in "abcde"] == [[float(np.float32(0.1))], [3.0], [2.5], [4.0], [1.0]]
     assert run.refused == 0
 
@@ -152,7 +160,9 @@ def test_a_value_on_a_device_is_never_waited_for_and_comes_when_it_is_ready() ->
     assert values(run, "lr") == [0.1, 0.2, 0.3]
 
 
-def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("trainvitals.trainer.run.DEVICE_WAIT_SECONDS", 0.1)
     run = trainvitals.init()
     run.log({"loss": DeviceArray(1.0)})
@@ -259,7 +269,13 @@ def test_summary_gives_last_lowest_and_highest_with_their_steps() -> None:
         for step, loss in enumerate([3.0, 1.0, 2.0]):
             run.log({"loss": loss}, step=step)
         summary = run.summary["loss"]
-    assert (summary.last, summary.low, summary.low_step, summary.high, summary.high_step) == (2.0, 1.0, 1, 3.0, 0)
+    assert (summary.last, summary.low, summary.low_step, summary.high, summary.high_step) == (
+        2.0,
+        1.0,
+        1,
+        3.0,
+        0,
+    )
 
 
 def test_events_carry_the_correlation_id_and_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +334,12 @@ def test_the_end_is_recorded_as_it_was(ending: str, status: str, cause: str | No
     assert details["status"] == status
     assert details["attempts"][-1]["status"] == status
     assert cause is None or cause in details["cause"]
-    expected = {"pass": 0, "run.finish()": 0, "run.finish('failed')": 0, "raise KeyboardInterrupt": -signal.SIGINT}
+    expected = {
+        "pass": 0,
+        "run.finish()": 0,
+        "run.finish('failed')": 0,
+        "raise KeyboardInterrupt": -signal.SIGINT,
+    }
     assert done.returncode == expected.get(ending, 1)
 
 

@@ -88,9 +88,7 @@ def watch(run: Run, clock: VirtualClock, *args: Any, **options: Any) -> Watch:
     return watch
 
 
-def test_every_phase_of_a_plain_loop_gets_the_time_that_was_spent_in_it(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_every_phase_of_a_plain_loop_gets_the_time_that_was_spent_in_it(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())
     loader = DataLoader(SleepyData(clock), batch_size=2)
@@ -143,9 +141,7 @@ def test_with_real_sleeps_the_phases_add_up_to_the_step(run: Run) -> None:
         assert line["data_time"] > 0
 
 
-def test_gradient_accumulation_is_one_step_of_several_forwards_and_backwards(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_gradient_accumulation_is_one_step_of_several_forwards_and_backwards(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())
     loader = DataLoader(SleepyData(clock), batch_size=1)
@@ -183,9 +179,7 @@ def test_evaluation_in_the_middle_is_other_time_and_no_step(run: Run, clock: Vir
     assert [phases(line)["data_time"] for line in steps(run)] == pytest.approx([0.02, 0.02])
 
 
-def test_another_loader_than_the_given_one_is_other_time_even_with_gradients_on(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_another_loader_than_the_given_one_is_other_time_even_with_gradients_on(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())
     loader = DataLoader(SleepyData(clock, 4), batch_size=2)
@@ -212,9 +206,7 @@ def test_two_optimizers_and_several_forwards_are_one_step(run: Run, clock: Virtu
     run.finish()
     assert len(steps(run)) == 3
     for line in steps(run):
-        assert phases(line) == pytest.approx(
-            {"forward_time": 0.4, "backward_time": 0.6, "optimizer_time": 0.1}
-        )
+        assert phases(line) == pytest.approx({"forward_time": 0.4, "backward_time": 0.6, "optimizer_time": 0.1})
 
 
 def test_a_generator_is_timed_through_batches(run: Run, clock: VirtualClock) -> None:
@@ -252,14 +244,10 @@ def test_without_a_loader_a_step_ends_where_the_next_forward_begins(run: Run, cl
     clock.sleep(100)  # nor does what comes after the training
     run.finish()
     assert [line["batch_time"] for line in steps(run)] == pytest.approx([0.65, 0.65, 0.55])
-    assert all(
-        line["throughput_samples_per_sec"] == pytest.approx(5 / line["batch_time"]) for line in steps(run)
-    )
+    assert all(line["throughput_samples_per_sec"] == pytest.approx(5 / line["batch_time"]) for line in steps(run))
 
 
-def test_a_closure_is_forward_and_backward_and_the_rest_is_the_optimizer(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_a_closure_is_forward_and_backward_and_the_rest_is_the_optimizer(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())
     watch(run, clock, model, optimizer)
@@ -276,9 +264,7 @@ def test_a_closure_is_forward_and_backward_and_the_rest_is_the_optimizer(
     assert phases(line) == pytest.approx({"forward_time": 0.2, "backward_time": 0.3, "optimizer_time": 0.05})
 
 
-def test_a_batch_that_must_move_to_the_models_device_costs_transfer_time(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_a_batch_that_must_move_to_the_models_device_costs_transfer_time(run: Run, clock: VirtualClock) -> None:
     model = nn.Linear(4, 1, device="meta")  # a device that every machine has
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(SleepyData(clock), batch_size=4)
@@ -292,9 +278,7 @@ def test_a_batch_that_must_move_to_the_models_device_costs_transfer_time(
     assert [line["transfer_time"] for line in steps(run)] == pytest.approx([0.25, 0.25])
 
 
-def test_activation_checkpointing_runs_the_forward_again_inside_the_backward(
-    run: Run, clock: VirtualClock
-) -> None:
+def test_activation_checkpointing_runs_the_forward_again_inside_the_backward(run: Run, clock: VirtualClock) -> None:
     from torch.utils.checkpoint import checkpoint
 
     inner = Sleepy(clock, backward=0.0)
@@ -304,9 +288,7 @@ def test_activation_checkpointing_runs_the_forward_again_inside_the_backward(
         checkpoint(inner, torch.ones(2, 4), use_reentrant=False).mean().backward()
         optimizer.step()
     run.finish()
-    assert phases(steps(run)[0]) == pytest.approx(
-        {"forward_time": 0.2, "backward_time": 0.2, "optimizer_time": 0.05}
-    )
+    assert phases(steps(run)[0]) == pytest.approx({"forward_time": 0.2, "backward_time": 0.2, "optimizer_time": 0.05})
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])

@@ -279,9 +279,7 @@ def test_things_that_are_no_model_and_no_optimizer_are_said(run: Run) -> None:
 
 
 def test_an_unknown_option_is_refused_at_the_call_with_the_nearest_name(run: Run) -> None:
-    with pytest.raises(
-        SettingError, match="watch\\(\\) has no option 'layer_every', did you mean 'layers_every'"
-    ):
+    with pytest.raises(SettingError, match="watch\\(\\) has no option 'layer_every', did you mean 'layers_every'"):
         run.watch(nn.Linear(1, 1), layer_every=3)
     with pytest.raises(SettingError, match="gradients_every='often' is not a whole number"):
         run.watch(nn.Linear(1, 1), gradients_every="often")
@@ -294,9 +292,7 @@ def test_an_unknown_phase_is_other_time_and_said(run: Run) -> None:
     assert "phase 'thinking' is not one of data," in messages(run)
 
 
-def test_a_failure_of_ours_ends_the_watching_and_not_the_training(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_of_ours_ends_the_watching_and_not_the_training(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watched = run.watch(model, optimizer)
@@ -309,9 +305,7 @@ def test_a_failure_of_ours_ends_the_watching_and_not_the_training(
     before = model.weight.detach().clone()
     train(model, optimizer, torch.ones(2, 4), 1)
     assert not torch.equal(before, model.weight)
-    assert "the training is not watched any more, optimizer_begins failed: ZeroDivisionError()" in messages(
-        run
-    )
+    assert "the training is not watched any more, optimizer_begins failed: ZeroDivisionError()" in messages(run)
     run.finish()
     assert not optimizer._optimizer_step_pre_hooks
 

@@ -70,9 +70,7 @@ def test_a_step_begins_where_the_last_one_ended(hand: Hand) -> None:
 @pytest.mark.parametrize(
     ("then", "phase"), [(BACKWARD, "forward_time"), (FORWARD, "forward_time"), (OPTIMIZER, "other_time")]
 )
-def test_time_after_a_forward_is_the_loss_only_if_a_backward_follows(
-    hand: Hand, then: int, phase: str
-) -> None:
+def test_time_after_a_forward_is_the_loss_only_if_a_backward_follows(hand: Hand, then: int, phase: str) -> None:
     clock = StepClock(hand)
     clock.enter(FORWARD)
     clock.leave(AFTER_FORWARD)

@@ -118,14 +118,9 @@ def test_histograms_are_written_when_asked_for(run: Run) -> None:
         model(torch.randn(3, 4)).sum().backward()
         optimizer.step()
     run.finish()
-    rows = [
-        json.loads(line)
-        for line in (run.folder / "media" / "histograms.rank0.jsonl").read_text().splitlines()
-    ]
+    rows = [json.loads(line) for line in (run.folder / "media" / "histograms.rank0.jsonl").read_text().splitlines()]
     assert {row["step"] for row in rows} == {1, 3}
-    assert {row["name"] for row in rows} == {
-        f"{kind}/{n}" for kind in ("weights", "gradients") for n in (0, 2, 4)
-    }
+    assert {row["name"] for row in rows} == {f"{kind}/{n}" for kind in ("weights", "gradients") for n in (0, 2, 4)}
     first = next(row for row in rows if row["name"] == "weights/0")
     assert sum(first["counts"]) == 4 * 8 + 8
     assert first["low"] < 0 < first["high"]
@@ -217,7 +212,5 @@ def test_a_dead_relu_is_found_in_a_real_training(run: Run) -> None:
         model(torch.randn(3, 4)).square().mean().backward()
         optimizer.step()
     run.finish()
-    found = [
-        (event["event"], event["data"]["layer"]) for event in events(run) if event["event"] == "layer_dead"
-    ]
+    found = [(event["event"], event["data"]["layer"]) for event in events(run) if event["event"] == "layer_dead"]
     assert sorted(found) == [("layer_dead", "0"), ("layer_dead", "2")]

@@ -94,9 +94,7 @@ class OutOfMemoryError(RuntimeError):
     """Named as torch names its own."""
 
 
-def test_when_memory_runs_out_the_allocators_state_is_saved(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_memory_runs_out_the_allocators_state_is_saved(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "summarize_allocator", lambda device: "| allocated | 79 GiB |")
 
     class Greedy(torch.autograd.Function):

@@ -121,11 +121,7 @@ class Alerting:
             return
         for rank in ranks:
             alone = rank.registration.world_size == 1
-            if (
-                verdict.status in DEAD
-                and alone
-                and self._ended.get(rank.registration.rank, ("", ""))[0] not in DEAD
-            ):
+            if verdict.status in DEAD and alone and self._ended.get(rank.registration.rank, ("", ""))[0] not in DEAD:
                 self.see_end(rank, verdict.status, verdict.cause)
         alerts, self._alerts = self._alerts, None
         self._guard(lambda: alerts.end(verdict.status))

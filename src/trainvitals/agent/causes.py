@@ -68,11 +68,7 @@ def read_exit_status(pid: int, start: float | None, pidfd: int | None) -> ExitSt
     """How the process ended; None if that cannot be known, or not yet: it is worth asking again for a moment."""
     text = read_text(f"/proc/{pid}/stat")
     fields = text.rpartition(") ")[2].split() if text else []
-    if (
-        len(fields) > _STAT_EXIT_CODE
-        and fields[0] in ("Z", "X")
-        and start in (None, float(fields[_STAT_START]))
-    ):
+    if len(fields) > _STAT_EXIT_CODE and fields[0] in ("Z", "X") and start in (None, float(fields[_STAT_START])):
         return parse_wait_status(int(fields[_STAT_EXIT_CODE]))
     return _read_pidfd_exit(pidfd) if pidfd is not None else None
 
@@ -119,9 +115,7 @@ class OomCounts:
         only where the group is gone or has none.
         """
         own = next(iter(before.groups), None)
-        grown = [
-            path for path, now in self.groups.items() if _grown(now.kills, before.groups.get(path), "kills")
-        ]
+        grown = [path for path, now in self.groups.items() if _grown(now.kills, before.groups.get(path), "kills")]
         if grown or (own is not None and own in self.groups):
             hit = any(_grown(now.hits, before.groups.get(path), "hits") for path, now in self.groups.items())
             return ("group" if hit else "machine") if grown else None
@@ -238,22 +232,16 @@ def judge(
     verdict = _judge(exit_status, out_of_memory, out_of_cpu_time, watched)
     if stalled is None or verdict.cause is None:
         return verdict
-    return Verdict(
-        verdict.status, f"{verdict.cause}; it had {_STALLED[stalled]}", verdict.exit_code, verdict.signal
-    )
+    return Verdict(verdict.status, f"{verdict.cause}; it had {_STALLED[stalled]}", verdict.exit_code, verdict.signal)
 
 
 _STALLED = {"stalled": "stalled before", "hung": "been hung before"}
 
 
-def _judge(
-    exit_status: ExitStatus | None, out_of_memory: str | None, out_of_cpu_time: bool, watched: bool
-) -> Verdict:
+def _judge(exit_status: ExitStatus | None, out_of_memory: str | None, out_of_cpu_time: bool, watched: bool) -> Verdict:
     if exit_status is None:
         if out_of_memory:
-            return Verdict(
-                "killed", f"probably {_OUT_OF_MEMORY[out_of_memory]}; its exit status is not known"
-            )
+            return Verdict("killed", f"probably {_OUT_OF_MEMORY[out_of_memory]}; its exit status is not known")
         return Verdict("crashed", UNKNOWN if watched else UNWATCHED)
     if exit_status.signal is None:
         code = exit_status.exit_code or 0

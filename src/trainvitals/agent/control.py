@@ -44,9 +44,7 @@ def stop(timeout: float = 5.0) -> bool:
     deadline = time.monotonic() + timeout
     while runtime.is_same_process(pid, about.get("start")):
         if time.monotonic() > deadline:
-            raise AgentError(
-                f"the agent (process {pid}) has not ended yet", hint=f"end it by force: kill -9 {pid}"
-            )
+            raise AgentError(f"the agent (process {pid}) has not ended yet", hint=f"end it by force: kill -9 {pid}")
         time.sleep(0.02)
     return True
 

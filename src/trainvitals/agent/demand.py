@@ -54,9 +54,7 @@ def combine(many: Iterable[Settings]) -> Demand:
     roots = [str(settings.sysfs_root) for settings in wishes]
     tables = [intervals_of(settings) for settings in wishes]
     return Demand(
-        sources=tuple(
-            name for name, _ in sources.REGISTRY if any(wants_source(settings, name) for settings in wishes)
-        ),
+        sources=tuple(name for name, _ in sources.REGISTRY if any(wants_source(settings, name) for settings in wishes)),
         intervals={table: min(item[table] for item in tables) for table in tables[0]},
         default_interval=min(settings.interval for settings in wishes),
         openmetrics_urls=tuple(dict.fromkeys(url for settings in wishes for url in settings.openmetrics)),

@@ -121,9 +121,7 @@ class UnitThread:
     def health(self, now: float) -> Health:
         began, last = self._began, self._last_good
         overdue = began is not None and now - began > self._deadline()
-        reason = (
-            f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
-        )
+        reason = f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
         up = not overdue and not self._abandoned and last is not None and self._failures == 0
         age = now - last if last is not None else None
         return Health(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
@@ -234,9 +232,7 @@ class UnitThread:
 class SourceThread:
     """One source: looks for its units again and again, and keeps a thread for each."""
 
-    def __init__(
-        self, name: str, world: World, demand: Callable[[], Demand], deliver: Deliver, log: BoundLog
-    ) -> None:
+    def __init__(self, name: str, world: World, demand: Callable[[], Demand], deliver: Deliver, log: BoundLog) -> None:
         self.name = name
         self.world = world
         self.description: Mapping[str, Any] = {}
@@ -383,17 +379,11 @@ class Sampler:
 
     def health(self) -> list[Health]:
         now = time.monotonic()
-        return [
-            unit.health(now)
-            for source in list(self._sources.values())
-            for unit in list(source.units.values())
-        ]
+        return [unit.health(now) for source in list(self._sources.values()) for unit in list(source.units.values())]
 
     def describe(self) -> dict[str, Any]:
         """What each source says of the machine; sources with nothing to say are left out."""
-        return {
-            name: source.description for name, source in list(self._sources.items()) if source.description
-        }
+        return {name: source.description for name, source in list(self._sources.items()) if source.description}
 
     def states(self) -> dict[str, str]:
         """`ok`, or why not, of each source that is wanted."""
@@ -412,9 +402,7 @@ class Sampler:
                         self.latest.pop(unit, None)
         for name in wanted:
             if name not in self._sources:
-                self._sources[name] = SourceThread(
-                    name, self._world, lambda: self._demand, self._take, self._log
-                )
+                self._sources[name] = SourceThread(name, self._world, lambda: self._demand, self._take, self._log)
 
     def _take(self, reading: Reading) -> None:
         if any(isinstance(item, Sample) for item in reading.items):

@@ -60,12 +60,7 @@ def find_closed(
     writers: dict[object, list[FileName]] = {}
     for entry in os.scandir(folder):
         parsed = layout.parse_name(entry.name)
-        if (
-            parsed
-            and parsed[1] == ".jsonl"
-            and parsed[0].table not in layout.LINE_TABLES
-            and is_ours(parsed[0])
-        ):
+        if parsed and parsed[1] == ".jsonl" and parsed[0].table not in layout.LINE_TABLES and is_ours(parsed[0]):
             writers.setdefault(parsed[0].writer, []).append(parsed[0])
     found = []
     for names in writers.values():
@@ -142,9 +137,7 @@ class Sealer:
                 self._child = None
         results = [row for line in output.splitlines() if isinstance(row := json.loads(line), dict)]
         if child.returncode != 0 and not self._ending:
-            reason = trouble.decode("utf-8", "replace").strip().splitlines()[-1:] or [
-                f"exit {child.returncode}"
-            ]
+            reason = trouble.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {child.returncode}"]
             told = {row.get("file") for row in results}
             results += [{"file": name, "error": reason[0]} for name in job.files if name not in told]
         return results

@@ -19,9 +19,7 @@ IsOurs = Callable[[FileName], bool]
 class Seals:
     """Asks the sealer for work, one job of this run at a time."""
 
-    def __init__(
-        self, folder: Path, settings: Settings, lines: RunLines, sealer: Sealer, log: BoundLog
-    ) -> None:
+    def __init__(self, folder: Path, settings: Settings, lines: RunLines, sealer: Sealer, log: BoundLog) -> None:
         self._folder = folder
         self._settings = settings
         self._lines = lines

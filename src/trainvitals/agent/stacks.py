@@ -44,9 +44,7 @@ def collect_stacks(registration: Registration, pidfd: int | None, state: str | N
     if state == "stopped":
         return Stacks(note="the process is stopped, so it cannot be asked for its stacks")
     if registration.stack_signal and registration.stack_file:
-        found = _ask_faulthandler(
-            registration, pidfd, registration.stack_signal, Path(registration.stack_file)
-        )
+        found = _ask_faulthandler(registration, pidfd, registration.stack_signal, Path(registration.stack_file))
         if found is not None:
             return found
     return _ask_py_spy(registration)
@@ -55,9 +53,7 @@ def collect_stacks(registration: Registration, pidfd: int | None, state: str | N
 # -- faulthandler in the process itself
 
 
-def _ask_faulthandler(
-    registration: Registration, pidfd: int | None, number: int, path: Path
-) -> Stacks | None:
+def _ask_faulthandler(registration: Registration, pidfd: int | None, number: int, path: Path) -> Stacks | None:
     before = path.stat().st_size if path.exists() else 0
     # A signal that is not caught would kill the training: look immediately before sending, and send to this very
     # process, not to one that got its number.

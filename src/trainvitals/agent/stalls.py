@@ -68,9 +68,7 @@ class Stalls:
             message, data = self._describe(found)
             self.cause = message
             number = found.rank.registration.rank
-            self._lines.write_event(
-                "stalled", message, severity="warning", rank=number, data=data, when=found.when
-            )
+            self._lines.write_event("stalled", message, severity="warning", rank=number, data=data, when=found.when)
 
     def _investigate(self, rank: Rank, silence: float) -> None:
         """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""

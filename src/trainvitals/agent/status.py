@@ -40,9 +40,7 @@ class StatusFile:
         line = encode_line(present)
         self._next = now + (LARGE_INTERVAL if len(line) > LARGE else INTERVAL)
         if line != self._before:
-            run_folder.write_status(
-                self._folder, {"updated": format_time(), **present}, self._host, self._mode
-            )
+            run_folder.write_status(self._folder, {"updated": format_time(), **present}, self._host, self._mode)
             self._before = line
 
 

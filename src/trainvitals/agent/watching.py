@@ -197,9 +197,7 @@ class WatchedRun:
         self._told_damage = self._following.damage
         self._gpu_use = GpuUse(known.get("gpu_summary"))
         self._lines = self._open_lines()
-        self._status = status.StatusFile(
-            self.folder, self._machine.host, self._many_hosts, self.settings.shared
-        )
+        self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.shared)
         self._persisted: dict[str, int] = {}
         self._stalls = Stalls(self.folder, self.settings, self._lines, before.get("cause"))
         self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
@@ -250,9 +248,7 @@ class WatchedRun:
             return
         self._take_orders(now)
         if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
-            self._log.warning(
-                "the run folder is gone, so the run is not watched any more", folder=str(self.folder)
-            )
+            self._log.warning("the run folder is gone, so the run is not watched any more", folder=str(self.folder))
             self._remove_registrations()
             self.over = True
             return
@@ -312,9 +308,7 @@ class WatchedRun:
     def _replace(self, old: Rank, new: Registration) -> None:
         if not old.is_over:
             message = f"{old.name} is another process now: {new.pid} instead of {old.registration.pid}"
-            self._lines.write_event(
-                "rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid}
-            )
+            self._lines.write_event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
         old.close()
 
     def _join(self, registration: Registration, path: Path, now: float) -> None:
@@ -325,9 +319,7 @@ class WatchedRun:
         if self._told_end:
             return
         if registration.kind == "training":
-            training = [
-                item.registration for item in self._ranks.values() if item.registration.kind == "training"
-            ]
+            training = [item.registration for item in self._ranks.values() if item.registration.kind == "training"]
             lowest = min(max(item.rank - item.local_rank, 0) for item in training)
             self._following.set_ranks({item.rank for item in training}, lowest)
             if same:
@@ -382,11 +374,7 @@ class WatchedRun:
     def _said_end(self) -> bool:
         """Whether run.json tells the end of this attempt, and not only tentatively."""
         run = self._run
-        return (
-            run.get("attempt") == self.attempt
-            and run.get("status") in run_folder.ENDED
-            and not run.get("tentative")
-        )
+        return run.get("attempt") == self.attempt and run.get("status") in run_folder.ENDED and not run.get("tentative")
 
     # -- is it still stepping
 
@@ -425,9 +413,7 @@ class WatchedRun:
         data = {key: value for key, value in data.items() if value is not None}
         # What it said of itself stands, but "finished" said at exit does not stand against a bad exit status.
         excused = self._said_end and (number == 0 or verdict.signal is None)
-        tentative = (
-            number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
-        )
+        tentative = number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
         peaceful = verdict.status == "finished" or excused or tentative
         self._alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
@@ -439,9 +425,7 @@ class WatchedRun:
 
     def _end_is_known(self, now: float) -> bool:
         """Give `trainvitals run` a moment to write the exit status it alone knows for certain."""
-        told = self._run.get("attempt") == self.attempt and (
-            "exit_code" in self._run or "signal" in self._run
-        )
+        told = self._run.get("attempt") == self.attempt and ("exit_code" in self._run or "signal" in self._run)
         wrapped = any(rank.registration.kind == "command" for rank in self._ranks.values())
         if self._said_end or told or not wrapped:
             return True
@@ -456,9 +440,7 @@ class WatchedRun:
         verdict = decide_end(self._run, self.attempt, list(self._ranks.values()))
         if any(rank.registration.rank == 0 for rank in self._ranks.values()):
             try:
-                verdict = write_end(
-                    self.folder, self.attempt, verdict, 0o666 if self.settings.shared else 0o600
-                )
+                verdict = write_end(self.folder, self.attempt, verdict, 0o666 if self.settings.shared else 0o600)
             except OSError as error:
                 self._complain("the end of the run cannot be written", error)
                 if self._waits_for_room():
@@ -506,9 +488,7 @@ class WatchedRun:
         self._follow(time.monotonic())
         self._drain()
         self._alerting.leave()
-        self._lines.write_event(
-            "agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()}
-        )
+        self._lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
         self._write_status(time.monotonic(), force=True)
         self._lines.close()
 
@@ -555,9 +535,7 @@ class WatchedRun:
             "summary_left_out": self._following.summary.left_out,
             "positions": positions,
             "hardware": self._machine.describe(),
-            "visible_gpus": status.visible_gpus(
-                self._machine.describe(), [rank.registration for rank in ranks]
-            ),
+            "visible_gpus": status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
             "gpu_summary": self._gpu_use.as_json(),
             "alerts": self._alerting.active(),
             "damage": {"torn": self._following.damage.torn, "foreign": self._following.damage.foreign},

@@ -44,15 +44,11 @@ class Means:
     checkpoint_signal: str = "SIGUSR1"
 
 
-def act(
-    action: str, row: Mapping[str, Any], command: str, targets: list[Target], means: Means, record: Record
-) -> None:
+def act(action: str, row: Mapping[str, Any], command: str, targets: list[Target], means: Means, record: Record) -> None:
     """Do it. Waits for nothing: what takes time goes on in a thread. Never raises."""
 
     def tell(result: str, **more: Any) -> None:
-        record(
-            {"timestamp": format_time(), "action": action, "rule": row.get("rule"), "result": result, **more}
-        )
+        record({"timestamp": format_time(), "action": action, "rule": row.get("rule"), "result": result, **more})
 
     if action == "exec":
         threading.Thread(target=_run, args=(command, row, tell), name="alert command", daemon=True).start()
@@ -75,9 +71,7 @@ def _stop(targets: list[Target], means: Means, tell: Tell) -> None:
     pids = _send(targets, signal.SIGTERM)
     tell("SIGTERM sent", pids=pids)
     if means.stop_kill and pids:
-        threading.Thread(
-            target=_kill_later, args=(targets, means, tell), name="alert stop", daemon=True
-        ).start()
+        threading.Thread(target=_kill_later, args=(targets, means, tell), name="alert stop", daemon=True).start()
 
 
 def _kill_later(targets: list[Target], means: Means, tell: Tell) -> None:
@@ -108,9 +102,7 @@ def _checkpoint(targets: list[Target], means: Means, tell: Tell) -> None:
 
 
 def _dump(targets: list[Target], tell: Tell) -> None:
-    ready = [
-        target for target in targets if target.stack_signal and _catches(target.pid, target.stack_signal)
-    ]
+    ready = [target for target in targets if target.stack_signal and _catches(target.pid, target.stack_signal)]
     for target in ready:
         _send([target], target.stack_signal or 0)
     if ready:

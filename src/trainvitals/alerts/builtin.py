@@ -189,9 +189,7 @@ GPU: tuple[Row, ...] = (
         "for": "60s",
         "clear": "correlation(gpu[*].memory_used_mb, 5m) < 0.5",
         "severity": "critical",
-        "let": {
-            "minutes": "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) / slope(gpu[*].memory_used_mb, 5m) / 60"
-        },
+        "let": {"minutes": "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) / slope(gpu[*].memory_used_mb, 5m) / 60"},
         "message": "GPU {gpu_index} runs out of memory in about {minutes:.0f} minutes at this rate",
         "advice": "Save a checkpoint now. Then look for tensors that are kept (losses without .item()).",
     },
@@ -528,9 +526,7 @@ def render_markdown() -> str:
             parts.append(
                 f"\n### {row['name']}\n\n"
                 f"{row.get('severity', 'warning')}; waits: {waits}{after}\n\n"
-                f"```\nwhen:  {row['when']}\n"
-                + (f"clear: {row['clear']}\n" if "clear" in row else "")
-                + "```\n\n"
+                f"```\nwhen:  {row['when']}\n" + (f"clear: {row['clear']}\n" if "clear" in row else "") + "```\n\n"
                 f"> {row['message']}. {row['advice']}\n"
             )
     parts.append("\n## Thresholds\n\n| name | default |\n|---|---|\n")

@@ -162,9 +162,7 @@ class Conditions:
         rule.said = message
         advice, more = template.fill(rule.advice, fields)
         if missing or more:
-            say(
-                f"rule '{rule.name}': its message asks for {', '.join((*missing, *more))}, which was not logged"
-            )
+            say(f"rule '{rule.name}': its message asks for {', '.join((*missing, *more))}, which was not logged")
         row = {
             "timestamp": format_time(),
             "state": state,

@@ -237,9 +237,7 @@ class Outbox:
             child_seconds=self._seconds[1],
         )
 
-    def _tell(
-        self, row: Row, channel: str, result: str, reason: str, attempts: int, age: float = 0.0
-    ) -> None:
+    def _tell(self, row: Row, channel: str, result: str, reason: str, attempts: int, age: float = 0.0) -> None:
         line: Row = {
             "timestamp": format_time(),
             "delivery": row["outgoing"],

@@ -207,9 +207,7 @@ class Engine:
             jump = (wall - self._last_wall) - (monotonic - self._last_steady)
             if abs(jump) > 2.0:
                 self._offset -= jump
-                self._tell_again(
-                    f"the clock was set by {jump:+.0f} s; alerts go on by the time that really passed"
-                )
+                self._tell_again(f"the clock was set by {jump:+.0f} s; alerts go on by the time that really passed")
         self._last_wall, self._last_steady = wall, monotonic
         self.now = max(self.now, wall + self._offset)
         changes: list[Change] = []
@@ -240,9 +238,7 @@ class Engine:
 
     def firing(self) -> list[tuple[Rule, Mapping[str, Any], float]]:
         """What fires now: rule, labels, since when."""
-        return [
-            (case.rule, case.subject.labels, case.since) for case in self._all_cases() if case.state == FIRING
-        ]
+        return [(case.rule, case.subject.labels, case.since) for case in self._all_cases() if case.state == FIRING]
 
     def report_unknown(self) -> None:
         """Tell which metrics that rules ask for have not been seen and are in no table: a typing error, or to come."""
@@ -255,10 +251,7 @@ class Engine:
             own = [rule for rule in self.rules if rule.name in rules and not rule.built_in]
             if own and not self._is_seen(table, name):
                 known = [row.name for row in catalog.TRAINING] + [
-                    key
-                    for subject in self.subjects(table)
-                    for key, series in subject.series.items()
-                    if series.count
+                    key for subject in self.subjects(table) for key, series in subject.series.items() if series.count
                 ]
                 self._tell(
                     f"rule '{own[0].name}': there is no metric '{name}' yet{nearest(name, known)}; "
@@ -299,9 +292,7 @@ class Engine:
         subject = self._subjects.get(key)
         if subject is None:
             if len(self._subjects) >= MAX_SUBJECTS:
-                self._tell(
-                    f"more than {MAX_SUBJECTS} different things are measured; further ones are not judged"
-                )
+                self._tell(f"more than {MAX_SUBJECTS} different things are measured; further ones are not judged")
                 return None
             subject = Subject(point.table, labels, self)
             for name in self._names.get(point.table, ()):
@@ -371,9 +362,7 @@ class Engine:
         told = ("unknown", subject.table, name)
         if subject.series[name].count == 0 and repr(told) in self._told:
             rules = self._waiting_for.get((subject.table, name), [])
-            self._tell(
-                f"rule '{rules[0] if rules else '?'}': metric '{name}' is there now; the rule is judged"
-            )
+            self._tell(f"rule '{rules[0] if rules else '?'}': metric '{name}' is there now; the rule is judged")
 
     # -- judging
 

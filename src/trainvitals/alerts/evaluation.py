@@ -138,9 +138,7 @@ def _home(metric: Metric, subject: Subject) -> Callable[[], Subject | None]:
 
     def look() -> Subject | None:
         if not found:
-            others = (
-                item for item in subject.clock.subjects(metric.table) if item.is_selected(metric.selector)
-            )
+            others = (item for item in subject.clock.subjects(metric.table) if item.is_selected(metric.selector))
             first = min(others, key=lambda item: int(item.labels.get("rank") or 0), default=None)
             if first is None:
                 return None

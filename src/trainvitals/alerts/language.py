@@ -214,9 +214,7 @@ def parse_condition(text: str, parameters: Mapping[str, float] | None = None) ->
     """The same for text that must say yes or no."""
     node = parse(text, parameters)
     if type_of(node) != "condition":
-        raise RuleError(
-            f"this is a {type_of(node)}, not a condition: compare it with something", text, _start(node)
-        )
+        raise RuleError(f"this is a {type_of(node)}, not a condition: compare it with something", text, _start(node))
     return node
 
 
@@ -350,9 +348,7 @@ class _Parser:
             return self.metric("training", token.text, None, False, token.position)
         if token.kind == "parameter":
             if token.text not in self.parameters:
-                self.fail(
-                    f"unknown threshold '${token.text}'{nearest(token.text, self.parameters)}", token.position
-                )
+                self.fail(f"unknown threshold '${token.text}'{nearest(token.text, self.parameters)}", token.position)
             return Number(self.parameters[token.text], token.position)
         if token.kind == "symbol" and token.text == "(":
             node = self.disjunction()
@@ -370,18 +366,14 @@ class _Parser:
 
     def bare(self, token: _Token) -> Metric:
         found = [
-            table
-            for table in ("training", "system", "gpu", "process")
-            if catalog.find(table, token.text) is not None
+            table for table in ("training", "system", "gpu", "process") if catalog.find(table, token.text) is not None
         ]
         if "training" in found or not found:
             table = "training"
         elif len(found) == 1:
             table = found[0]
         else:
-            choices = " or ".join(
-                f"{name}{'[*]' if name in ('gpu', 'process') else ''}.{token.text}" for name in found
-            )
+            choices = " or ".join(f"{name}{'[*]' if name in ('gpu', 'process') else ''}.{token.text}" for name in found)
             self.fail(f"'{token.text}' is measured of several things: say {choices}", token.position)
         return self.metric(table, token.text, None, False, token.position)
 
@@ -411,9 +403,7 @@ class _Parser:
         self.place += 1
         return token.text
 
-    def metric(
-        self, table: str, name: str, selector: tuple[str, ...] | None, starred: bool, position: int
-    ) -> Metric:
+    def metric(self, table: str, name: str, selector: tuple[str, ...] | None, starred: bool, position: int) -> Metric:
         known = [row.name for row in catalog.TABLES.get(table, ())] + list(EXTRA.get(table, ()))
         if table in ("gpu", "system", "process", "run") and name not in known:
             self.fail(f"there is no '{table}.{name}'{nearest(name, known)}", position)
@@ -450,9 +440,7 @@ class _Parser:
                 self.fail(f"{name}() needs a window that ends, such as 1000 or 1h", token.position)
             return Window()
         if token.kind != "number":
-            self.fail(
-                "expected a window: a number of steps such as 200, or a duration such as 5m", token.position
-            )
+            self.fail("expected a window: a number of steps such as 200, or a duration such as 5m", token.position)
         self.place += 1
         if token.unit:
             seconds = float(token.text) * _UNITS[token.unit]
@@ -512,9 +500,7 @@ class _Parser:
 
 
 def _example(word: str) -> str:
-    return {"gpu": "temperature_celsius", "run": "state", "event": "total", "process": "rss_mb"}.get(
-        word, "loss"
-    )
+    return {"gpu": "temperature_celsius", "run": "state", "event": "total", "process": "rss_mb"}.get(word, "loss")
 
 
 def _stars(node: Node) -> bool:

@@ -226,9 +226,7 @@ class Ledger:
             if not group.first_told or group.firing:
                 group.resolved_due = None
                 return None
-            return self._message(
-                "resolved", group, [{**group.last, "state": RESOLVED}], self._channels(rule), now
-            )
+            return self._message("resolved", group, [{**group.last, "state": RESOLVED}], self._channels(rule), now)
         if not group.firing or group.first_told is None or group.acknowledged or group.told_at is None:
             return None
         after = rule.escalate_after if rule and rule.escalate_after else self.policy.escalate_after
@@ -240,9 +238,7 @@ class Ledger:
             return self._message("repeat", group, list(group.firing.values()), self._channels(rule), now)
         return None
 
-    def _message(
-        self, kind: str, group: Group, alerts: list[Row], channels: tuple[str, ...], now: float
-    ) -> Row | None:
+    def _message(self, kind: str, group: Group, alerts: list[Row], channels: tuple[str, ...], now: float) -> Row | None:
         # Twelve random bytes: a receiver can tell a message that came twice from two messages.
         message_id = secrets.token_hex(12)
         stamp = format_time(now)

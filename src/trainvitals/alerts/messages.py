@@ -31,9 +31,7 @@ def build(
     The keys are documented in docs/alerts.md and do not change without a new `version`.
     """
     first = alerts[0]
-    severity = max(
-        (str(a.get("severity", "warning")) for a in alerts), key=("info", "warning", "critical").index
-    )
+    severity = max((str(a.get("severity", "warning")) for a in alerts), key=("info", "warning", "critical").index)
     head = str(first.get("message") or rule)
     if len(alerts) > 1:
         head = f"{head}, and {len(alerts) - 1} more"

@@ -46,9 +46,7 @@ def draw_file(folder: str, body: Mapping[str, Any]) -> str | None:
 def read_points(folder: Path, body: Mapping[str, Any]) -> Points:
     """The newest values of the metric the message is about, of its first GPU or rank: (time, value)."""
     table, _, name = str(body.get("metric", "")).partition(".")
-    files = [
-        path for item, suffix, path in layout.list_files(folder) if item.table == table and suffix == ".jsonl"
-    ]
+    files = [path for item, suffix, path in layout.list_files(folder) if item.table == table and suffix == ".jsonl"]
     alerts = body.get("alerts") or [{}]
     labels = {key: value for key, value in (alerts[0].get("labels") or {}).items() if key != "rank"}
     times = TimeParser()

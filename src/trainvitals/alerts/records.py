@@ -103,6 +103,4 @@ def current(rows: Iterable[Row]) -> list[Row]:
                 if key[0] == row.get("rule"):
                     found[key] = {**alert, state: row.get("until", True)}
     order = {"critical": 0, "warning": 1, "info": 2}
-    return sorted(
-        found.values(), key=lambda row: (order.get(str(row.get("severity")), 3), str(row["timestamp"]))
-    )
+    return sorted(found.values(), key=lambda row: (order.get(str(row.get("severity")), 3), str(row["timestamp"])))

@@ -33,9 +33,7 @@ def _look_up(kind: str, rest: str, environment: Environment) -> str:
     if kind == "env":
         value = environment(rest.strip())
         if not value:
-            raise SettingError(
-                f"the environment variable {rest.strip()} is not set", hint=f"export {rest.strip()}=..."
-            )
+            raise SettingError(f"the environment variable {rest.strip()} is not set", hint=f"export {rest.strip()}=...")
         return value.strip()
     if kind == "file":
         return _read_file(Path(rest.strip()))
@@ -60,14 +58,10 @@ def _read_keyring(name: str) -> str:
     try:
         keyring = import_module("keyring")
     except ImportError:
-        raise SettingError(
-            "keyring: references need the package keyring", hint="pip install keyring"
-        ) from None
+        raise SettingError("keyring: references need the package keyring", hint="pip install keyring") from None
     value = keyring.get_password(service or "trainvitals", user)
     if not value:
-        raise SettingError(
-            f"the keyring has no entry '{name}'", hint=f"keyring set {service or 'trainvitals'} {user}"
-        )
+        raise SettingError(f"the keyring has no entry '{name}'", hint=f"keyring set {service or 'trainvitals'} {user}")
     return str(value)
 
 

@@ -98,9 +98,7 @@ def find_lead(nodes: Iterable[Node], text: str) -> tuple[str, tuple[str, ...] | 
     many = [table for table in ("gpu", "process", "openmetrics") if table in open_tables]
     if len(many) > 1:
         at = next(metric.position for metric in found if metric.table == many[1])
-        raise RuleError(
-            f"cannot match each {many[0]} with each {many[1]}: name one, such as gpu[0]", text, at
-        )
+        raise RuleError(f"cannot match each {many[0]} with each {many[1]}: name one, such as gpu[0]", text, at)
     for table in _ORDER:
         if table in open_tables:
             return (table, None)
@@ -176,9 +174,7 @@ def _parse(name: str, given: Mapping[str, Any], parameters: Mapping[str, float],
         warmup=parse_wait(given.get("after"), "after"),
         cooldown=_seconds(given.get("cooldown"), "cooldown"),
         repeat=_seconds(given.get("repeat"), "repeat"),
-        lets=tuple(
-            (str(key), _expression(f"let {key}", str(value), parameters)) for key, value in lets.items()
-        ),
+        lets=tuple((str(key), _expression(f"let {key}", str(value), parameters)) for key, value in lets.items()),
         notify=None if given.get("notify") is None else parse_words(given["notify"], "notify"),
         escalate_after=_seconds(given.get("escalate_after"), "escalate_after"),
         escalate_notify=parse_words(given.get("escalate_notify"), "escalate_notify"),
@@ -256,9 +252,7 @@ def parse_rules(given: Sequence[Mapping[str, Any]], parameters: Mapping[str, flo
     rules: dict[str, Rule] = {}
     for item in given:
         if not isinstance(item, Mapping):
-            raise RuleError(
-                f"alerts.rules: expected a list of rules with name and when, found {str(item)[:80]!r}"
-            )
+            raise RuleError(f"alerts.rules: expected a list of rules with name and when, found {str(item)[:80]!r}")
         if str(item.get("enabled", "true")).strip().lower() in ("false", "no", "off", "0"):
             continue
         rule = parse_rule(item, parameters)
@@ -290,9 +284,7 @@ def assemble(
     rows = [parse_rule(row, parameters, built_in=True) for row in built_in]
     for word in disabled:
         if word != "all" and word not in {row.name for row in rows}:
-            raise RuleError(
-                f"alerts.disable: there is no rule '{word}'{nearest(word, [row.name for row in rows])}"
-            )
+            raise RuleError(f"alerts.disable: there is no rule '{word}'{nearest(word, [row.name for row in rows])}")
     for rule in rows:
         if rule.name in names or rule.name in disabled or "all" in disabled:
             continue

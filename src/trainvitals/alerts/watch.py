@@ -182,9 +182,7 @@ class RunAlerts:
 
     # -- what is measured
 
-    def see_sample(
-        self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float
-    ) -> None:
+    def see_sample(self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float) -> None:
         identity = _identity(table, labels)
         kind = (table, *identity.values())
         # A little under the half second, so that of ten a second every fifth is taken and of two a second each.

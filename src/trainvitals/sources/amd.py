@@ -211,9 +211,7 @@ class CardMeter:
             {
                 "graphics_clock_max_mhz": parse_clocks(read_text(f"{device}/pp_dpm_sclk") or "")[1],
                 "memory_clock_max_mhz": parse_clocks(read_text(f"{device}/pp_dpm_mclk") or "")[1],
-                "pcie_link_generation": parse_link_generation(
-                    read_text(f"{device}/current_link_speed") or ""
-                ),
+                "pcie_link_generation": parse_link_generation(read_text(f"{device}/current_link_speed") or ""),
                 "pcie_link_width": within(read_int(f"{device}/current_link_width"), 1, 32),
                 "pcie_replay_total": within(read_int(f"{device}/pcie_replay_count"), 0, 1 << 63),
                 "ecc_corrected_total": corrected,
@@ -251,8 +249,6 @@ def read_error_counts(folder: str) -> tuple[int | None, int | None]:
     totals: dict[str, int] = {}
     for name in list_folder(folder):
         if name.endswith("_err_count"):
-            for kind, count in re.findall(
-                r"^(ue|ce):\s*(\d+)$", read_text(f"{folder}/{name}") or "", re.MULTILINE
-            ):
+            for kind, count in re.findall(r"^(ue|ce):\s*(\d+)$", read_text(f"{folder}/{name}") or "", re.MULTILINE):
                 totals[kind] = totals.get(kind, 0) + int(count)
     return totals.get("ue"), totals.get("ce")

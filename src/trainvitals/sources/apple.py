@@ -91,9 +91,7 @@ class AppleUnit:
         if sample is None:
             words = stream.last_words()
             self.close()
-            raise SourceUnavailable(
-                f"macmon tells nothing{': ' + words if words else ''}; try: macmon pipe -s 1"
-            )
+            raise SourceUnavailable(f"macmon tells nothing{': ' + words if words else ''}; try: macmon pipe -s 1")
         return [sample]
 
     def _open(self) -> LineStream:

@@ -34,12 +34,8 @@ class Page(NamedTuple):
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _HEAD = re.compile(r'[^{\s]*\s*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')
 _QUOTED = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-_LABEL = re.compile(
-    r'\s*(?:([a-zA-Z_][a-zA-Z0-9_.]*)|"((?:[^"\\\n]|\\.)*)")\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(,|$)'
-)
-_NUMBER = re.compile(
-    r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE
-)
+_LABEL = re.compile(r'\s*(?:([a-zA-Z_][a-zA-Z0-9_.]*)|"((?:[^"\\\n]|\\.)*)")\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(,|$)')
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -138,8 +134,6 @@ def group_series(page: Page, reserved: frozenset[str]) -> dict[tuple[Labels, flo
     groups: dict[tuple[Labels, float | None], dict[str, float]] = {}
     for name, labels, value, moment in page.series:
         if any(label in reserved for label, _ in labels):
-            labels = tuple(
-                (f"exported_{label}" if label in reserved else label, text) for label, text in labels
-            )
+            labels = tuple((f"exported_{label}" if label in reserved else label, text) for label, text in labels)
         groups.setdefault((labels, moment), {})[f"exported_{name}" if name in reserved else name] = value
     return groups

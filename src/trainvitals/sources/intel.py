@@ -132,17 +132,13 @@ class CardMeter:
         )
         return {**limits, **measured} if measured else {}
 
-    def _difference(
-        self, now: float, energy: float | None, idle: list[int]
-    ) -> tuple[float | None, float | None]:
+    def _difference(self, now: float, energy: float | None, idle: list[int]) -> tuple[float | None, float | None]:
         """(percent of time awake, watts) since the reading before."""
         if self._before is None or now <= self._before[0]:
             return None, None
         then, energy_then, idle_then = self._before
         elapsed = now - then
-        power = (
-            within((energy - energy_then) / elapsed, 0, 5000) if energy is not None and energy_then else None
-        )
+        power = within((energy - energy_then) / elapsed, 0, 5000) if energy is not None and energy_then else None
         use = None
         if idle and len(idle) == len(idle_then):
             slept = [after - before for before, after in zip(idle_then, idle, strict=True)]
@@ -254,11 +250,6 @@ def read_throttle_reasons(layout: Layout) -> str | None:
     status = read_int(f"{folder}/{layout.throttle_status}")
     if not status:
         return None if status is None else "none"
-    names = [
-        name for name in list_folder(folder) if name.startswith(prefix) and name != layout.throttle_status
-    ]
+    names = [name for name in list_folder(folder) if name.startswith(prefix) and name != layout.throttle_status]
     reasons = [name.removeprefix(prefix) for name in names if read_int(f"{folder}/{name}")]
-    return (
-        ", ".join(dict.fromkeys(_REASONS.get(reason, reason.replace("_", " ")) for reason in reasons))
-        or "other"
-    )
+    return ", ".join(dict.fromkeys(_REASONS.get(reason, reason.replace("_", " ")) for reason in reasons)) or "other"

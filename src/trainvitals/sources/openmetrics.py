@@ -115,9 +115,7 @@ class TargetUnit:
         except urllib.error.URLError as error:
             raise SourceUnavailable(f"{self._target} cannot be reached: {error.reason}") from error
         except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
-            raise SourceUnavailable(
-                f"{self._target} cannot be read: {error or type(error).__name__}"
-            ) from error
+            raise SourceUnavailable(f"{self._target} cannot be read: {error or type(error).__name__}") from error
         return raw.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text")
 
 

@@ -308,9 +308,7 @@ class RankUnit:
         if self._io_before is not None and now > self._io_before[0] and self._pid in moved:
             then, before = self._io_before
             for index, name in enumerate(("read_mb_s", "write_mb_s")):
-                grown = sum(
-                    max(io[index] - before[pid][index], 0) for pid, io in moved.items() if pid in before
-                )
+                grown = sum(max(io[index] - before[pid][index], 0) for pid, io in moved.items() if pid in before)
                 values[name] = grown / (now - then) / MIB
         self._io_before = (now, moved)
         sizes = [size for pid in tree if (size := self._reader.read_gpu_memory(pid)) is not None]

@@ -115,9 +115,7 @@ class HostUnit:
 
     def _read_kills(self) -> dict[str, Value]:
         kills = {
-            "oom_kills_total": parse_oom_kills(
-                read_bytes(f"{self._world.procfs_root}/vmstat", 1 << 16) or b""
-            ),
+            "oom_kills_total": parse_oom_kills(read_bytes(f"{self._world.procfs_root}/vmstat", 1 << 16) or b""),
             "cgroup_oom_kills_total": read_oom_kills(self._group) if self._group else None,
         }
         return {name: count for name, count in kills.items() if count is not None}
@@ -150,11 +148,7 @@ class DiskSpaceUnit:
             usage = psutil.disk_usage(self._world.disk_path())
         except FileNotFoundError:
             return []  # the folder was removed: there is nothing to measure until the next run
-        return [
-            Sample(
-                "system", {}, {"disk_usage_percent": usage.percent, "disk_free_gb": usage.free / GIB}, began
-            )
-        ]
+        return [Sample("system", {}, {"disk_usage_percent": usage.percent, "disk_free_gb": usage.free / GIB}, began)]
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -196,9 +190,7 @@ class CpuMeter:
         if self._before is not None and now > self._before[0]:
             then, cores_then, group_then = self._before
             spent = {
-                number: since(cores_then[number], times)
-                for number, times in cores.items()
-                if number in cores_then
+                number: since(cores_then[number], times) for number, times in cores.items() if number in cores_then
             }
             values |= core_shares(spent, allowed)
             if group_seconds is not None and group_then is not None:
@@ -231,9 +223,7 @@ def since(before: CpuTimes, after: CpuTimes) -> CpuTimes:
 
 def core_shares(spent: Mapping[int, CpuTimes], allowed: Sequence[int]) -> dict[str, Value]:
     """Percentages of all allowed cores together, of the busiest one and of each one."""
-    shares = {
-        number: min(times.busy / times.total, 1.0) * 100 for number, times in spent.items() if times.total > 0
-    }
+    shares = {number: min(times.busy / times.total, 1.0) * 100 for number, times in spent.items() if times.total > 0}
     counted = [spent[number] for number in allowed if number in shares]
     if not counted:
         return {}
@@ -271,12 +261,8 @@ def read_cpu_temperature(sysfs_root: str) -> dict[str, Value]:
         if read_text(f"{folder}/name") in CPU_SENSORS:
             sensors = [file.removesuffix("_input") for file in list_folder(folder) if file.endswith("_input")]
             sensors = [sensor for sensor in sensors if sensor.startswith("temp")]
-            chips = [
-                sensor for sensor in sensors if _WHOLE_CHIP.match(read_text(f"{folder}/{sensor}_label") or "")
-            ]
-            degrees += [
-                scaled(read_int(f"{folder}/{sensor}_input"), 1000, 1, 150) for sensor in chips or sensors
-            ]
+            chips = [sensor for sensor in sensors if _WHOLE_CHIP.match(read_text(f"{folder}/{sensor}_label") or "")]
+            degrees += [scaled(read_int(f"{folder}/{sensor}_input"), 1000, 1, 150) for sensor in chips or sensors]
     if not degrees:
         for name in list_folder(f"{sysfs_root}/class/thermal"):
             folder = f"{sysfs_root}/class/thermal/{name}"

@@ -15,9 +15,7 @@ def send(url: str, outgoing: Outgoing) -> None:
     line = "".join(character for character in outgoing.title if character.isprintable())
     for terminal in outgoing.terminals:
         try:
-            descriptor = os.open(
-                terminal, os.O_WRONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NONBLOCK", 0)
-            )
+            descriptor = os.open(terminal, os.O_WRONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
             raise NotSent(f"{terminal}: {error.strerror}", final=True) from None
         try:

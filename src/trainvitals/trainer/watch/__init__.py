@@ -35,9 +35,7 @@ def watch(run: Run, model: Any = None, optimizer: Any = None, loader: Any = None
         current.discover(optimizers=not optimizers, models=not models)
         run.watching = current
     elif options and read_options(run.settings, options) != current.options:
-        run.event(
-            "watch", "watch() was called again with other options: the first ones count", severity="warning"
-        )
+        run.event("watch", "watch() was called again with other options: the first ones count", severity="warning")
     current.add(models, optimizers, loader)
     return current
 

@@ -106,9 +106,7 @@ def describe(output: Any, units: int) -> Any:
     squares = (rows - mean).square_()
     variance = squares.mean()  # twice as fast on a CPU as torch.var_mean
     zero = rows == 0
-    kurtosis = (
-        squares.square().mean() / variance.square()
-    )  # 3 for a normal distribution; NaN if all are the same
+    kurtosis = squares.square().mean() / variance.square()  # 3 for a normal distribution; NaN if all are the same
     return torch.stack([mean, variance.sqrt(), zero.float().mean(), zero.all(dim=0).float().mean(), kurtosis])
 
 

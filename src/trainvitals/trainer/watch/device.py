@@ -17,9 +17,7 @@ class DeviceTimer:
     a few microseconds and waits for nothing. `query` tells whether it has happened; `synchronize` is never called.
     """
 
-    def __init__(
-        self, record: Callable[[Any], None], make: Callable[[], Any], capturing: Callable[[], bool]
-    ) -> None:
+    def __init__(self, record: Callable[[Any], None], make: Callable[[], Any], capturing: Callable[[], bool]) -> None:
         """`make` an event, `record` it on the current stream; `capturing` a graph, into which no event may go."""
         self._record = record
         self._make = make
@@ -36,11 +34,7 @@ class DeviceTimer:
 
     def is_complete(self, step: StepMarks) -> bool:
         """Every moment of the step was marked, so its phases can be told once they have happened."""
-        return (
-            step.device_end is not None
-            and bool(step.device)
-            and all(event is not None for _, event in step.device)
-        )
+        return step.device_end is not None and bool(step.device) and all(event is not None for _, event in step.device)
 
     def has_happened(self, step: StepMarks) -> bool:
         """The device has passed the end of the step. The stream may change within a step, so each is asked."""

@@ -24,12 +24,7 @@ class Unseen(Exception):
 def plain(tensor: Any) -> Any:
     """A dense real tensor with the same norm, or Unseen. Of a sharded tensor, this rank's part."""
     tensor = tensor.detach()
-    if (
-        tensor.is_cpu
-        and tensor.is_floating_point()
-        and not tensor.is_sparse
-        and not hasattr(tensor, "to_local")
-    ):
+    if tensor.is_cpu and tensor.is_floating_point() and not tensor.is_sparse and not hasattr(tensor, "to_local"):
         return tensor  # nearly always, on a CPU
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
@@ -81,9 +76,7 @@ def total_norm(gradients: Sequence[Any]) -> Any:
     if len(each) == 1:
         return each[0]
     device = each[0].device
-    return torch.linalg.vector_norm(
-        torch.stack([norm.to(device, non_blocking=True).float() for norm in each])
-    )
+    return torch.linalg.vector_norm(torch.stack([norm.to(device, non_blocking=True).float() for norm in each]))
 
 
 class LayerNumbers(NamedTuple):

@@ -58,9 +58,7 @@ class LayerHealth:
             return checks
         broken = not math.isfinite(norm)
         where = (
-            f"{numbers.nan} NaN and {numbers.infinite} infinite elements"
-            if numbers.nan or numbers.infinite
-            else norm
+            f"{numbers.nan} NaN and {numbers.infinite} infinite elements" if numbers.nan or numbers.infinite else norm
         )
         checks.append(("layer_nonfinite_gradient", "critical", broken, f"gradient of {name} has {where}"))
         usual = self._usual.get(name)
@@ -86,7 +84,5 @@ class LayerHealth:
                 f"gradient norm of {name} is {norm:.3g} with weights of {weight:.3g}: it hardly learns",
             )
         )
-        checks.append(
-            ("layer_dead", "warning", self._dead[name] >= PATIENCE, f"gradient of {name} is exactly 0")
-        )
+        checks.append(("layer_dead", "warning", self._dead[name] >= PATIENCE, f"gradient of {name} is exactly 0"))
         return checks

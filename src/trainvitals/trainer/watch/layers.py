@@ -16,9 +16,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(f".{pattern}." in dotted or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def group(
-    parameters: Iterable[tuple[str, Any]], patterns: Sequence[str] = (), most: int = 200
-) -> dict[str, list[Any]]:
+def group(parameters: Iterable[tuple[str, Any]], patterns: Sequence[str] = (), most: int = 200) -> dict[str, list[Any]]:
     """Parameters by layer, in the model's order. A layer is the module that owns the parameters; where that makes
     more than `most`, modules are put together by the beginning of their names until it does not."""
     owners: dict[str, list[Any]] = {}

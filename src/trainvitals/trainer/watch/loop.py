@@ -144,9 +144,7 @@ class Watch:
         for optimizer in optimizers:
             inner = discovery.unwrap_optimizer(optimizer)
             if inner is None:
-                self._tell(
-                    "optimizer", f"a {type(optimizer).__name__} is no torch optimizer: its steps are not seen"
-                )
+                self._tell("optimizer", f"a {type(optimizer).__name__} is no torch optimizer: its steps are not seen")
             elif id(inner) not in watched:
                 self._optimizers.append(weakref.ref(inner))
                 self._known.add(inner)
@@ -183,9 +181,7 @@ class Watch:
         self._handles += [first, last]
         self._forward_handles.append((weakref.ref(model), first.id))
         if next(model.parameters(), None) is None:
-            self._tell(
-                "parameters", f"{type(model).__name__} has no parameters: no gradients or layers to look at"
-            )
+            self._tell("parameters", f"{type(model).__name__} has no parameters: no gradients or layers to look at")
         self._find_device()
 
     def _add_loader(self, loader: Any) -> None:
@@ -403,9 +399,7 @@ class Watch:
         if self._counter is not None:
             self._close_counter()
         timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
-        self._lines.add(
-            FinishedStep(number, self._begun, marks, timer, values, parts, self._shapes, self._cost)
-        )
+        self._lines.add(FinishedStep(number, self._begun, marks, timer, values, parts, self._shapes, self._cost))
         self._begun = True
         self._cost = 0
         if self._backward_seen and not self._forward_seen:
@@ -466,13 +460,9 @@ class Watch:
         if type(error).__name__ != "OutOfMemoryError" or "oom" in self._told:
             return
         self._told.add("oom")
-        path = memory.save_summary(
-            self._run.folder, f"rank{self._run.rank}.step{self._last + 1}", error, self._device
-        )
+        path = memory.save_summary(self._run.folder, f"rank{self._run.rank}.step{self._last + 1}", error, self._device)
         if path is not None:
-            self._run.event(
-                "out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical"
-            )
+            self._run.event("out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical")
 
     # -- small questions
 
@@ -517,12 +507,7 @@ class Watch:
         if self._unscaled is not None and self._unscaled[0] is loss:
             loss = self._unscaled[1]
         self._unscaled = None
-        if (
-            hasattr(loss, "numel")
-            and loss.numel() == 1
-            and not loss.is_complex()
-            and loss.device.type != "meta"
-        ):
+        if hasattr(loss, "numel") and loss.numel() == 1 and not loss.is_complex() and loss.device.type != "meta":
             self._losses.append(loss.detach())
 
     def _discover_models(self, optimizer: Any) -> None:
@@ -532,9 +517,7 @@ class Watch:
         for model in found:
             self._add_model(model)
         if not found:
-            self._tell(
-                "models", "no module holds what the optimizer trains: forward is what happens before backward"
-            )
+            self._tell("models", "no module holds what the optimizer trains: forward is what happens before backward")
 
     def _find_device(self, optimizer: Any = None) -> None:
         """Where the model is now; it may have been moved."""
@@ -553,9 +536,7 @@ class Watch:
         for reference, number in self._forward_handles:
             model = reference()
             if model is not None and number not in model._forward_pre_hooks:
-                self._tell(
-                    "hooks", "the hooks of watch() were removed: forward is what happens before backward"
-                )
+                self._tell("hooks", "the hooks of watch() were removed: forward is what happens before backward")
 
     # -- telling
 

@@ -65,9 +65,7 @@ class Scalars:
         norms, losses = values[: self._count], values[self._count :]
         found = {}
         if norms:
-            found[self._norm_name] = (
-                norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
-            )
+            found[self._norm_name] = norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
         if losses:
             found["loss"] = sum(losses)
         return found
@@ -283,9 +281,7 @@ class Measures:
             self._layers.append(sample)
         elif not self._layers:
             wanted = ", ".join(self.options.track_layers)
-            self._tell(
-                "layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}"
-            )
+            self._tell("layers", f"no layers to look at{f' match {wanted}' if wanted else ': no model is known'}")
 
     def _drop_open_layers(self) -> None:
         if self._open_layers is not None:  # the optimizer raised: there is no after to compare with

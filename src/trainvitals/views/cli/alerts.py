@@ -51,9 +51,7 @@ def _clock(text: object) -> str:
 
 def _add_list(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -97,9 +95,7 @@ def _folders(arguments: argparse.Namespace) -> list[Path]:
 
 def _add_history(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument(
-        "run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)"
-    )
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument("--all", action="store_true", help="messages, deliveries and actions too")
     parser.add_argument("--json", action="store_true", help="as JSON")
@@ -173,9 +169,7 @@ def _test(arguments: argparse.Namespace) -> int:
     names = [address.name for address in addresses]
     for name in arguments.channel:
         if name not in names:
-            raise UsageError(
-                f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}"
-            )
+            raise UsageError(f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}")
     body = _test_body()
     failed = 0
     for address in addresses:
@@ -272,9 +266,7 @@ def _known_rules(arguments: argparse.Namespace, folder: Path) -> set[str]:
 
 def _add_replay(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument(
-        "run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)"
-    )
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument(
         "--severity", type=one_of("info", "warning", "critical"), default="info", help="at least this severe"
