@@ -97,7 +97,7 @@ def test_one_rank_of_torchrun_is_a_single_process_for_the_key() -> None:
 
 
 def test_one_rank_per_machine_is_assumed_where_only_rank_and_size_are_told() -> None:
-    assert find_rank({"RANK": "3", "WORLD_SIZE": "4"}) == Rank(3, 0, 4, 1, "torchrun")
+    assert find_rank({"RANK": "3", "WORLD_SIZE": "4"}) == Rank(3, 0, 4, 1, "torchrun", local_size_is_known=False)
 
 
 def test_a_local_rank_proves_at_least_as_many_neighbours() -> None:
@@ -184,13 +184,15 @@ def test_values_that_make_no_sense_are_ignored(environ: dict[str, str]) -> None:
     "local", [{"LOCAL_RANK": "x"}, {"LOCAL_RANK": "9"}, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "99"}]
 )
 def test_impossible_local_numbers_do_not_spoil_the_rank(local: dict[str, str]) -> None:
-    assert find_rank({"RANK": "1", "WORLD_SIZE": "2", **local}) == Rank(1, 0, 2, 1, "torchrun")
+    assert find_rank({"RANK": "1", "WORLD_SIZE": "2", **local}) == Rank(
+        1, 0, 2, 1, "torchrun", local_size_is_known=False
+    )
 
 
 @pytest.mark.parametrize("tasks", ["", "many", "2(x", "2(x2),,1", "1"])
 def test_odd_tasks_per_node_are_ignored(tasks: str) -> None:
     environ = srun(4, 2, 0) | {"SLURM_STEP_TASKS_PER_NODE": tasks}
-    assert find_rank(environ) == Rank(4, 0, 5, 1, "slurm")
+    assert find_rank(environ) == Rank(4, 0, 5, 1, "slurm", local_size_is_known=False)
 
 
 NAMES = sorted({*torchrun(0), *open_mpi(0), *mpich(0), *srun(0, 0, 0), "NODE_RANK"})

@@ -460,7 +460,8 @@ def launch(size: int, **more: str) -> list[str]:
         jobs = []
         for rank in range({size}):
             env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="{size}", LOCAL_WORLD_SIZE="{size}",
-                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", **{more!r})
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+            env.update({more!r})
             jobs.append(subprocess.Popen([sys.executable, "-c", {textwrap.dedent(RANKS)!r}], env=env,
                                          stdout=subprocess.PIPE, text=True))
         for job in jobs:
@@ -478,6 +479,11 @@ def test_all_ranks_of_a_launch_share_one_run_with_a_file_each() -> None:
     assert [series.rank for series in run.series(["loss"])] == [0, 1, 2, 3]
     assert run.series(["loss"], ranks=[3])[0].y.tolist() == [300, 301, 302, 303, 304]
     assert run.info.details["world_size"] == 4 and run.info.status == "finished"
+
+
+def test_ranks_whose_launcher_does_not_say_how_many_are_here_share_one_run() -> None:
+    folders = launch(4, LOCAL_WORLD_SIZE="", MASTER_ADDR="10.0.0.1")
+    assert len(folders) == 4 and len(set(folders)) == 1
 
 
 def test_a_second_launch_with_the_same_address_is_a_run_of_its_own() -> None:

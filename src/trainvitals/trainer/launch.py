@@ -23,6 +23,7 @@ from trainvitals.trainer import ranks
 
 WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
+JUST_NOW_SECONDS = 10.0
 
 
 class Place(NamedTuple):
@@ -113,7 +114,7 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     if rank.world_size <= 1:
         return None
     parts = [ranks.launch_key(environ) or ""]
-    if rank.local_world_size == rank.world_size:  # all on this machine: their common parent tells launches apart
+    if rank.is_on_one_machine:  # their common parent tells launches apart
         # Lightning's first rank starts the others itself, and sets no RANK.
         started_others = "RANK" not in environ and "NODE_RANK" in environ and rank.local_rank == 0
         launcher = os.getpid() if started_others else os.getppid()
@@ -129,8 +130,7 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
     while True:
         known = runtime.read_json(meeting)
         # On one machine the identity holds the launcher's own process, so no other launch can have left the file.
-        alone = rank.local_world_size == rank.world_size
-        if known is not None and (alone or _is_fresh(meeting, project / str(known.get("run_id")))):
+        if known is not None and (rank.is_on_one_machine or _is_fresh(meeting, project / str(known.get("run_id")))):
             return project / str(known["run_id"]), True
         if known is None or rank.rank == 0 or time.monotonic() > deadline:
             run_id = folder.new_run_id(name)
@@ -164,4 +164,5 @@ def _is_fresh(meeting: Path, run: Path) -> bool:
         return False
     if not (run / layout.RUN_FILE).is_file():
         return age < FRESH_SECONDS  # rank 0 has not written it yet
-    return folder.read_state(run)[0] not in folder.ENDED
+    # A very short run may be over before its last rank comes.
+    return age < JUST_NOW_SECONDS or folder.read_state(run)[0] not in folder.ENDED

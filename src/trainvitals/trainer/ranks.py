@@ -16,6 +16,13 @@ class Rank(NamedTuple):
     local_world_size: int = 1
     """Ranks on this machine; where the launcher does not say, as many as this rank proves."""
     launcher: str = "single"
+    local_size_is_known: bool = True
+    """Whether the launcher said how many ranks are on this machine; a guess may differ from rank to rank."""
+
+    @property
+    def is_on_one_machine(self) -> bool:
+        """Whether all ranks are known to be on this machine."""
+        return self.local_size_is_known and self.local_world_size == self.world_size
 
 
 class _Variables(NamedTuple):
@@ -74,9 +81,10 @@ def _fit(rank: int, world_size: int, local_rank: int | None, local_size: int | N
     """The rank, with local numbers only as far as they are possible."""
     if local_rank is None or local_rank > rank:
         local_rank = 0
-    if local_size is None or not local_rank < local_size <= world_size:
+    is_known = local_size is not None and local_rank < local_size <= world_size
+    if local_size is None or not is_known:
         local_size = local_rank + 1
-    return Rank(rank, local_rank, world_size, local_size, launcher)
+    return Rank(rank, local_rank, world_size, local_size, launcher, is_known)
 
 
 def _find_lightning_rank(environ: Mapping[str, str]) -> int | None:

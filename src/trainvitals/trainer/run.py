@@ -543,7 +543,7 @@ def init(
             rank=rank, world_size=size, local_world_size=min(place_in_launch.local_world_size, size)
         )
         if place_in_launch.local_world_size == 1:  # started by hand, such as with mp.spawn: all on this machine
-            place_in_launch = place_in_launch._replace(local_rank=rank, local_world_size=size)
+            place_in_launch = place_in_launch._replace(local_rank=rank, local_world_size=size, local_size_is_known=True)
     place = launch.find_place(effective, name, resume, place_in_launch)
     run_folder.create(place.folder, effective.shared)
     details = description.describe(place, effective, name, config, tags, notes, place_in_launch)
