@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,24 +94,6 @@ def write(tmp_path: Path) -> Write:
         return folder
 
     return make
-
-
-def chromium() -> str:
-    """The browser; its absence is a failure, not a skip."""
-    found = os.environ.get("TRAINVITALS_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, "Chromium is needed: apt-get install chromium"
-    return found
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        made = playwright.chromium.launch(executable_path=chromium(), args=flags)
-        yield made
-        made.close()
 
 
 @pytest.fixture

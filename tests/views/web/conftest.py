@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import queue
-import shutil
 import subprocess
 import sys
 import threading
@@ -176,24 +174,6 @@ def server(root: Path) -> Iterator[Server]:
     made = Server(root)
     yield made
     made.stop()
-
-
-def chromium() -> str:
-    """The browser; its absence is a failure, not a skip."""
-    found = os.environ.get("TRAINVITALS_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, "Chromium is needed: apt-get install chromium"
-    return found
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        made = playwright.chromium.launch(executable_path=chromium(), args=flags)
-        yield made
-        made.close()
 
 
 class Tab:
