@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
@@ -29,7 +30,7 @@ trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
 
 FORMATS = ("json", "jsonl", "csv", "parquet")
 DRAWN = ("html", "png", "svg")
-TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
+TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 Row = dict[str, Any]
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from trainvitals import __version__
 from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.views.diagnosis import DiagnosisCache
 from trainvitals.views.web import answers
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
@@ -20,14 +21,14 @@ from trainvitals.views.web.runs import Runs
 MAX_RUNS = 5000
 MAX_COMPARED = 20
 MAX_SERIES_NAMES = 100
-TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
+TABLES = layout.METRIC_TABLES
 MEDIA_TYPES = {
     "csv": "text/csv",
     "json": "application/json",
     "jsonl": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
 }
-EXPORT_TABLES = ("training", "gpu", "system", "process", "openmetrics", "events", "alerts")
+EXPORT_TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 TEXT_BYTES = 1 << 20
 
 
