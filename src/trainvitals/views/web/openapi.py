@@ -189,7 +189,9 @@ def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
 
 def _operation(endpoint: Endpoint) -> Schema:
     if endpoint.media:
-        content = {media: {"schema": {"type": "string", "format": "binary"}} for media in endpoint.media}
+        # A file of JSON is JSON all the same: an array of lines.
+        file = {"type": "string", "format": "binary"}
+        content = {m: {"schema": _list(OBJECT) if m == "application/json" else file} for m in endpoint.media}
     else:
         content = {"application/json": {"schema": _ref(endpoint.schema)}}
     found: Schema = {
