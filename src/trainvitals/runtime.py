@@ -244,6 +244,9 @@ def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
         environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
         if "TRAINVITALS_RUNTIME_DIR" in environment:
             environment["TRAINVITALS_RUNTIME_DIR"] = str(runtime_dir())
+        if environment.get("PYTHONPATH"):  # what is relative is meant from here, and the agent runs elsewhere
+            places = environment["PYTHONPATH"].split(os.pathsep)
+            environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in places if place)  # noqa: PTH100
         try:
             if sys.platform == "win32":
                 flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
