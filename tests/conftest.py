@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # fake_nvml.py beside this file; importlib mode adds no path
 
 from fake_nvml import FakeNvml, build
+
+# A shell that starts the tests in the background has SIGINT ignored, and every program they start would inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
