@@ -13,7 +13,8 @@ Indices = NDArray[np.int64]
 
 
 def pick(values: Floats, max_points: int) -> Indices:
-    """Indices of at most `max_points` of `values`, ascending, with the extremes of every bucket and both ends."""
+    """Indices of at most `max_points` of `values`, ascending, with the extremes of every bucket, and both ends
+    where there is room."""
     count = len(values)
     if count <= max_points or max_points < 4:
         return (
@@ -34,8 +35,9 @@ def pick(values: Floats, max_points: int) -> Indices:
     chosen = [
         starts + low.reshape(buckets, size).argmin(axis=1),
         starts + high.reshape(buckets, size).argmax(axis=1),
-        np.array([0, count - 1], dtype=np.int64),
     ]
+    if buckets * per_bucket + 2 <= max_points:
+        chosen.append(np.array([0, count - 1], dtype=np.int64))
     if not everything_finite:
         bad = ~finite
         if padding:
