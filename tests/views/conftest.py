@@ -1,4 +1,5 @@
-"""Debian's Chromium, one for all: two Playwrights in one process do not get on with each other."""
+"""Debian's Chromium, one per file: two Playwrights in one process do not get on with each other, and while one is open
+no other test of the process can run an event loop of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
