@@ -237,7 +237,7 @@ def test_terminals_with_few_colours_or_few_characters(open_terminal: Open, envir
 
 def test_eight_gpus_one_lost_one_hung_one_in_slices(open_terminal: Open, fake_nvml) -> None:  # type: ignore[no-untyped-def]
     fake_nvml.script(
-        "count = 8\ngpu.6.mig = 1\ngpu.6.mig_count = 2\nerr.*.3 = 15@1-9999\n"
+        "count = 8\ngpu.6.mig = 1\ngpu.6.mig_count = 2\nerr.*.3 = 15@5-9999\n"
         "delay_us.nvmlDeviceGetUtilizationRates.5 = 600000000\ngpu.2.xid = 79@1\ngpu.1.temp_gpu = 91\n"
     )
     environ = {name: value for name, value in fake_nvml.env().items() if os.environ.get(name) != value}
