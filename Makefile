@@ -13,10 +13,9 @@ $(VENV)/bin/trainvitals: pyproject.toml
 	$(VENV)/bin/pip install --quiet --editable '.[demo]'
 	@touch $@
 
-# The tests run against the wheel, as a user installs it, never against the source tree. Many drive real processes in real
-# time, four files at once; what failed in that crowd is run once more alone, and must pass there.
+# The tests run against the wheel, as a user installs it, never against the source tree.
 test: test-venv lint
-	$(TEST_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile || $(TEST_VENV)/bin/python -m pytest --last-failed --last-failed-no-failures none
+	$(TEST_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 test-venv: system-packages
 	$(PYTHON) -m venv $(TEST_VENV)
