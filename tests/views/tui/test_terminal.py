@@ -76,6 +76,8 @@ class Terminal:
 
 
 Open = Callable[..., Terminal]
+# Of the terminal the tests were started in: a parallel pytest hands its size to its workers.
+STRANGE = ("TMUX", "NO_COLOR", "COLUMNS", "LINES")
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def open_terminal(tmp_path: Path) -> Iterator[Open]:
 
     def make(columns: int = 100, lines: int = 30, **environ: str) -> Terminal:
         environment = {
-            **{name: value for name, value in os.environ.items() if name not in ("TMUX", "NO_COLOR")},
+            **{name: value for name, value in os.environ.items() if name not in STRANGE},
             "LC_ALL": "C.UTF-8",
             "TERM": "xterm-256color",
             **environ,
