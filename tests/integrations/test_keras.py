@@ -91,7 +91,8 @@ def read(folder: Path, pattern: str) -> list[dict[str, Any]]:
 def test_a_fit_is_logged_step_by_step_and_epoch_by_epoch(tmp_path: Path, backend: str) -> None:
     said = run_keras(tmp_path, backend)
     assert "the training goes on without it" in said  # the saboteur's fit
-    folder = sorted((tmp_path / "runs").glob("*/*/run.json"))[0].parent
+    descriptions = (tmp_path / "runs").glob("*/*/run.json")
+    folder = min(descriptions, key=lambda path: json.loads(path.read_text())["created"]).parent
     rows = read(folder, "training_metrics*")
     steps = {row["step"] for row in rows if "loss" in row}
     assert steps == set(range(1, 11))  # two epochs of three, then one of four in a second fit
