@@ -219,10 +219,13 @@ def agent_is_alive() -> bool:
 
 
 def read_agent() -> dict[str, Any] | None:
-    """What the living agent says of itself (pid, started, version, log), or None if there is none."""
+    """What the living agent says of itself (pid, started, version, log), or None if there is none. Empty while it
+    starts or ends."""
     if not agent_is_alive():
         return None
-    return read_json(runtime_dir() / "agent.json") or {}
+    about = read_json(runtime_dir() / "agent.json") or {}
+    pid = about.get("pid")  # of an agent before, if that one was killed and the new one has not written yet
+    return about if isinstance(pid, int) and is_same_process(pid, about.get("start")) else {}
 
 
 def read_latest() -> dict[str, Any] | None:
@@ -231,7 +234,7 @@ def read_latest() -> dict[str, Any] | None:
 
 
 def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
-    """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to hold the lock.
+    """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to say who it is.
     An agent started with `keep` stays when there is no run.
 
     The agent is not a child of this process: a training that waits for its own children never meets it, and a
@@ -265,7 +268,7 @@ def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
         except (OSError, subprocess.SubprocessError):
             return False
     deadline = time.monotonic() + wait
-    while wait and not agent_is_alive():
+    while wait and not read_agent():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

@@ -48,8 +48,10 @@ def _start(arguments: argparse.Namespace) -> int:
         return main(["--foreground", *(["--keep"] if arguments.keep else [])])
     if not runtime.ensure_agent(wait=10.0, keep=arguments.keep):
         raise AgentError("the agent did not start", hint="see why: trainvitals agent start --foreground")
-    about = runtime.read_agent() or {}
-    print(f"the agent runs as process {about['pid']}" if "pid" in about else "the agent runs")
+    about = runtime.read_agent()
+    if not about:
+        raise AgentError("the agent has ended at once", hint="see why: trainvitals agent log")
+    print(f"the agent runs as process {about['pid']}")
     return 0
 
 
@@ -69,6 +71,9 @@ def _status(arguments: argparse.Namespace) -> int:
         return 0
     if found is None:
         print("no agent runs; it starts with the next run, or now: trainvitals agent start")
+        return 0
+    if "pid" not in found:
+        print("an agent is starting or ending right now")
         return 0
     started = quantities.parse_time(found.get("started"))
     since = f" for {quantities.format_span(time.time() - started)}" if started is not None else ""

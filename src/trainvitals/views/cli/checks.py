@@ -262,6 +262,8 @@ def check_agent(_: World) -> Iterator[Finding]:
         return  # told by check_runtime
     if about is None:
         yield Finding("agent", "ok", "does not run now; it starts with a run")
+    elif not about:
+        yield Finding("agent", "ok", "is starting or ending right now")
     elif about.get("version", trainvitals.__version__) != trainvitals.__version__:
         text = f"process {about.get('pid')} is of version {about['version']}, this is {trainvitals.__version__}"
         yield Finding("agent", "note", text, "trainvitals agent stop")
