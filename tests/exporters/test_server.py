@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import itertools
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -77,17 +81,31 @@ def test_a_password_without_a_user_is_refused_at_the_start() -> None:
         Address(password="secret").check()
 
 
-def test_tls(serve, tmp_path: Path) -> None:
+def issue(folder: Path) -> tuple[ssl.SSLContext, dict[str, Path]]:
+    """(what a client trusts, the files for the server)."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
-    server = serve(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem")
+    files = {"certificate": folder / "cert.pem", "key": folder / "key.pem"}
+    issued.private_key_pem.write_to_path(files["key"])
+    issued.cert_chain_pems[0].write_to_path(files["certificate"])
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+    return context, files
+
+
+def fetch_securely(port: int, context: ssl.SSLContext) -> bytes:
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
     connection.request("GET", "/metrics")
-    assert connection.getresponse().read() == b"page 1\n"
+    try:
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def test_tls(serve, tmp_path: Path) -> None:
+    context, files = issue(tmp_path)
+    server = serve(**files)
+    assert fetch_securely(server.port, context) == b"page 1\n"
     assert fetch(url(server))[0] == 0
 
 
@@ -127,25 +145,77 @@ def test_the_port_is_given_back() -> None:
         server.close()
 
 
-def test_clients_that_hang_do_not_keep_others_out(serve) -> None:
+class Loris:
+    """Clients that each say a letter now and then and never the whole request."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self._ending = threading.Event()
+        self._clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+        self._thread = threading.Thread(target=self._talk)
+        self._thread.start()
+
+    def _talk(self) -> None:
+        for letter in itertools.cycle(b"GET /metrics HTTP/1.1\r\nX-Slow: "):
+            for client in self._clients:
+                with contextlib.suppress(OSError):  # it was hung up on
+                    client.sendall(bytes([letter]))
+            if self._ending.wait(0.05):
+                return
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        for client in self._clients:
+            client.close()
+
+
+def test_clients_that_never_finish_their_request_do_not_keep_others_out(serve) -> None:
     server = serve()
-    hanging = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(MOST_CONNECTIONS // 2)]
-    for client in hanging:
-        client.sendall(b"GET /metrics HTTP/1.1\r\n")  # and never the rest
-    assert fetch(url(server))[0] == 200
-    for client in hanging:
+    loris = Loris(server.port, 2 * MOST_CONNECTIONS)
+    for _ in range(3):
+        assert fetch(url(server))[0] == 200
+    loris.close()
+
+
+def test_clients_that_never_shake_hands_do_not_keep_others_out(serve, tmp_path: Path) -> None:
+    context, files = issue(tmp_path)
+    server = serve(**files)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2 * MOST_CONNECTIONS)]
+    assert fetch_securely(server.port, context) == b"page 1\n"
+    for client in silent:
         client.close()
 
 
-def test_many_at_once(serve) -> None:
+def test_a_client_that_does_not_read_keeps_nobody_out_and_does_not_hold_up_the_end() -> None:
+    server = PageServer(Address(port=0), lambda accept: (b"x" * (64 << 20), "text/plain"))
+    with socket.create_connection(("127.0.0.1", server.port)) as idle:
+        idle.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert fetch(url(server, "/-/healthy"))[0] == 200
+        server.close()
+    assert fetch(url(server, "/-/healthy"))[0] == 0
+
+
+def test_a_hundred_at_once_all_get_the_page(serve) -> None:
     server = serve()
-    answers: list[int] = []
-    threads = [threading.Thread(target=lambda: answers.append(fetch(url(server))[0])) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [200] * 16
+    with ThreadPoolExecutor(100) as clients:
+        answers = list(clients.map(lambda _: fetch(url(server))[:2], range(300)))
+    assert answers == [(200, "page 1\n")] * 300
+
+
+def test_who_is_being_answered_when_the_server_is_closed_gets_the_whole_answer() -> None:
+    begun, page = threading.Event(), b"x" * 500_000
+
+    def render(accept: str) -> tuple[bytes, str]:
+        begun.set()
+        time.sleep(0.2)  # the server is closed meanwhile
+        return page, "text/plain"
+
+    server = PageServer(Address(port=0), render)
+    with ThreadPoolExecutor(1) as client:
+        answer = client.submit(fetch, url(server))
+        assert begun.wait(60)
+        server.close()
+        assert answer.result()[:2] == (200, page.decode())
 
 
 def test_other_paths_and_methods(serve) -> None:

@@ -6,14 +6,13 @@ nvidia_gpu_exporter. Labels are as theirs. Only NVIDIA's and simulated GPUs: nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from trainvitals.exporters.families import Snapshot, clean, gpu_label
+from trainvitals.exporters.families import Series, Snapshot, clean, gpu_label
+from trainvitals.exporters.labels import Labels, share
 from trainvitals.exporters.store import Thing
 from trainvitals.journal.encoding import number
 
@@ -101,12 +100,17 @@ def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
         for thing in snapshot.things
         if thing.table == "gpu" and thing.labels.get("vendor") in ("nvidia", "simulated") and "gpu_uuid" in thing.labels
     ]
+    values = [_values(thing) for thing in gpus]
     found: list[Metric] = []
     if "dcgm" in wanted:
-        found += _imitate(gpus, _DCGM, lambda thing: _dcgm_labels(thing, snapshot.host))
+        found += _imitate(_DCGM, [_dcgm_labels(thing, snapshot.host) for thing in gpus], values)
     if "nvidia_smi" in wanted:
-        found += _imitate(gpus, _SMI, lambda thing: {"uuid": _bare_uuid(thing)})
-        found.append(_smi_info(gpus))
+        uuids = [clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-")) for thing in gpus]
+        found += _imitate(_SMI, [share(("uuid",), (uuid,)) for uuid in uuids], values)
+        info = Series("nvidia_smi_gpu_info", "What the GPU is", ("uuid", "name"))
+        for uuid, thing in zip(uuids, gpus, strict=True):
+            info.add((uuid, clean(thing.labels.get("gpu_name", ""))))
+        found.append(info.family)
     return found
 
 
@@ -123,46 +127,28 @@ def _values(thing: Thing) -> dict[str, float]:
     return values
 
 
-def _imitate(gpus: list[Thing], rows: tuple[_Row, ...], labels: Callable[[Thing], Mapping[str, str]]) -> list[Metric]:
-    known = [(dict(labels(thing)), _values(thing)) for thing in gpus]
-    found: list[Metric] = []
+def _imitate(rows: tuple[_Row, ...], labels: list[Labels], values: list[dict[str, float]]) -> list[Metric]:
+    found = []
     for row in rows:
         # Theirs are exposed as counters without `_total`, which only a plain family can say.
-        plain = row.kind == "counter" and row.name.startswith("DCGM")
-        family: Metric = (
-            CounterMetricFamily(row.name, row.help)
-            if row.kind == "counter" and not plain
-            else GaugeMetricFamily(row.name, row.help)
-        )
-        name = f"{row.name}_total" if isinstance(family, CounterMetricFamily) else row.name
+        kind = "gauge" if row.name.startswith("DCGM") else row.kind
+        family = Metric(row.name, row.help, kind)
+        name = f"{row.name}_total" if kind == "counter" else row.name
         family.samples = [
-            Sample(name, about, values[row.metric] * row.factor) for about, values in known if row.metric in values
+            Sample(name, about, known[row.metric] * row.factor)
+            for about, known in zip(labels, values, strict=True)
+            if row.metric in known
         ]
         if family.samples:
             found.append(family)
     return found
 
 
-def _dcgm_labels(thing: Thing, host: str) -> dict[str, str]:
+def _dcgm_labels(thing: Thing, host: str) -> Labels:
+    names: tuple[str, ...] = ("gpu", "UUID", "device", "modelName", "Hostname")
     index = gpu_label(thing.labels)
-    found = {
-        "gpu": index,
-        "UUID": clean(thing.labels["gpu_uuid"]),
-        "device": f"nvidia{index}",
-        "modelName": clean(thing.labels.get("gpu_name", "")),
-        "Hostname": host,
-    }
-    if "mig_index" in thing.labels:
-        found |= {"gpu": str(thing.labels.get("gpu_index", "")), "GPU_I_ID": str(thing.labels["mig_index"])}
-    return found
-
-
-def _bare_uuid(thing: Thing) -> str:
-    return clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-"))
-
-
-def _smi_info(gpus: list[Thing]) -> Metric:
-    info = GaugeMetricFamily("nvidia_smi_gpu_info", "What the GPU is", labels=("uuid", "name"))
-    for thing in gpus:
-        info.add_metric((_bare_uuid(thing), clean(thing.labels.get("gpu_name", ""))), 1.0)
-    return info
+    about = (clean(thing.labels["gpu_uuid"]), f"nvidia{index}", clean(thing.labels.get("gpu_name", "")), host)
+    if "mig_index" not in thing.labels:
+        return share(names, (index, *about))
+    parent = str(thing.labels.get("gpu_index", ""))
+    return share((*names, "GPU_I_ID"), (parent, *about, str(thing.labels["mig_index"])))

@@ -9,21 +9,17 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
+from typing import NamedTuple
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    SummaryMetricFamily,
-)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Exemplar, Sample
 
 from trainvitals.exporters import names
-from trainvitals.exporters.names import Export, Spelling
+from trainvitals.exporters.labels import Labels, share
+from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.store import RunView, SourceHealth, Store, Thing
 from trainvitals.exporters.training import BUCKETS, RankTraining
 from trainvitals.journal.encoding import number
@@ -35,7 +31,8 @@ RUN_STATES = ("running", "stalled", "hung", "finished", "failed", "killed", "cra
 LONGEST_LABEL = 256
 """Letters of a label value; a longer one is cut and gets a mark that keeps it apart from others."""
 
-_AT_FIRST: Mapping[str, tuple[str, ...]] = {"gpu": GPU_LABELS, "system": ("host",), "process": RANK_LABELS}
+_NAMES: Mapping[str, tuple[str, ...]] = {"gpu": GPU_LABELS, "system": ("host",), "process": RANK_LABELS}
+_ENDINGS = {"counter": "_total", "info": "_info"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +57,81 @@ class Snapshot:
     healths: tuple[SourceHealth, ...] = ()
 
 
-@dataclass(slots=True)
-class _Page:
-    """Families in the making, by name, so that the series of one family stand together."""
+class Series:
+    """A family in the making, all of whose series have the same label names."""
 
-    families: dict[str, Metric] = field(default_factory=dict)
+    def __init__(
+        self, name: str, help: str, labels: tuple[str, ...] = (), *, kind: str = "gauge", unit: str = ""
+    ) -> None:
+        self.family = Metric(name, help, kind, unit)
+        self._labels = labels
+        self._name = name + _ENDINGS.get(kind, "")
 
-    def add(self, export: Export, labels: dict[str, str], value: float, created: float) -> None:
-        """One value. `labels` is shared by all values of a thing, which saves most of the work of writing them."""
+    def add(self, labels: tuple[str, ...], value: float = 1.0, *, created: float | None = None) -> None:
+        """One series: its label values and its value."""
+        shared = share(self._labels, labels)
+        self.family.samples.append(Sample(self._name, shared, value))
+        if created is not None:
+            self.family.samples.append(Sample(f"{self.family.name}_created", shared, created))
+
+
+class _Place(NamedTuple):
+    """Where the values of a catalog metric go."""
+
+    samples: list[Sample]
+    series: str
+    factor: float
+    created: str | None
+    """The series of the created times, of a counter."""
+
+
+class _Exports:
+    """Families of catalog metrics in the making; the series of one family stand together."""
+
+    def __init__(self, spelling: Spelling, started: float) -> None:
+        self._spelling = spelling
+        self._started = started
+        self._places: dict[tuple[str, str], _Place | None] = {}
+        self.families: dict[str, Metric] = {}
+
+    def add(self, table: str, name: str, labels: Labels, value: float) -> None:
+        """One value; nothing for a metric that is no family of its own."""
+        try:
+            place = self._places[table, name]
+        except KeyError:
+            place = self._places[table, name] = self._open(table, name)
+        if place is None:
+            return
+        place.samples.append(Sample(place.series, labels, value * place.factor))
+        if place.created is not None:
+            place.samples.append(Sample(place.created, labels, self._started))
+
+    def _open(self, table: str, name: str) -> _Place | None:
+        export = names.export_of(table, name, self._spelling)
+        if export is None:
+            return None
         family = self.families.get(export.name)
         if family is None:
             family = self.families[export.name] = Metric(export.name, export.help, export.kind, export.unit)
-        family.samples.append(Sample(export.series, labels, value * export.factor))
-        if export.kind == "counter":
-            family.samples.append(Sample(f"{export.name}_created", labels, created))
+        created = f"{export.name}_created" if export.kind == "counter" else None
+        return _Place(family.samples, export.series, export.factor, created)
 
 
 def build(snapshot: Snapshot, options: Options) -> list[Metric]:
     """All families of the page."""
-    page = _Page()
+    exports = _Exports(options.spelling, snapshot.started)
     projects = {run.run_id: run.project for run, _ in snapshot.runs}
-    reasons, states, actions, gpus = _gpu_words()
+    words = _GpuWords()
     for thing in snapshot.things:
         labels = _labels(thing, snapshot.host, projects)
         if labels is None:
             continue
-        _add_values(page, thing, labels, options.spelling, snapshot.started)
+        _add_values(exports, thing, labels)
         if thing.table == "gpu":
-            _add_gpu_words(thing, labels, reasons, states, actions, gpus)
-    found = [*page.families.values(), *(family for family in (gpus, states, reasons, actions) if family.samples)]
+            words.add(thing, labels)
+    found = [*exports.families.values(), *_filled(words.info, words.states, words.reasons, words.actions)]
     found += _training(snapshot, options)
-    found += _own(snapshot, options)
+    found += _own(snapshot)
     if options.compat:
         from trainvitals.exporters import compat
 
@@ -98,9 +139,15 @@ def build(snapshot: Snapshot, options: Options) -> list[Metric]:
     return found
 
 
+def _filled(*series: Series) -> list[Metric]:
+    return [item.family for item in series if item.family.samples]
+
+
 def clean(value: object) -> str:
     """A label value: valid text of a bounded length, still different where the whole was different."""
-    text = str(value).encode("utf-8", "replace").decode()
+    text = str(value)
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
     if len(text) > LONGEST_LABEL:
         text = f"{text[: LONGEST_LABEL - 9]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return text
@@ -124,180 +171,163 @@ def _labels(thing: Thing, host: str, projects: Mapping[str, str]) -> tuple[str, 
     return None
 
 
-def _add_values(page: _Page, thing: Thing, labels: tuple[str, ...], spelling: Spelling, started: float) -> None:
-    named = dict(zip(_AT_FIRST[thing.table], labels, strict=True))
+def _add_values(exports: _Exports, thing: Thing, labels: tuple[str, ...]) -> None:
+    shared = share(_NAMES[thing.table], labels)
     for name, item in thing.values.items():
         value = None if isinstance(item, str) else number(item)
         if value is None:
             continue
-        export = names.export_of(thing.table, name, spelling)
-        if export is None:
-            continue
         if thing.table == "system" and name.startswith("cpu") and name[3:4].isdigit():
             core = name[3:].partition("_")[0]
-            page.add(export, {"cpu": core, **named}, value, started)
+            exports.add(thing.table, name, share(("cpu", "host"), (core, *labels)), value)
         else:
-            page.add(export, named, value, started)
+            exports.add(thing.table, name, shared, value)
 
 
-# -- words as series: one with value 1 for what is the case
+class _GpuWords:
+    """Words as series: one with value 1 for what is the case."""
 
+    def __init__(self) -> None:
+        self.info = Series("gpu", "What the GPU is", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info")
+        self.states = Series("gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS))
+        self.reasons = Series(
+            "gpu_throttle_reason", "1 for each reason for which the clocks are held down", ("reason", *GPU_LABELS)
+        )
+        self.actions = Series(
+            "gpu_recovery_action", "1 for what the driver asks for: none, reset, reboot, drain", ("action", *GPU_LABELS)
+        )
 
-def _gpu_words() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, InfoMetricFamily]:
-    def words(name: str, help: str, label: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(name, help, labels=(label, *GPU_LABELS))
-
-    return (
-        words("gpu_throttle_reason", "1 for each reason for which the clocks are held down", "reason"),
-        words("gpu_state", "1 for the state the GPU is in, 0 for the others", "state"),
-        words("gpu_recovery_action", "1 for what the driver asks for: none, reset, reboot, drain", "action"),
-        InfoMetricFamily("gpu", "What the GPU is", labels=GPU_LABELS),
-    )
-
-
-def _add_gpu_words(
-    thing: Thing,
-    labels: tuple[str, ...],
-    reasons: GaugeMetricFamily,
-    states: GaugeMetricFamily,
-    actions: GaugeMetricFamily,
-    gpus: InfoMetricFamily,
-) -> None:
-    for reason in str(thing.values.get("throttle_reasons", "none")).split(","):
-        if reason.strip() not in ("none", ""):
-            reasons.add_metric((clean(reason.strip()), *labels), 1.0)
-    state = thing.values.get("state")
-    if state is not None:
-        for word in GPU_STATES if state in GPU_STATES else (*GPU_STATES, str(state)):
-            states.add_metric((word, *labels), float(word == state))
-    if "recovery_action" in thing.values:
-        actions.add_metric((clean(thing.values["recovery_action"]), *labels), 1.0)
-    about = {"name": clean(thing.labels.get("gpu_name", "")), "vendor": clean(thing.labels.get("vendor", ""))}
-    about["simulated"] = str(int(bool(thing.labels.get("simulated"))))
-    gpus.add_metric(labels, about)
+    def add(self, thing: Thing, labels: tuple[str, ...]) -> None:
+        for reason in str(thing.values.get("throttle_reasons", "none")).split(","):
+            if reason.strip() not in ("none", ""):
+                self.reasons.add((clean(reason.strip()), *labels))
+        state = thing.values.get("state")
+        if state is not None:
+            for word in GPU_STATES if state in GPU_STATES else (*GPU_STATES, str(state)):
+                self.states.add((word, *labels), float(word == state))
+        if "recovery_action" in thing.values:
+            self.actions.add((clean(thing.values["recovery_action"]), *labels))
+        about = thing.labels
+        simulated = str(int(bool(about.get("simulated"))))
+        self.info.add((*labels, clean(about.get("gpu_name", "")), clean(about.get("vendor", "")), simulated))
 
 
 # -- training
 
 
 def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
-    page = _Page()
-    steps = CounterMetricFamily("training_steps", "Optimizer steps done, over all attempts", labels=RANK_LABELS)
-    duration = HistogramMetricFamily(
-        "training_step_duration_seconds", "Duration of a step", labels=RANK_LABELS, unit="seconds"
-    )
-    phase = GaugeMetricFamily(
+    exports = _Exports(options.spelling, snapshot.started)
+    steps = Series("training_steps", "Optimizer steps done, over all attempts", RANK_LABELS, kind="counter")
+    duration = Metric("training_step_duration_seconds", "Duration of a step", "histogram", "seconds")
+    phase = Series(
         "training_phase_duration_seconds", "Phases of the newest step; they add up to it",
-        labels=("phase", *RANK_LABELS), unit="seconds",
+        ("phase", *RANK_LABELS), unit="seconds",
     )  # fmt: skip
-    last = GaugeMetricFamily(
-        "training_last_step_timestamp_seconds", "When the newest step was logged", labels=RANK_LABELS, unit="seconds"
+    last = Series(
+        "training_last_step_timestamp_seconds", "When the newest step was logged", RANK_LABELS, unit="seconds"
     )
     memory, factor = names.spell("memory_allocation_mb", options.spelling)
-    allocation = SummaryMetricFamily(memory, "Device memory held by tensors, over the newest steps", labels=RANK_LABELS)
-    metric = GaugeMetricFamily(
-        "training_metric", "Newest value of each metric of your own", labels=("name", *RANK_LABELS)
-    )
-    by_name: dict[str, GaugeMetricFamily] = {}
+    allocation = Metric(memory, "Device memory held by tensors, over the newest steps", "summary")
+    metric = Series("training_metric", "Newest value of each metric of your own", ("name", *RANK_LABELS))
+    by_name: dict[str, Series] = {}
     room = options.max_user_series
     left_out = 0
     for run, ranks in snapshot.runs:
         for rank, training in sorted(ranks.items()):
             labels = (clean(run.run_id), clean(run.project), str(rank), snapshot.host)
-            named = dict(zip(RANK_LABELS, labels, strict=True))
+            shared = share(RANK_LABELS, labels)
             for name, value in list(training.values.items()):
                 if name in names.PHASES:
-                    phase.add_metric((name.removesuffix("_time"), *labels), value)
-                export = names.export_of("training", name, options.spelling)
-                if export is not None:
-                    page.add(export, named, value, snapshot.started)
+                    phase.add((name.removesuffix("_time"), *labels), value)
+                exports.add("training", name, shared, value)
             if training.last_step is not None:
-                steps.add_metric(labels, training.steps_total, created=training.first_time)
+                steps.add(labels, training.steps_total, created=training.first_time)
             if training.last_time is not None:
-                last.add_metric(labels, training.last_time)
+                last.add(labels, training.last_time)
             _add_duration(duration, labels, training)
             _add_allocation(allocation, labels, training, factor)
             own = list(training.metrics.items())
             left_out += max(len(own) - room, 0) + training.left_out
             for name, value in own[: max(room, 0)]:
+                named = (clean(name), *labels)
                 if options.user_names != "name":
-                    metric.add_metric((clean(name), *labels), value)
+                    metric.add(named, value)
                 if options.user_names != "label":
-                    _user_family(by_name, name).add_metric((clean(name), *labels), value)
+                    _user_series(by_name, name).add(named, value)
             room -= min(len(own), room)
-    left = GaugeMetricFamily(
-        "trainvitals_user_series_left_out", "User metrics beyond prometheus.max_user_series", labels=("host",)
-    )
-    left.add_metric((snapshot.host,), left_out)
-    apart: list[Metric] = [steps, duration, phase, last, allocation, metric, *by_name.values()]
-    return [*page.families.values(), *(family for family in apart if family.samples), left]
+    left = Series("trainvitals_user_series_left_out", "User metrics beyond prometheus.max_user_series", ("host",))
+    left.add((snapshot.host,), left_out)
+    histogram_and_summary = [family for family in (duration, allocation) if family.samples]
+    return [
+        *exports.families.values(),
+        *histogram_and_summary,
+        *_filled(steps, phase, last, metric, *by_name.values(), left),
+    ]
 
 
-def _user_family(families: dict[str, GaugeMetricFamily], name: str) -> GaugeMetricFamily:
+def _user_series(series: dict[str, Series], name: str) -> Series:
     """Names that are the same once sanitised share a family; the label `name` keeps them apart."""
     full = f"training_metric_{names.sanitise(name)[:LONGEST_LABEL]}"
-    if full not in families:
-        families[full] = GaugeMetricFamily(full, "A metric of your own", labels=("name", *RANK_LABELS))
-    return families[full]
+    if full not in series:
+        series[full] = Series(full, "A metric of your own", ("name", *RANK_LABELS))
+    return series[full]
 
 
-def _add_duration(family: HistogramMetricFamily, labels: tuple[str, ...], training: RankTraining) -> None:
+def _add_duration(family: Metric, labels: tuple[str, ...], training: RankTraining) -> None:
     counts = list(training.buckets)
     if not sum(counts):
         return
     total = 0
-    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for place, count in enumerate(counts):
         total += count
         end = str(BUCKETS[place]) if place < len(BUCKETS) else "+Inf"
-        example = training.exemplars.get(place)
-        if example is None:
-            buckets.append((end, total))
-        else:
-            buckets.append((end, total, Exemplar({"step": str(example.step)}, example.value, example.time)))
-    family.add_metric(labels, buckets, training.duration_sum)
+        step = training.exemplars.get(place)
+        example = None if step is None else Exemplar({"step": str(step.step)}, step.value, step.time)
+        bucket = share((*RANK_LABELS, "le"), (*labels, end))
+        family.samples.append(Sample(f"{family.name}_bucket", bucket, total, None, example))
+    shared = share(RANK_LABELS, labels)
+    family.samples.append(Sample(f"{family.name}_count", shared, total))
+    family.samples.append(Sample(f"{family.name}_sum", shared, training.duration_sum))
     if training.first_time is not None:
-        named = dict(zip(RANK_LABELS, labels, strict=True))
-        family.samples.append(Sample(f"{family.name}_created", named, training.first_time))
+        family.samples.append(Sample(f"{family.name}_created", shared, training.first_time))
 
 
-def _add_allocation(
-    family: SummaryMetricFamily, labels: tuple[str, ...], training: RankTraining, factor: float
-) -> None:
+def _add_allocation(family: Metric, labels: tuple[str, ...], training: RankTraining, factor: float) -> None:
     if not training.memory_count:
         return
-    named = dict(zip(RANK_LABELS, labels, strict=True))
-    for share, value in training.quantiles():
-        family.samples.append(Sample(family.name, {**named, "quantile": str(share)}, value * factor))
-    family.add_metric(labels, training.memory_count, training.memory_sum * factor)
+    for quantile, value in training.quantiles():
+        at = share((*RANK_LABELS, "quantile"), (*labels, str(quantile)))
+        family.samples.append(Sample(family.name, at, value * factor))
+    shared = share(RANK_LABELS, labels)
+    family.samples.append(Sample(f"{family.name}_count", shared, training.memory_count))
+    family.samples.append(Sample(f"{family.name}_sum", shared, training.memory_sum * factor))
 
 
 # -- about ourselves
 
 
-def _own(snapshot: Snapshot, options: Options) -> list[Metric]:
-    build_info = InfoMetricFamily("trainvitals_build", "The version that serves this page")
-    build_info.add_metric((), {"version": version("trainvitals"), "python": platform.python_version()})
-    started = GaugeMetricFamily(
-        "trainvitals_agent_start_time_seconds", "When the agent started", labels=("host",), unit="seconds"
-    )
-    started.add_metric((snapshot.host,), snapshot.started)
-    runs = InfoMetricFamily("trainvitals_run", "The runs that are watched", labels=("run", "project", "host"))
-    states = GaugeMetricFamily(
+def _own(snapshot: Snapshot) -> list[Metric]:
+    host = snapshot.host
+    about = Series("trainvitals_build", "The version that serves this page", ("version", "python"), kind="info")
+    about.add(_versions())
+    started = Series("trainvitals_agent_start_time_seconds", "When the agent started", ("host",), unit="seconds")
+    started.add((host,), snapshot.started)
+    runs = Series("trainvitals_run", "The runs that are watched", ("run", "project", "host", "name"), kind="info")
+    states = Series(
         "trainvitals_run_state",
         "1 for the state the run is in, 0 for the others",
-        labels=("state", "run", "project", "host"),
+        ("state", "run", "project", "host"),
     )
-    alerts = GaugeMetricFamily(
+    alerts = Series(
         "trainvitals_alert_active",
         "1 for each alert that fires",
-        labels=("rule", "severity", "run", "project", "host", "gpu", "rank"),
+        ("rule", "severity", "run", "project", "host", "gpu", "rank"),
     )
     for run, _ in snapshot.runs:
-        labels = (clean(run.run_id), clean(run.project), snapshot.host)
-        runs.add_metric(labels, {"name": clean(run.name)})
+        labels = (clean(run.run_id), clean(run.project), host)
+        runs.add((*labels, clean(run.name)))
         for word in RUN_STATES if run.state in RUN_STATES else (*RUN_STATES, run.state):
-            states.add_metric((word, *labels), float(word == run.state))
+            states.add((word, *labels), float(word == run.state))
         # One series per rule and GPU or rank, also where a rule looks at something finer.
         firing = {
             (
@@ -310,21 +340,23 @@ def _own(snapshot: Snapshot, options: Options) -> list[Metric]:
             for alert in run.alerts
         }
         for values in sorted(firing):
-            alerts.add_metric(values, 1.0)
-    found: list[Metric] = [build_info, started]
-    found += [family for family in (runs, states, alerts) if family.samples]
-    return [*found, *_sources(snapshot)]
+            alerts.add(values)
+    return [*_filled(about, started, runs, states, alerts), *_sources(snapshot)]
+
+
+@cache
+def _versions() -> tuple[str, str]:
+    """Of the package and of Python; looked up on the disk."""
+    return version("trainvitals"), platform.python_version()
 
 
 def _sources(snapshot: Snapshot) -> Iterable[Metric]:
-    page = _Page()
+    exports = _Exports("mb", snapshot.started)
     for health in snapshot.healths:
-        labels = {"source": health.source, "unit": clean(health.unit), "host": snapshot.host}
+        labels = share(("source", "unit", "host"), (health.source, clean(health.unit), snapshot.host))
         for name, value in health.values.items():
-            export = names.export_of("source", name, "mb")
-            if export is not None:
-                page.add(export, labels, value, snapshot.started)
-    return page.families.values()
+            exports.add("source", name, labels, value)
+    return exports.families.values()
 
 
 def take_snapshot(store: Store, runs: Iterable[tuple[RunView, Mapping[int, RankTraining]]]) -> Snapshot:

@@ -12,7 +12,9 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,8 +22,12 @@ from pathlib import Path
 from trainvitals.errors import SettingError
 
 TIMEOUT = 10.0
-"""Seconds for a client to send its request; one that does not is let go."""
+"""Seconds that a client may take between two words, and for the whole answer."""
 MOST_CONNECTIONS = 32
+SILENCE = 1.0
+"""Seconds after which a client that has not sent its request makes room for another, where there is none left."""
+GRACE = 1.0
+"""Seconds for an answer that is under way when the server is closed."""
 
 Render = Callable[[str], tuple[bytes, str]]
 """From an Accept header to (page, content type)."""
@@ -65,14 +71,19 @@ class Address:
 
 
 class _Server(ThreadingHTTPServer):
+    """A thread for each connection, up to a number; then whoever has long not said what he wants makes room."""
+
     daemon_threads = True
     allow_reuse_address = True
-    request_queue_size = 64
+    request_queue_size = 128
 
     def __init__(self, address: Address, render: Render) -> None:
         self.address = address
         self.render = render
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.silent: dict[socket.socket, float] = {}
+        """Connections that are to say what they want, and since when."""
+        self.ending = False
         self.context: ssl.SSLContext | None = None
         if address.certificate is not None and address.key is not None:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -84,9 +95,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__((address.host, address.port), _Request)
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if not self.slots.acquire(blocking=False):
-            self.shutdown_request(request)  # more than enough already hang on
-            return
+        while not self.slots.acquire(timeout=0.1):
+            if self.ending:
+                self.shutdown_request(request)
+                return
+            self.hang_up(SILENCE)
         super().process_request(request, client_address)
 
     def process_request_thread(
@@ -98,14 +111,29 @@ class _Server(ThreadingHTTPServer):
             self.slots.release()
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if isinstance(request, socket.socket):
-            request.settimeout(TIMEOUT)
-            if self.context is not None:
-                # In the thread of this connection: a client that never shakes hands holds up nobody else.
-                with self.context.wrap_socket(request, server_side=True) as secure:
-                    super().finish_request(secure, client_address)
-                return
-        super().finish_request(request, client_address)
+        assert isinstance(request, socket.socket)
+        request.settimeout(TIMEOUT)
+        connection = request
+        if self.context is not None:
+            # The handshake is in the thread of this connection: a client that never shakes hands holds up nobody else.
+            connection = self.context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        with connection:
+            self.silent[connection] = time.monotonic()
+            try:
+                if isinstance(connection, ssl.SSLSocket):
+                    connection.do_handshake()
+                super().finish_request(connection, client_address)
+            finally:
+                self.silent.pop(connection, None)
+
+    def hang_up(self, silence: float) -> None:
+        """On all that have been silent for so long; their threads end and give back their places."""
+        now = time.monotonic()
+        for connection, since in list(self.silent.items()):
+            if now - since >= silence:
+                with suppress(OSError):  # it has gone by itself
+                    # Not as TLS would do it: that is the business of the thread that reads.
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away in the middle is no news."""
@@ -119,6 +147,14 @@ class _Request(BaseHTTPRequestHandler):
     timeout = TIMEOUT
 
     def do_GET(self) -> None:
+        self.server.silent.pop(self.connection, None)
+        self._respond()
+        self.server.silent[self.connection] = time.monotonic()
+        self.close_connection |= self.server.ending
+
+    do_HEAD = do_GET
+
+    def _respond(self) -> None:
         path = self.path.partition("?")[0]
         if path in ("/-/healthy", "/-/ready"):
             self._answer(200, b"ok\n")
@@ -141,8 +177,6 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(200, _INDEX, {"Content-Type": "text/html; charset=utf-8"})
         else:
             self._answer(404, b"there is /metrics\n")
-
-    do_HEAD = do_GET
 
     def _is_host_known(self) -> bool:
         """On loopback only its own names: a page of some site must not read this through a name of that site."""
@@ -206,5 +240,11 @@ class PageServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
+        """End within a moment; who is being answered gets the whole answer, if he takes it."""
+        self._server.ending = True
         self._server.shutdown()
         self._server.server_close()
+        self._server.hang_up(0.0)
+        deadline = time.monotonic() + GRACE
+        for _ in range(MOST_CONNECTIONS):
+            self._server.slots.acquire(timeout=max(deadline - time.monotonic(), 0.0))

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from trainvitals.errors import SettingError
-from trainvitals.exporters import families, page
-from trainvitals.exporters.families import Options
+from trainvitals.exporters import families
+from trainvitals.exporters.families import Options, Series
+from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.server import Address, PageServer
 from trainvitals.exporters.store import RunView, SourceHealth, Store, Value
@@ -132,25 +132,20 @@ class Exports:
         found = families.build(families.take_snapshot(self.store, runs), options)
         return found + self._describe_pushes()
 
-    def _render(self, options: Options) -> Callable[[str], tuple[bytes, str]]:
-        return lambda accept: page.render(self.collect(options, last_look=True), accept)
-
     def _describe_pushes(self) -> list[Metric]:
         writers = [output for _, output in self._outputs.values() if isinstance(output, RemoteWrite)]
         if not writers:
             return []
-        requests = CounterMetricFamily(
-            "trainvitals_remote_write_requests", "Requests by what became of them", labels=("outcome", "host")
+        requests = Series(
+            "trainvitals_remote_write_requests", "Requests by what became of them", ("outcome", "host"), kind="counter"
         )
-        pending = GaugeMetricFamily(
-            "trainvitals_remote_write_pending_bytes", "Waiting in the spool", labels=("host",), unit="bytes"
-        )
+        pending = Series("trainvitals_remote_write_pending_bytes", "Waiting in the spool", ("host",), unit="bytes")
         host = self.store.host
         for outcome in ("sent", "rejected", "failed"):
-            requests.add_metric((outcome, host), sum(getattr(writer.counts, outcome) for writer in writers))
-        requests.add_metric(("dropped", host), sum(writer.dropped for writer in writers))
-        pending.add_metric((host,), sum(writer.pending_bytes for writer in writers))
-        return [requests, pending]
+            requests.add((outcome, host), sum(getattr(writer.counts, outcome) for writer in writers))
+        requests.add(("dropped", host), sum(writer.dropped for writer in writers))
+        pending.add((host,), sum(writer.pending_bytes for writer in writers))
+        return [requests.family, pending.family]
 
     # -- opening
 
@@ -216,7 +211,7 @@ class Exports:
             certificate=certificate if isinstance(certificate, Path) else None,
             key=key if isinstance(key, Path) else None,
         )
-        return PageServer(address, self._render(options))
+        return PageServer(address, SharedPage(lambda: self.collect(options, last_look=True)))
 
     def _tell(self, text: str) -> None:
         """Once, not with every try."""

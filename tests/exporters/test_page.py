@@ -1,0 +1,73 @@
+"""One page for all who ask at the same time, and labels that are written once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.metrics_core import Metric
+from prometheus_client.utils import floatToGoString
+
+from trainvitals.exporters.families import Series
+from trainvitals.exporters.labels import share
+from trainvitals.exporters.page import OPENMETRICS, TEXT, SharedPage, render
+
+
+class Counted:
+    """A family whose only value is how often it was asked for; asking takes as long as the gate is shut."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Event()
+
+    def __call__(self) -> list[Metric]:
+        self.begun.set()
+        assert self.gate.wait(60)
+        self.times += 1
+        series = Series("asked", "How often")
+        series.add((), self.times)
+        return [series.family]
+
+
+def test_who_asks_later_gets_a_newer_page() -> None:
+    page = SharedPage(Counted())
+    assert page("")[0].endswith(b"asked 1.0\n") and page("")[0].endswith(b"asked 2.0\n")
+
+
+def test_all_who_ask_while_one_is_made_share_the_next() -> None:
+    counted = Counted()
+    page = SharedPage(counted)
+    counted.gate.clear()
+    with ThreadPoolExecutor(20) as clients:
+        first = clients.submit(page, "")
+        assert counted.begun.wait(60)
+        others = [clients.submit(page, "") for _ in range(19)]
+        time.sleep(0.2)  # until all of them wait; one that comes too late only makes one page more
+        counted.gate.set()
+        assert first.result()[0].endswith(b"asked 1.0\n")
+        pages = {other.result()[0] for other in others}
+    assert len(pages) < 19 and not any(body.endswith(b"asked 1.0\n") for body in pages)
+
+
+def test_each_format_is_a_page_of_its_own() -> None:
+    page = SharedPage(Counted())
+    assert page("")[1] == TEXT
+    body, kind = page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert kind == OPENMETRICS and body.endswith(b"# EOF\n")
+
+
+def test_the_same_labels_are_one_object() -> None:
+    assert share(("gpu", "host"), ("0", "box")) is share(("gpu", "host"), ("0", "box"))
+    assert share(("gpu",), ("0",)) == {"gpu": "0"}
+
+
+@given(st.one_of(st.floats(), st.integers(-(10**20), 10**20)))
+def test_every_number_is_spelled_as_the_library_does(value: float) -> None:
+    series = Series("number", "Any")
+    series.add((), value)
+    assert render([series.family])[0].decode().splitlines()[-1] == f"number {floatToGoString(value)}"
