@@ -131,6 +131,8 @@ class Registration:
     cuda_visible_devices: str | None = None
     goodbye: str = ""
     """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
+    console: list[dict[str, Any]] = field(default_factory=list)
+    """The files to which its output goes (`trainer/console.py`)."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -19,6 +19,7 @@ from trainvitals import runtime
 from trainvitals.agent import status
 from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.causes import Verdict
+from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.ending import decide_end, write_end
 from trainvitals.agent.following import Following
 from trainvitals.agent.gpu_use import GpuUse
@@ -46,6 +47,7 @@ FIRST_HEALTH_SECONDS = 2.0
 SEALING_SECONDS = 5.0
 TEND_SECONDS = 1.0
 FOLDER_SECONDS = 1.0
+CONSOLE_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
 WRAPPER_SECONDS = 2.0
@@ -196,6 +198,7 @@ class WatchedRun:
         self._following = Following(self.folder, known)
         self._told_damage = self._following.damage
         self._gpu_use = GpuUse(known.get("gpu_summary"))
+        self._consoles = Consoles(self.folder, self.settings, known.get("consoles"))
         self._lines = self._open_lines()
         self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.shared)
         self._persisted: dict[str, int] = {}
@@ -262,6 +265,8 @@ class WatchedRun:
             self._look(rank, now, ended)
         self._stalls.tell()
         self._alerting.tick(now, self._stalls.cause)
+        if self._is_time("console", CONSOLE_SECONDS, now):
+            self._consoles.look()
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -318,6 +323,7 @@ class WatchedRun:
         self._ranks[rank.key] = rank
         if self._told_end:
             return
+        self._consoles.join(registration)
         if registration.kind == "training":
             training = [item.registration for item in self._ranks.values() if item.registration.kind == "training"]
             lowest = min(max(item.rank - item.local_rank, 0) for item in training)
@@ -452,6 +458,7 @@ class WatchedRun:
             "run_ended", f"the run is {verdict.status}{cause}", severity=severity, data=_plain(verdict)
         )
         self._log.info("the run has ended", status=verdict.status, cause=verdict.cause)
+        self._consoles.end()
         self.state, self._stalls.cause = verdict.status, verdict.cause
         self._alerting.end(verdict, list(self._ranks.values()))
         self._write_status(time.monotonic(), force=True)
@@ -488,8 +495,10 @@ class WatchedRun:
         self._follow(time.monotonic())
         self._drain()
         self._alerting.leave()
+        self._consoles.look()
         self._lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
         self._write_status(time.monotonic(), force=True)
+        self._consoles.leave()
         self._lines.close()
 
     def _remove_registrations(self) -> None:
@@ -538,6 +547,7 @@ class WatchedRun:
             "visible_gpus": status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
             "gpu_summary": self._gpu_use.as_json(),
             "alerts": self._alerting.active(),
+            "consoles": self._consoles.as_json(),
             "damage": {"torn": self._following.damage.torn, "foreign": self._following.damage.foreign},
             "dropped_lines": self._lines.dropped,
         }
