@@ -142,6 +142,14 @@ class Settings:
 
     autostart = Setting(True, SWITCH, "Under `trainvitals run`, watch trainings that do not ask for it")
 
+    # What the program prints
+    console = Setting(
+        "file",
+        choice("file", "tee", "off"),
+        "Keep what it prints: `file`, where output goes to a file; `tee`, else by wrapping `sys.stdout`; or `off`",
+    )
+    console_size_mb = Setting(16.0, size("MB", 0.1), "Size of a rank's kept output above which the oldest goes")
+
     # What `watch` looks at, counted in optimizer steps
     watch_gradients_every = Setting(
         1, integer(0, 10**9), "Steps between two gradient norms; 0: never", name="watch.gradients_every"

@@ -28,11 +28,12 @@ from trainvitals.journal.encoding import encode_line, format_time, spell
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
 from trainvitals.redaction import redact
-from trainvitals.trainer import description, facts, launch, ranks, scalars, stacks
+from trainvitals.trainer import console, description, facts, launch, ranks, scalars, stacks
 
 if TYPE_CHECKING:
     from trainvitals.alerts.conditions import Conditions
     from trainvitals.journal.reader import MetricSummary
+    from trainvitals.trainer.tee import Tee
     from trainvitals.trainer.watch.loop import Watch
 
 AGENT_CHECK_SECONDS = 15
@@ -90,6 +91,7 @@ class Run:
         """Begun by `trainvitals run`, not by the program."""
         self.watching: Watch | None = None
         """What `watch` started."""
+        self._tee: Tee | None = None
         self._writer: LineWriter | None = None
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
@@ -429,6 +431,8 @@ class Run:
                 if writer is not None:
                     writer.close()
             stacks.disarm()
+            if self._tee is not None:
+                self._tee.remove()
             if self.rank == 0:
                 self._write_end(status, cause, tentative)
             if self._registered is not None:
@@ -437,8 +441,19 @@ class Run:
             self._status = status
             self._tell("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
 
+    def _keep_console(self) -> list[dict[str, Any]]:
+        """See to it that what this process prints is kept. Returns the files that the agent must copy for that."""
+        files = console.find_files() if self._settings.console != "off" else []
+        if self._settings.console == "tee" and not files:
+            from trainvitals.trainer.tee import Tee
+
+            self._tee = Tee(self.folder, self.rank, self._settings)
+        return files
+
     def _hand_over(self) -> None:
         """The program calls init() itself after all: leave the folder to it, as it was found."""
+        if self._tee is not None:
+            self._tee.remove()
         if self.watching is not None:
             self.watching.close()
         self._status = run_folder.RUNNING
@@ -624,6 +639,7 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
             stack_file=str(stack_file) if stack_file else None,
             cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
             settings=effective.as_json(),
+            console=run._keep_console(),
         )
         run._registered = (runtime.register(registration), registration)
         if effective.agent and not runtime.ensure_agent():

@@ -18,7 +18,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
-from trainvitals.trainer import autostart, dashboard
+from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
@@ -163,6 +163,7 @@ class Watched:
                     correlation_id=self._correlation_id,
                     cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
                     settings=self._settings.as_json(),
+                    console=console.find_files() if self._settings.console != "off" else [],
                 )
             )
             if self._settings.agent and not runtime.ensure_agent():

@@ -1,0 +1,158 @@
+"""The output of a run's ranks, copied into the run folder from the files to which it goes.
+
+The training knows nothing of it: the file is opened for reading, and what is new is copied about once a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals.journal.console import ConsoleLog, Place, Tidier, limit_of, stem_of
+from trainvitals.runtime import Registration
+from trainvitals.settings import Settings
+
+LOOK_BYTES = 256 << 10
+"""Copied at one look at most: looking for secrets takes time."""
+MOST_BEHIND = 4 << 20
+SKIP_TO = 1 << 20
+"""A program that prints faster than that is followed from here on; what lies between is left out and said."""
+
+
+class Consoles:
+    """All such files of one run on this machine."""
+
+    def __init__(self, folder: Path, settings: Settings, known: object) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._known: Mapping[str, Any] = known if isinstance(known, Mapping) else {}
+        self._tails: dict[tuple[int, int], Tail] = {}
+
+    def join(self, registration: Registration) -> None:
+        """Look at the files of this rank too; ranks that share one are copied once."""
+        for file in registration.console:
+            try:
+                source = (int(file["device"]), int(file["inode"]))
+                path, begin = Path(file["path"]), int(file["offset"])
+                stem = stem_of(registration.rank, str(file["stream"]))
+                descriptor = f"/proc/{registration.pid}/fd/{int(file['fd'])}"
+            except (KeyError, TypeError, ValueError):
+                continue  # of another version
+            if source in self._tails or path.is_relative_to(self._folder):
+                continue  # our own copy must not be copied
+            opened = _open(source, (str(path), descriptor))
+            if opened is not None:
+                mode = 0o666 if self._settings.shared else 0o600
+                log = ConsoleLog(self._folder, stem, limit=limit_of(self._settings), mode=mode)
+                self._tails[source] = Tail(opened, begin, log, source)
+                self._tails[source].resume(self._known.get(log.path.name))
+
+    def look(self) -> None:
+        """Copy what is new."""
+        for tail in self._tails.values():
+            tail.copy(LOOK_BYTES)
+
+    def end(self) -> None:
+        """Copy the rest and close."""
+        for tail in self._tails.values():
+            tail.finish()
+        self._tails.clear()
+
+    def leave(self) -> None:
+        """The agent ends, the run goes on: another will copy the rest."""
+        for tail in self._tails.values():
+            tail.close()
+        self._tails.clear()
+
+    def as_json(self) -> dict[str, Any]:
+        """How far each is copied, for status.json."""
+        return {tail.name: place for tail in self._tails.values() if (place := tail.as_json()) is not None}
+
+
+def _open(source: tuple[int, int], paths: tuple[str, ...]) -> int | None:
+    """The file itself, not another that has its name by now."""
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except OSError:
+            continue
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) == source:
+            return fd
+        os.close(fd)
+    return None
+
+
+class Tail:
+    """One file that somebody else writes, and our copy of it."""
+
+    def __init__(self, fd: int, offset: int, log: ConsoleLog, source: tuple[int, int]) -> None:
+        self._fd = fd
+        self._offset = offset
+        self._log = log
+        self._source = source
+        self._tidier = Tidier()
+
+    @property
+    def name(self) -> str:
+        return self._log.path.name
+
+    def resume(self, known: object) -> None:
+        """Go on where an agent before us stopped, if it was this file."""
+        if not isinstance(known, Mapping) or list(self._source) != known.get("source"):
+            return
+        inode, size, offset = known.get("inode"), known.get("size"), known.get("offset")
+        if isinstance(inode, int) and isinstance(size, int) and isinstance(offset, int) and offset >= self._offset:
+            self._offset = offset
+            self._log.go_back(Place(inode, size))
+
+    def as_json(self) -> dict[str, Any] | None:
+        place = self._log.place
+        if place is None:
+            return None
+        return {"source": list(self._source), "offset": self._offset, "inode": place.inode, "size": place.size}
+
+    def copy(self, limit: int) -> int:
+        """Copy at most about `limit` bytes, whole lines or states of a progress bar. Returns the bytes taken."""
+        try:
+            behind = os.fstat(self._fd).st_size - self._offset
+            if behind < 0:  # emptied by a log rotation: it begins anew
+                self._offset, behind = 0, os.fstat(self._fd).st_size
+            if behind > MOST_BEHIND:
+                skipped = behind - SKIP_TO
+                if not self._log.append(f"\n[{skipped:,} bytes of output are left out here]\n"):
+                    return 0
+                self._offset += skipped
+            data = os.pread(self._fd, limit, self._offset)
+        except OSError:
+            return 0  # a file server that is away: it may come back
+        taken = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not taken and len(data) == limit:
+            taken = len(data)
+        return taken if self._write(data[:taken]) else 0
+
+    def _write(self, data: bytes) -> bool:
+        ready = self._tidier.feed(data.decode("utf-8", "backslashreplace")) if data else ""
+        if ready and not self._log.append(ready):
+            self._tidier = Tidier()
+            return False  # a full disk: it stays where it is and is copied later
+        self._offset += len(data)
+        return True
+
+    def finish(self) -> None:
+        while self.copy(LOOK_BYTES):
+            continue
+        try:
+            self._write(os.pread(self._fd, LOOK_BYTES, self._offset))  # a last line without its end
+        except OSError:
+            pass  # what was copied is there
+        rest = self._tidier.flush()
+        if rest:
+            self._log.append(rest)
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        self._log.close()

@@ -1,0 +1,47 @@
+"""Where this process prints to. If that is a file, its name is all the agent needs to copy it for the Logs page."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import Any
+
+STREAMS = {1: "stdout", 2: "stderr"}
+
+
+def find_files() -> list[dict[str, Any]]:
+    """The files to which standard output and standard error go, each with the place where it is now."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for fd, stream in STREAMS.items():
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            offset = os.lseek(fd, 0, os.SEEK_CUR)
+            path = _path_of(fd)
+        except OSError:
+            continue
+        if path is None:
+            continue
+        if _appends(fd):
+            offset = status.st_size  # its place is told only by the first write
+        place = {"path": path, "fd": fd, "device": status.st_dev, "inode": status.st_ino, "offset": offset}
+        found.setdefault((status.st_dev, status.st_ino), {**place, "stream": stream if found else ""})
+    return list(found.values())
+
+
+def _path_of(fd: int) -> str | None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{fd}") if sys.platform == "linux" else None  # noqa: PTH115 - pathlib is slower
+
+
+def _appends(fd: int) -> bool:
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND)
