@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import apart  # noqa: F401
 from peers import PEERS
 from table import Table
 

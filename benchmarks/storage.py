@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import apart  # noqa: F401
 import numpy as np
 from table import Table
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apart  # noqa: F401
 from table import Table
 
 VOCABULARY, CONTEXT, WIDTH, LAYERS, BATCH = 256, 64, 128, 4, 8

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import apart  # noqa: F401
 import httpx
 import psutil
 from table import Table, machine

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import apart  # noqa: F401
 from table import Table
 
 import trainvitals

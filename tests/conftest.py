@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,10 @@ from fake_nvml import FakeNvml, build
 for number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+# Whatever a test leaves, it never reaches the runtime folder of the person who runs the tests.
+_runtime = tempfile.TemporaryDirectory(prefix="trainvitals-tests-", ignore_cleanup_errors=True)
+os.environ["TRAINVITALS_RUNTIME_DIR"] = _runtime.name
 
 
 @pytest.fixture(scope="session")

@@ -158,15 +158,39 @@ def say_goodbye(path: Path, registration: Registration, status: str) -> None:
 
 def registrations() -> list[tuple[Path, Registration]]:
     """All registrations; files that are not ours are ignored."""
+    paths = sorted((runtime_dir() / "runs").glob("[!.]*.json"))
+    return [(path, item) for path in paths if (item := read_registration(path)) is not None]
+
+
+def read_registration(path: Path) -> Registration | None:
+    """The registration in the file; None if it is gone, foreign, or of a version that lacks a field."""
     known = {item.name for item in fields(Registration)}
-    found = []
-    for path in sorted((runtime_dir() / "runs").glob("[!.]*.json")):
-        data = read_json(path)
-        try:
-            found.append((path, Registration(**{k: v for k, v in (data or {}).items() if k in known})))
-        except TypeError:
-            continue  # an older or foreign file lacks a field: nothing to watch
-    return found
+    data = read_json(path) or {}
+    try:
+        return Registration(**{key: value for key, value in data.items() if key in known})
+    except TypeError:
+        return None
+
+
+def unregister(path: Path, registration: Registration) -> None:
+    """Take the registration away unless another one has taken its place."""
+    if not is_registered(path, registration):
+        return
+    aside = path.with_name(f".{path.name}.{os.getpid()}.over")
+    try:
+        path.rename(aside)
+    except OSError:
+        return  # taken away by somebody else
+    if is_registered(aside, registration) or path.exists():
+        aside.unlink(missing_ok=True)
+    else:  # it was replaced between the look and the renaming
+        aside.rename(path)
+
+
+def is_registered(path: Path, registration: Registration) -> bool:
+    """Whether the file still speaks of this process and attempt."""
+    found = read_json(path) or {}
+    return found.get("pid") == registration.pid and found.get("attempt", 1) == registration.attempt
 
 
 # -- the agent's lock

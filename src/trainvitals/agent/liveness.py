@@ -133,22 +133,7 @@ class Rank:
 
     def unregister(self) -> None:
         """Take its registration away unless another one has taken its place."""
-        if not self._is_registered(self.path):
-            return
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.over")
-        try:
-            self.path.rename(aside)
-        except OSError:
-            return  # taken away by somebody else
-        if self._is_registered(aside) or self.path.exists():
-            aside.unlink(missing_ok=True)
-        else:  # it was replaced between the look and the renaming
-            aside.rename(self.path)
-
-    def _is_registered(self, path: Path) -> bool:
-        found = runtime.read_json(path) or {}
-        mine = self.registration
-        return found.get("pid") == mine.pid and found.get("attempt", 1) == mine.attempt
+        runtime.unregister(self.path, self.registration)
 
     def look(self, now: float, ended: frozenset[int]) -> str | None:
         """Notice its end, and then its verdict; `ended` are the pidfds the kernel has told of.
@@ -197,7 +182,8 @@ class Rank:
         """With which status it ended of its own accord, if it did; None if it went without a word."""
         found = runtime.read_json(self.path) or {}
         status = str(found.get("goodbye") or "")
-        return status if self._is_registered(self.path) and status in run_folder.ENDED else None
+        mine = runtime.is_registered(self.path, self.registration)
+        return status if mine and status in run_folder.ENDED else None
 
     def read_process_state(self) -> str | None:
         """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""

@@ -7,15 +7,18 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trainvitals
 from trainvitals import runtime
 from trainvitals import settings as settings_room
+from trainvitals.agent.backlog import Backlog, Entry
 from trainvitals.agent.demand import combine
 from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
+from trainvitals.agent.roster import Roster
 from trainvitals.agent.sampling import Health, Reading, Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.watching import Machine, WatchedRun
@@ -34,10 +37,22 @@ LOCK_TRIES = 5
 LOCK_PAUSE = 0.05
 FAREWELL_SECONDS = 1.5
 RETRY_SECONDS = 10.0
-"""After which a run whose watch failed is tried again."""
+"""After which a run whose watch failed is tried again; twice as long each time if its processes are dead."""
+LONGEST_RETRY_SECONDS = 300.0
+GIVE_UP_SECONDS = 1200.0
+"""For how long it is tried to write down the end of a run whose processes are dead."""
 TOUCH_SECONDS = 3600.0
 MOST_SAMPLES = 64
 """Samples of one unit in latest.json; a metrics page may have thousands of series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run whose watch went wrong: since when, and how long until it is tried again."""
+
+    since: float
+    until: float
+    pause: float
 
 
 class Agent:
@@ -58,12 +73,13 @@ class Agent:
         self._sampler = Sampler(self._log, self._deliver)
         self._exporting = Exporting(self._host, self._folder, self._log, self._offer)
         self._machine = Machine(self._host, self._sampler.describe, self._sampler.health, self._sealer)
+        self._roster = Roster(self._folder, self._host)
+        self._backlog = Backlog(self._log)
         self._runs: dict[str, WatchedRun] = {}
         self._assigned: dict[Path, Registration] = {}
         self._listening: tuple[WatchedRun, ...] = ()
-        self._listed = 0
         self._ranks: list[RankProcess] = []
-        self._failed: dict[str, float] = {}
+        self._failed: dict[str, Failure] = {}
         self._first = True
         self._latest_seconds = LATEST_SECONDS
         self._idle_since: float | None = None
@@ -141,6 +157,7 @@ class Agent:
         while self._stop_signal is None:
             now = time.monotonic()
             self._read_registrations()
+            self._close_past()
             self._forget_over()
             self._meet_demand()
             if self._is_time("check", CHECK_SECONDS, now):
@@ -170,47 +187,56 @@ class Agent:
         return time.monotonic() - self._idle_since >= self._idle_timeout
 
     def _read_registrations(self) -> None:
-        try:
-            changed = (self._folder / "runs").stat().st_mtime_ns
-        except FileNotFoundError:
-            changed = -1
-        if changed == self._listed and not self._failed:
+        now = time.monotonic()
+        retry = any(failure.until <= now and folder not in self._runs for folder, failure in self._failed.items())
+        if not retry and not self._roster.has_changed():
             return
-        # A folder changed just now may change again within the same tick of the file system's clock.
-        self._listed = changed if time.time_ns() - changed > 2_000_000_000 else 0
         found = self._find_registrations()
         for path, known in list(self._assigned.items()):
             if path not in found:
                 del self._assigned[path]
+                self._backlog.forget(path, known)
                 if known.folder in self._runs:
                     self._runs[known.folder].leave_rank(known, path)
+        new: dict[str, list[Entry]] = {}
         for path, registration in found.items():
             if self._assigned.get(path) != registration:
-                self._assign(path, registration)
+                self._assigned[path] = registration
+                new.setdefault(registration.folder, []).append((path, registration))
+        for folder, entries in new.items():
+            if folder in self._runs or any(runtime.is_same_process(item.pid, item.pid_start) for _, item in entries):
+                self._watch(folder, [*entries, *self._backlog.take(folder)])
+            else:
+                self._backlog.put(entries)
 
     def _find_registrations(self) -> dict[Path, Registration]:
         """Those of this host whose watch has not failed just now."""
-        now = time.monotonic()
-        self._failed = {folder: until for folder, until in self._failed.items() if until > now}
-        return {
-            path: item
-            for path, item in runtime.registrations()
-            if item.host == self._host and item.folder not in self._failed
-        }
+        now, found = time.monotonic(), self._roster.read()
+        present = {item.folder for item in found.values()}
+        self._failed = {folder: failure for folder, failure in self._failed.items() if folder in present}
+        waiting = {folder for folder, failure in self._failed.items() if failure.until > now}
+        return {path: item for path, item in found.items() if item.folder not in waiting}
 
-    def _assign(self, path: Path, registration: Registration) -> None:
-        run = self._runs.get(registration.folder)
+    def _close_past(self) -> None:
+        """Runs that ended while no agent was there."""
+        for entries in self._backlog.next(run.began for run in self._runs.values() if run.past):
+            self._watch(entries[0][1].folder, entries)
+
+    def _watch(self, folder: str, entries: list[Entry]) -> None:
+        run = self._runs.get(folder)
         if run is not None and (run.over or run.finishing):
-            self._listed = 0  # look again when it is out of the way
+            for path, _ in entries:
+                del self._assigned[path]
+            self._roster.look_again()  # when it is out of the way
             return
-        self._assigned[path] = registration
+        known = run
         if run is None:
-            settings = self._settings_of(registration)
-            run = self._runs[registration.folder] = WatchedRun(registration, settings, self._machine, self._log)
+            first = entries[0][1]
+            run = self._runs[folder] = WatchedRun(first, self._settings_of(first), self._machine, self._log)
+        for path, registration in entries:
             run.join_rank(registration, path)
+        if known is None:
             run.start()
-        else:
-            run.join_rank(registration, path)
 
     def _settings_of(self, registration: Registration) -> Settings:
         """The settings of the run's own process; the agent's environment has nothing to say about them."""
@@ -230,15 +256,31 @@ class Agent:
             if run.over and not run.is_alive:
                 self._idle_timeout = run.settings.agent_idle_timeout
                 del self._runs[folder]
-                for path, known in list(self._assigned.items()):
-                    if known.folder == folder:
-                        del self._assigned[path]
-                        if run.failed:
-                            self._failed[known.folder] = time.monotonic() + RETRY_SECONDS
-                self._listed = 0
+                entries = [(path, known) for path, known in self._assigned.items() if known.folder == folder]
+                for path, _ in entries:
+                    del self._assigned[path]
+                if run.failed:
+                    self._fail(run, entries)
+                else:
+                    self._failed.pop(folder, None)
+                self._roster.look_again()
+
+    def _fail(self, run: WatchedRun, entries: list[Entry]) -> None:
+        """Try again later; give up in the end where nothing lives that could be missed."""
+        folder, now = str(run.folder), time.monotonic()
+        before = self._failed.get(folder)
+        since, pause = (before.since, before.pause) if before else (now, RETRY_SECONDS)
+        if run.past and now - since > GIVE_UP_SECONDS:
+            self._log.warning("the end of a run could not be written and is given up", folder=folder)
+            self._failed.pop(folder, None)
+            for path, registration in entries:
+                runtime.unregister(path, registration)
+            return
+        longer = min(2 * pause, LONGEST_RETRY_SECONDS) if run.past else RETRY_SECONDS
+        self._failed[folder] = Failure(since, now + pause, longer)
 
     def _meet_demand(self) -> None:
-        active = tuple(run for run in self._runs.values() if not run.finishing and not run.over)
+        active = tuple(run for run in self._runs.values() if not (run.past or run.finishing or run.over))
         if active != self._listening or self._first:
             self._first = False
             self._listening = active
@@ -267,8 +309,9 @@ class Agent:
             run.offer(reading)
 
     def _export(self) -> None:
-        self._exporting.update(self._runs.values(), self._sampler.health)
-        self._exporting.want([run.settings for run in self._runs.values()] + ([self._settings] if self._keep else []))
+        runs = [run for run in self._runs.values() if not run.past]
+        self._exporting.update(runs, self._sampler.health)
+        self._exporting.want([run.settings for run in runs] + ([self._settings] if self._keep else []))
 
     def _list_ranks(self) -> list[RankProcess]:
         return [process for run in self._listening for process in run.processes()]

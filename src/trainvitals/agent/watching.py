@@ -53,6 +53,8 @@ GOODBYE_SECONDS = 3.0
 WRAPPER_SECONDS = 2.0
 """`trainvitals run` knows the exit code for certain and gets this long to write it down."""
 END_PATIENCE_SECONDS = 600.0
+ROOM_TICK = 5.0
+"""Seconds between two tries to write the end down while the disk does not take it."""
 INBOX_SIZE = 20_000
 
 
@@ -81,6 +83,9 @@ class WatchedRun:
         self.over = False
         self.failed = False
         """It is over because watching it went wrong, not because it ended."""
+        self.past = True
+        """None of its processes lived when it was found: there is nothing to measure, only its end to tell."""
+        self.began = time.monotonic()
         self.state = "running"
         self._machine = machine
         self._log = log.bind(run_id=self.run_id, attempt=self.attempt, correlation_id=self.correlation_id)
@@ -107,6 +112,8 @@ class WatchedRun:
 
     def join_rank(self, registration: Registration, path: Path) -> None:
         """A rank of this run has registered."""
+        if self.past and runtime.is_same_process(registration.pid, registration.pid_start):
+            self.past = False
         self._orders.append(("join", registration, path))
 
     def leave_rank(self, registration: Registration, path: Path) -> None:
@@ -186,6 +193,8 @@ class WatchedRun:
 
     def _sleep(self) -> frozenset[int]:
         tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._lines.shortest_interval / 2))
+        if self._end_deadline is not None:
+            tick = ROOM_TICK
         settling = any(not rank.is_alive and not rank.is_over for rank in self._ranks.values())
         pidfds = [rank.pidfd for rank in self._ranks.values() if rank.is_alive and rank.pidfd is not None]
         return wait_for_end(pidfds, SETTLING_TICK if settling else tick)
@@ -249,12 +258,12 @@ class WatchedRun:
         if self.finishing:
             self._wait_for_seals()
             return
-        self._take_orders(now)
         if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
             self._log.warning("the run folder is gone, so the run is not watched any more", folder=str(self.folder))
             self._remove_registrations()
             self.over = True
             return
+        self._take_orders(now)
         if self._told_end:
             self._clean_up()
             return
@@ -504,6 +513,9 @@ class WatchedRun:
     def _remove_registrations(self) -> None:
         for rank in self._ranks.values():
             rank.unregister()
+        for order, registration, path in self._orders:
+            if order == "join":
+                runtime.unregister(path, registration)
 
     # -- what is written besides
 
