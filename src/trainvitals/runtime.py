@@ -82,6 +82,16 @@ def is_same_process(pid: int, start: float | None) -> bool:
     return now is not None and (start is None or now == start)
 
 
+def catches_signal(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal, which would end it otherwise. Where that cannot be seen: no."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+    except (OSError, ValueError, StopIteration, IndexError):
+        return False
+    return bool(caught >> (number - 1) & 1)
+
+
 # -- files
 
 

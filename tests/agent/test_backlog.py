@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +115,3 @@ def test_a_dead_rank_of_a_run_that_lives_is_taken_out_of_turn(backlog: Backlog, 
     backlog.forget(*entries[0])
     assert backlog.take(str(tmp_path)) == entries[1:]
     assert backlog.take(str(tmp_path)) == []
-
-
-def test_a_registration_written_anew_is_not_taken_away_with_the_old_one(backlog: Backlog, tmp_path: Path) -> None:
-    ((path, old),) = leave(tmp_path, "run")
-    newer = replace(old, pid=os.getpid())
-    runtime.register(newer)
-    runtime.unregister(path, old)
-    assert runtime.registrations() == [(path, newer)]
-    runtime.unregister(path, newer)
-    assert runtime.registrations() == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.agent.stacks import catches_signal, collect_stacks, parse_main_thread, parse_py_spy
+from trainvitals.agent.stacks import collect_stacks, parse_main_thread, parse_py_spy
 from trainvitals.runtime import Registration
 
 FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
@@ -77,14 +77,6 @@ def test_the_main_thread_is_found_in_a_dump_of_py_spy() -> None:
     assert parse_py_spy(PY_SPY, 1) == frames
     assert parse_py_spy(PY_SPY.replace(': "MainThread"', ""), 4711) == frames
     assert parse_py_spy("no threads here", 1) == ()
-
-
-def test_a_signal_that_is_not_caught_is_known_as_such() -> None:
-    process = start(STUCK)
-    assert not catches_signal(process.pid, signal.SIGUSR1)
-    assert catches_signal(process.pid, signal.SIGINT)  # Python's own
-    assert not catches_signal(2**22 + 1, signal.SIGINT)
-    stop(process)
 
 
 def test_a_process_that_does_not_catch_the_signal_is_not_sent_it_but_asked_from_outside(

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainvitals.journal import layout
-from trainvitals.runtime import Registration, is_same_process
-from trainvitals.sources.sysfs import read_text
+from trainvitals.runtime import Registration, catches_signal, is_same_process
 
 WAIT_SECONDS = 3.0
 SETTLE_SECONDS = 0.3
@@ -72,12 +71,6 @@ def _ask_faulthandler(registration: Registration, pidfd: int | None, number: int
     if not text:
         return None
     return Stacks(path, parse_main_thread(text))
-
-
-def catches_signal(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal; False where that cannot be known."""
-    found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", read_text(f"/proc/{pid}/status") or "", re.MULTILINE)
-    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
 
 
 def _read_appended(path: Path, before: int) -> str:

@@ -94,7 +94,7 @@ def _checkpoint(targets: list[Target], means: Means, tell: Tell) -> None:
         tell(f"not done: there is no signal {means.checkpoint_signal} (alerts.checkpoint_signal)")
         return
     # A process that does not expect the signal would die of it: that must never be what an alert does.
-    ready = [target for target in targets if _catches(target.pid, number)]
+    ready = [target for target in targets if runtime.catches_signal(target.pid, number)]
     if not ready:
         tell(f"not done: the training has no handler for {number.name}, which would end it")
         return
@@ -102,7 +102,9 @@ def _checkpoint(targets: list[Target], means: Means, tell: Tell) -> None:
 
 
 def _dump(targets: list[Target], tell: Tell) -> None:
-    ready = [target for target in targets if target.stack_signal and _catches(target.pid, target.stack_signal)]
+    ready = [
+        target for target in targets if target.stack_signal and runtime.catches_signal(target.pid, target.stack_signal)
+    ]
     for target in ready:
         _send([target], target.stack_signal or 0)
     if ready:
@@ -121,16 +123,6 @@ def _send(targets: list[Target], number: int) -> list[int]:
         except (ProcessLookupError, PermissionError):
             continue  # ended meanwhile, or not ours to touch
     return sent
-
-
-def _catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal. Where that cannot be seen: no."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
-    except (OSError, ValueError, StopIteration, IndexError):
-        return False
-    return bool(caught >> (number - 1) & 1)
 
 
 def _run(command: str, row: Mapping[str, Any], tell: Tell) -> None:

@@ -1,0 +1,55 @@
+"""Where the trainer, the commands and the agent find each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainvitals import runtime
+from trainvitals.runtime import Registration
+
+NOBODY = 2**22 + 1
+"""No process has this number."""
+
+
+def test_a_signal_that_is_not_caught_is_known_as_such() -> None:
+    source = "import sys; print('ready', flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    assert not runtime.catches_signal(process.pid, signal.SIGUSR1)
+    assert runtime.catches_signal(process.pid, signal.SIGINT)  # Python's own
+    assert not runtime.catches_signal(NOBODY, signal.SIGINT)
+    process.communicate()
+
+
+def test_a_registration_written_anew_is_not_taken_away_with_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
+    old = Registration("run", "/folder", 0, NOBODY, 1.0, "host")
+    path = runtime.register(old)
+    newer = replace(old, pid=os.getpid())
+    runtime.register(newer)
+    runtime.unregister(path, old)
+    assert runtime.registrations() == [(path, newer)]
+    runtime.unregister(path, newer)
+    assert runtime.registrations() == [] and list((tmp_path / "runs").iterdir()) == []
+
+
+def test_files_that_are_no_registrations_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
+    mine = Registration("run", "/folder", 0, NOBODY, None, "host")
+    path = runtime.register(mine)
+    for name, text in (("torn.json", '{"run_id"'), ("list.json", "[]"), ("old.json", '{"run_id": "a"}')):
+        (path.parent / name).write_text(text)
+    assert runtime.registrations() == [(path, mine)]
+
+
+def test_tests_never_meet_the_runtime_folder_of_the_user() -> None:
+    assert os.environ["TRAINVITALS_RUNTIME_DIR"] and "trainvitals-tests-" in str(runtime.runtime_dir())
