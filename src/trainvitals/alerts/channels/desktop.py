@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from html import escape
 
 from trainvitals.alerts.channels import NotSent, Outgoing
 
@@ -32,5 +33,5 @@ def build(outgoing: Outgoing, platform: str) -> list[str]:
         "--app-name=trainvitals",
         "--",
         outgoing.title,
-        outgoing.text,
+        escape(outgoing.text, quote=False),  # the body is markup there; the title is not
     ]

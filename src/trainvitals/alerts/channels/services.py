@@ -16,11 +16,14 @@ class _Log(logging.Handler):
     """Keeps what Apprise says: it returns no more than True or False."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.DEBUG)
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        text = record.getMessage()
+        # What the other side answered ("535 wrong password") is said at the level of debugging only.
+        if record.levelno >= logging.WARNING or "Exception: " in text:
+            self.lines.append(text)
 
 
 def send(url: str, outgoing: Outgoing) -> None:
@@ -33,6 +36,7 @@ def send(url: str, outgoing: Outgoing) -> None:
     log = _Log()
     logger = logging.getLogger("apprise")
     logger.addHandler(log)
+    logger.setLevel(logging.DEBUG)  # this process is the courier: nobody else listens
     service = apprise.Apprise.instantiate(url, suppress_exceptions=True)
     if service is None:
         raise NotSent(
