@@ -26,6 +26,19 @@ STAMP_FORMAT = "%Y%m%d_%H%M%S"
 METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
 LINE_TABLES = ("events", "alerts")
 
+# Keys that say of what a line speaks, rather than what was measured.
+LABEL_KEYS = {
+    "gpu": (
+        *("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host"),
+        *("simulated", "mig_parent", "mig_index", "memory_kind"),
+    ),
+    "system": ("host",),
+    "process": ("run_id", "rank", "pid", "host"),
+    "source": ("source", "unit", "host"),
+}
+# Tables whose lines may have any labels: what is text there is a label.
+TEXT_IS_LABEL = frozenset({"openmetrics"})
+
 _NAME = re.compile(
     r"^(?:(?P<table>[a-z]+)_metrics|(?P<lines>events|alerts))_(?P<stamp>\d{8}_\d{6})"
     r"(?:\.rank(?P<rank>\d+))?(?:\.pid(?P<pid>\d+))?(?:\.host-(?P<host>[A-Za-z0-9_-]+))?"

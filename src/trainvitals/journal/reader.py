@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from trainvitals.errors import TrainvitalsError
@@ -25,7 +24,7 @@ from trainvitals.journal.cursor import Cursor, Damage, Follower
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, format_time, spell
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.segments import BUCKET, NO_STEP, Lines
+from trainvitals.journal.segments import BUCKET, NO_STEP, Lines, labels_of, parse_labels
 
 Axis = Literal["step", "time", "relative"]
 Floats = NDArray[np.float64]
@@ -184,7 +183,7 @@ class RunReader:
         for stream in self._streams(table):
             for name, path, sealed in stream.parts:
                 found.update(key[1] for key in self._part_keys(name, path, sealed))
-        return [_labels(text) for text in sorted(found)]
+        return [parse_labels(text) for text in sorted(found)]
 
     # -- numbers
 
@@ -473,7 +472,7 @@ class RunReader:
                     current = {"timestamp": format_time(time / 1e6)}
                     if step is not None:
                         current["step"] = step
-                    current.update(_labels(label))
+                    current.update(parse_labels(label))
                 assert current is not None
                 current[name] = text if value is None else spell(value)
         if current is not None:
@@ -549,10 +548,7 @@ def _as_series(
     if max_points is not None and len(values) > max_points:
         chosen = pick(values, max_points)
         axis, values = axis[chosen], values[chosen]
-    labels = {**({"host": stream.host} if stream.host else {}), **_labels(label)}
-    if stream.pid is not None:
-        labels["pid"] = stream.pid
-    return Series(name, labels, stream.rank, axis, values, points.total)
+    return Series(name, labels_of(stream.parts[0][0], label), stream.rank, axis, values, points.total)
 
 
 def _thin(points: _Points, max_points: int) -> _Points:
@@ -643,7 +639,3 @@ def _step(value: Any) -> int | None:
 
 def _side(path: Path) -> Path:
     return path.with_name(f"{path.name.removesuffix('.parquet')}.minmax.parquet")
-
-
-def _labels(text: str) -> dict[str, Any]:
-    return dict(orjson.loads(text)) if text else {}

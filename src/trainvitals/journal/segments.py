@@ -27,34 +27,33 @@ from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
 from trainvitals.journal.encoding import NONFINITE, TimeParser, number
+from trainvitals.journal.layout import FileName
 
 BUCKET = 1000
 ROW_GROUP = 65_536
 NO_STEP = -(2**63)
 
-# Keys that say of what a line speaks, rather than what was measured.
-LABEL_KEYS = {
-    "gpu": (
-        *("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host"),
-        *("simulated", "mig_parent", "mig_index", "memory_kind"),
-    ),
-    "system": ("host",),
-    "process": ("run_id", "rank", "pid", "host"),
-    "source": ("source", "unit", "host"),
-}
-
-
-# Tables whose lines may have any labels: what is text there is a label.
-TEXT_IS_LABEL = frozenset({"openmetrics"})
-
 
 def split_labels(table: str, row: dict[str, Any]) -> str:
     """Take the labels out of `row`: canonical JSON, empty where the table has none."""
-    keys: Iterable[str] = LABEL_KEYS.get(table, ())
-    if table in TEXT_IS_LABEL:
+    keys: Iterable[str] = layout.LABEL_KEYS.get(table, ())
+    if table in layout.TEXT_IS_LABEL:
         keys = [key for key, item in row.items() if isinstance(item, str) and item not in NONFINITE]
     labels = {key: row.pop(key) for key in keys if key in row}
     return orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode() if labels else ""
+
+
+def parse_labels(text: str) -> dict[str, Any]:
+    """The labels again."""
+    return dict(orjson.loads(text)) if text else {}
+
+
+def labels_of(name: FileName, text: str) -> dict[str, Any]:
+    """Of what a series speaks: its labels, and what the name of its file says."""
+    labels = {**({"host": name.host} if name.host else {}), **parse_labels(text)}
+    if name.pid is not None:
+        labels["pid"] = name.pid
+    return labels
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class Lines:
         self.columns: dict[tuple[str, str], Column] = {}
         self.texts: list[tuple[int, str, str, str]] = []  # row, name, label, text
         self._clock = TimeParser()
-        self._has_labels = table in LABEL_KEYS or table in TEXT_IS_LABEL
+        self._has_labels = table in layout.LABEL_KEYS or table in layout.TEXT_IS_LABEL
 
     def __len__(self) -> int:
         return len(self.times)

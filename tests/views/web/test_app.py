@@ -281,3 +281,21 @@ def test_a_living_run_is_not_removed(serve: Callable[..., Server], tmp_path: Pat
         assert answer.status_code == 409 and Path(run.folder).exists()
     finally:
         run.finish()
+
+
+def test_the_console_is_followed_line_by_line(server: Server, root: Path, keys: list[str]) -> None:
+    file = root / "p" / keys[0] / "console.rank0.log"
+    file.write_bytes(b"step 1\n 10%|#\r 50%|##\r")
+    assert ask(server, f"/runs/{keys[0]}").json()["consoles"] == ["console.rank0.log"]
+    path = f"/runs/{keys[0]}/console/console.rank0.log"
+    first = ask(server, path).json()
+    assert (first["text"], first["cut"]) == ("step 1\n 50%|##", False)
+    with open(file, "ab") as more:
+        more.write(b"100%|###\nstep 2\n")
+    then = ask(server, f"{path}?after={first['next']}").json()
+    assert then["text"] == "100%|###\nstep 2\n"
+    assert ask(server, f"{path}?after={then['next']}").json()["text"] == ""
+    file.write_bytes(b"anew\n")
+    again = ask(server, f"{path}?after={then['next']}").json()
+    assert (again["start"], again["text"]) == (0, "anew\n")
+    file.unlink()

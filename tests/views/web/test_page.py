@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 import trainvitals
-from trainvitals.views.web import answers, wire
+from trainvitals.views.web import answers, charts, wire
 from trainvitals.views.web.assets import make_single_file
 
 from .conftest import DEADLINE, HOSTILE, Server, Tab, make_run
@@ -276,10 +276,8 @@ def test_the_same_page_is_a_report_that_opens_from_disk(
     reader = RunReader(next(root.glob(f"*/{keys[0]}")))
     run = answers.describe_run(reader, keys[0])
     names = run["tables"]["training"]["names"]
-    series = {
-        axis: answers.describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")
-    }
-    gpu = answers.describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
+    series = {axis: charts.describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")}
+    gpu = charts.describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
     data = {
         "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1},
         "panels": answers.describe_panels(),

@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.report.document import name_runs
-    from trainvitals.views.web.answers import describe_comparison
+    from trainvitals.views.web.comparison import describe_comparison
 
     if len(arguments.run) < 2:
         raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")

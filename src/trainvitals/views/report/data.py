@@ -10,12 +10,13 @@ import numpy as np
 
 from trainvitals import __version__
 from trainvitals.errors import JournalError
+from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.diagnosis import describe_diagnosis
-from trainvitals.views.web import answers
+from trainvitals.views.web import answers, charts, comparison, texts
 
 POINTS = 360_000
 """Points of all series of a report together: about 3 MB in the file."""
@@ -43,7 +44,7 @@ def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] |
         "written": format_time(time.time()),
     }
     if len(runs) > 1:
-        data["comparison"] = redact(answers.describe_comparison(runs, [], points=2000))
+        data["comparison"] = redact(comparison.describe_comparison(runs, [], points=2000))
     return data
 
 
@@ -60,9 +61,9 @@ def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any
         "run": redact(run),
         "series": series,
         "clock": _read_clock(reader, training),
-        "layers": {measure: answers.describe_layers(reader, measure, 120) for measure in run["layers"]},
+        "layers": {measure: charts.describe_layers(reader, measure, 120) for measure in run["layers"]},
         "histograms": {
-            name: answers.describe_histograms(reader, name, 60)["histograms"]
+            name: charts.describe_histograms(reader, name, 60)["histograms"]
             for name in run["histograms"][:MAX_HISTOGRAMS]
         },
         "events": redact(answers.describe_events(reader, MAX_LINES)),
@@ -80,7 +81,7 @@ def choose_names(names: Sequence[str]) -> list[str]:
 
     def order(name: str) -> tuple[bool, bool, str]:
         head, slash, _ = name.partition("/")
-        return name not in declared, bool(slash) and head in answers.LAYER_MEASURES, name
+        return name not in declared, bool(slash) and head in charts.LAYER_MEASURES, name
 
     # Layers are shown as a map, not one by one.
     wanted = [name for name in sorted(names, key=order) if not order(name)[1]]
@@ -129,7 +130,7 @@ def _count_ranks(reader: RunReader, names: Sequence[str]) -> int:
 
 
 def _pack(found: Iterable[Series], axis: str) -> list[Data]:
-    return [answers.pack_series(Series(s.name, s.labels, s.rank, s.x, round_digits(s.y), s.total), axis) for s in found]
+    return [charts.pack_series(Series(s.name, s.labels, s.rank, s.x, round_digits(s.y), s.total), axis) for s in found]
 
 
 def round_digits(values: Any, digits: int = DIGITS) -> Any:
@@ -156,10 +157,10 @@ def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:
 
 
 def _read_texts(reader: RunReader) -> Iterable[tuple[str, Data]]:
-    files = [*answers.stack_files(reader.folder)[-MAX_TEXTS:], *answers.console_files(reader.folder)[-MAX_TEXTS:]]
+    files = [*texts.stack_files(reader.folder)[-MAX_TEXTS:], *list_consoles(reader.folder)[-MAX_TEXTS:]]
     for path in files:
         try:
-            found = answers.read_text_tail(files, path.name, TEXT_BYTES)
+            found = texts.read_text(files, path.name, TEXT_BYTES)
         except JournalError:
             continue  # removed since it was listed: the report is of the rest
         yield path.name, {**found, "text": redact_text(found["text"])}

@@ -111,6 +111,6 @@ def is_simulated(reader: RunReader) -> bool:
 
 def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
     """The metrics worth comparing, as the comparison chooses them."""
-    from trainvitals.views.web.answers import describe_comparison
+    from trainvitals.views.web.comparison import describe_comparison
 
     return list(describe_comparison(runs, [], points=4)["names"])

@@ -13,8 +13,9 @@ from trainvitals import __version__
 from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.console import list_consoles
 from trainvitals.views.diagnosis import DiagnosisCache
-from trainvitals.views.web import answers
+from trainvitals.views.web import answers, charts, comparison, texts
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
 from trainvitals.views.web.runs import Runs
 
@@ -115,7 +116,7 @@ def show_series(web: Web, values: Values) -> dict[str, Any]:
     if values["table"] != "training" and values["x"] not in ("time", "relative"):
         raise BadRequest(f"table '{values['table']}' has no steps: use x=time or x=relative")
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_series(
+        return charts.describe_series(
             reader,
             values["name"],
             table=values["table"],
@@ -137,12 +138,12 @@ def _check_range(values: Values) -> None:
 
 def show_layers(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_layers(reader, values["measure"], values["points"], values["rank"])
+        return charts.describe_layers(reader, values["measure"], values["points"], values["rank"])
 
 
 def show_histograms(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_histograms(reader, values["name"], values["limit"])
+        return charts.describe_histograms(reader, values["name"], values["limit"])
 
 
 def show_events(web: Web, values: Values) -> dict[str, Any]:
@@ -161,16 +162,16 @@ def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
 
 
 def show_stack(web: Web, values: Values) -> dict[str, Any]:
-    return _text(answers.stack_files(web.runs.find(values["run"])), values["file"])
+    return _text(texts.stack_files(web.runs.find(values["run"])), values)
 
 
 def show_console(web: Web, values: Values) -> dict[str, Any]:
-    return _text(answers.console_files(web.runs.find(values["run"])), values["file"])
+    return _text(list_consoles(web.runs.find(values["run"])), values)
 
 
-def _text(files: list[Path], name: str) -> dict[str, Any]:
+def _text(files: list[Path], values: Values) -> dict[str, Any]:
     try:
-        return answers.read_text_tail(files, name, TEXT_BYTES)
+        return texts.read_text(files, values["file"], TEXT_BYTES, values["after"])
     except JournalError as error:
         raise NotFound(error.message) from error
 
@@ -206,7 +207,7 @@ def compare(web: Web, values: Values) -> dict[str, Any]:
     # Readers of their own: holding the locks of many runs at once could wait in a circle.
     readers = [(key, RunReader(web.runs.find(key))) for key in keys]
     try:
-        return answers.describe_comparison(
+        return comparison.describe_comparison(
             readers,
             values["name"],
             axis=values["x"],
@@ -284,6 +285,8 @@ POINTS = Parameter(
     high=20_000,
 )
 LIMIT = Parameter("limit", "Most items", "integer", default=1000, low=1, high=10_000)
+FILE = Parameter("file", "Name of the file", place="path", most=200)
+AFTER = Parameter("after", "Only what follows this byte: `next` of the answer before", "integer", low=0, high=1e15)
 RANK = Parameter("rank", "Only this rank", "integer", low=0, high=1_000_000)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -333,7 +336,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         show_layers,
         (
             RUN,
-            Parameter("measure", "What", choices=answers.LAYER_MEASURES, default="gradient_norm"),
+            Parameter("measure", "What", choices=charts.LAYER_MEASURES, default="gradient_norm"),
             Parameter("points", "Most columns", "integer", default=200, low=4, high=2000),
             RANK,
         ),
@@ -377,7 +380,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/runs/{run}/stacks/{file}",
         "A stack dump",
         show_stack,
-        (RUN, Parameter("file", "Name of the file", place="path", most=200)),
+        (RUN, FILE, AFTER),
         "Text",
         (404,),
     ),
@@ -386,7 +389,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/runs/{run}/console/{file}",
         "What the program printed, its end",
         show_console,
-        (RUN, Parameter("file", "Name of the file", place="path", most=200)),
+        (RUN, FILE, AFTER),
         "Text",
         (404,),
     ),

@@ -26,11 +26,14 @@ from typing import Any
 import numpy as np
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import layout
+from trainvitals.journal.console import list_consoles
 from trainvitals.journal.cursor import Follower
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import read_info
+from trainvitals.journal.segments import labels_of, split_labels
 from trainvitals.views.web.wire import encode, pack_values
 
 POLL_SECONDS = 0.2
@@ -48,14 +51,9 @@ MAX_POINTS = 100
 MAX_SERIES = 600
 """In one message, the training's first. The tables of which some were left out are in `more`: the page asks for what it
 shows of those."""
-TABLES = ("training", "gpu", "system", "process", "events", "alerts")
-ORDER = {"training": 0, "system": 1, "process": 2}
+MANY_SERIES = ("gpu", "openmetrics")
+ORDER = {table: (table in MANY_SERIES, place) for place, table in enumerate(layout.METRIC_TABLES)}
 NOT_VALUES = frozenset({"timestamp", "step"})
-LABELS = {
-    "gpu": ("gpu_index", "gpu_uuid", "gpu_name", "vendor", "simulated", "host"),
-    "system": ("host",),
-    "process": ("run_id", "rank", "pid", "host"),
-}
 
 
 class Viewer:
@@ -156,7 +154,9 @@ class Channel:
             self._on_end()
 
     async def _follow_run(self) -> None:
-        follower = await asyncio.to_thread(Follower, self.folder, TABLES, from_end=True)
+        follower = await asyncio.to_thread(
+            Follower, self.folder, (*layout.METRIC_TABLES, *layout.LINE_TABLES), from_end=True
+        )
         collector = Collector()
         next_state, quiet, before = 0.0, 0.0, None
         while True:
@@ -197,6 +197,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         "cause": info.cause,
         "attempt": info.attempt,
         "ended": info.ended,
+        "consoles": {path.name: path.stat().st_size for path in list_consoles(folder)},
         "now": time.time(),
     }
 
@@ -212,8 +213,8 @@ class Collector:
         series: dict[tuple[Any, ...], dict[str, Any]] = {}
         more: set[str] = set()
         messages: list[tuple[str, dict[str, Any]]] = []
-        for name, row in sorted(rows, key=lambda item: ORDER.get(item[0].table, 3)):
-            if name.table in ("events", "alerts"):
+        for name, row in sorted(rows, key=lambda item: ORDER.get(item[0].table, (False, 0))):
+            if name.table in layout.LINE_TABLES:
                 messages.append((name.table[:-1], row))
                 continue
             micros = self._parser.parse(row["timestamp"])
@@ -228,20 +229,17 @@ class Collector:
     def _add(
         self, series: dict[tuple[Any, ...], dict[str, Any]], name: FileName, row: dict[str, Any], at: float
     ) -> bool:
-        labels = {key: row[key] for key in LABELS.get(name.table, ()) if key in row}
-        if name.host and "host" not in labels:
-            labels["host"] = name.host
-        label_key = tuple(labels.items())
+        label = split_labels(name.table, row)
         step = row.get("step")
         step = step if isinstance(step, int) and not isinstance(step, bool) else None
         left_out = False
         for key, value in row.items():
-            if key in NOT_VALUES or key in labels:
+            if key in NOT_VALUES:
                 continue
             found = number(value)
             if found is None:
                 continue
-            place = (name.table, key, name.rank, name.pid, label_key)
+            place = (name.table, key, name.rank, name.pid, name.host, label)
             item = series.get(place)
             if item is None:
                 if len(series) >= MAX_SERIES:
@@ -250,7 +248,7 @@ class Collector:
                 item = series[place] = {
                     "table": name.table,
                     "name": key,
-                    "labels": labels,
+                    "labels": labels_of(name, label),
                     "rank": name.rank,
                     "step": [],
                     "time": [],

@@ -113,7 +113,7 @@ SCHEMAS: dict[str, Schema] = {
         not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
         resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
     ),
-    "Text": _object(name=TEXT, size=WHOLE, cut=SWITCH, text=TEXT),
+    "Text": _object(name=TEXT, size=WHOLE, start=WHOLE, next=WHOLE, cut=SWITCH, text=TEXT),
     "Comparison": _object(
         runs=_list(_ref("Row")),
         config=_list(_object(key=TEXT, values={"type": "array"})),
@@ -276,7 +276,7 @@ def render_markdown(endpoints: Sequence[Endpoint]) -> str:
         "|---|---|",
         "| `points` | `series`, each with `table`, `name`, `labels`, `rank`, `step`, `time`, `y`, `nonfinite` |",
         "| `event`, `alert` | a line of the events or alerts of the run |",
-        "| `state` | `status`, `cause`, `live`, `attempt`; every two seconds |",
+        "| `state` | `status`, `cause`, `live`, `attempt`, `consoles` (bytes by file); every two seconds |",
         "| `reset` | what was sent before does not connect to what comes now: read everything again |",
     ]
     return "\n".join(lines) + "\n"

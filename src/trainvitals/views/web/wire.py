@@ -17,6 +17,7 @@ from trainvitals.journal.encoding import spell, spell_all
 
 Floats = NDArray[np.float64]
 MIN_COMPRESSED = 1024
+Answer = dict[str, Any]
 
 
 def encode(answer: Any) -> bytes:

@@ -1,0 +1,107 @@
+"""What the API says of several runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainvitals.analysis.comparison import compare_configs, compare_metric, last_stretch
+from trainvitals.analysis.metric_sense import better
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.reader import MetricSummary, RunReader
+from trainvitals.views.web.answers import MAX_SUMMARY, describe_row, unit_of
+from trainvitals.views.web.charts import LAYER_MEASURES, pack_series
+from trainvitals.views.web.wire import Answer
+
+
+def describe_comparison(
+    readers: Sequence[tuple[str, RunReader]],
+    names: Sequence[str],
+    *,
+    axis: str = "step",
+    points: int = 600,
+    start: float | None = None,
+    end: float | None = None,
+) -> Answer:
+    """Runs beside each other; the first is the baseline. Without `names`, of all metrics that several have."""
+    infos = [reader.info for _, reader in readers]
+    summaries = [reader.summary() for _, reader in readers]
+    shared = [name for name in summaries[0] if any(name in other for other in summaries[1:])] if summaries else []
+    shared += sorted({name for other in summaries[1:] for name in other} - set(shared)) if not shared else []
+    series: list[Answer] = []
+    wanted = list(names) or _telling(shared)
+    for place, (key, reader) in enumerate(readers):
+        found = reader.series(wanted, x=axis, start=start, end=end, max_points=points)  # type: ignore[arg-type]
+        chosen = [item for item in found if item.rank in (None, 0)]
+        series += [{"run": place, "key": key, **pack_series(item, axis)} for item in chosen]
+    rows = [_compare_row(name, summaries) for name in shared[:MAX_SUMMARY]]
+    return {
+        "runs": [
+            describe_row(info, key, run_folder.read_statuses(info.folder))
+            for info, (key, _) in zip(infos, readers, strict=True)
+        ],
+        "config": [
+            {"key": item.key, "values": list(item.values)}
+            for item in compare_configs([info.details.get("config") or {} for info in infos])
+        ],
+        "metrics": rows,
+        "verdicts": _verdicts([reader for _, reader in readers], [n for n in _telling(shared) if better(n)][:8]),
+        "axis": axis,
+        "names": wanted,
+        "series": series,
+    }
+
+
+def _telling(names: Sequence[str]) -> list[str]:
+    """The metrics worth comparing first: those that say which run is better."""
+
+    def order(name: str) -> tuple[bool, bool, bool, bool]:
+        is_time = name.endswith("_time")
+        return name != "loss", is_time, better(name) is None, "val" not in name
+
+    ranked = sorted(
+        (name for name in names if name.partition("/")[0] not in LAYER_MEASURES or "/" not in name), key=order
+    )
+    return ranked[:12]
+
+
+def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) -> Answer:
+    direction = better(name)
+    values: list[Answer | None] = []
+    for summary in summaries:
+        item = summary.get(name)
+        values.append(None if item is None else {"last": item.last, "low": item.low, "high": item.high})
+    best = None
+    if direction is not None:
+        extreme = "low" if direction == "lower" else "high"
+        known = [(value[extreme], at) for at, value in enumerate(values) if value and value[extreme] is not None]
+        if len({value for value, _ in known}) > 1 or len(known) == 1:  # equal values have no best
+            best = (min(known) if direction == "lower" else max(known))[1]
+    return {"name": name, "better": direction, "values": values, "best": best, **unit_of("training", name)}
+
+
+def _verdicts(readers: Sequence[RunReader], names: Sequence[str]) -> list[Answer]:
+    """Each run but the first against the first."""
+    if len(readers) < 2:
+        return []
+    ends = [{item.name: item for item in reader.series(names, max_points=4) if not item.rank} for reader in readers]
+    found = []
+    for place, reader in enumerate(readers[1:], 1):
+        for name in names:
+            if name not in ends[0] or name not in ends[place]:
+                continue
+            # Every value of the last stretch and nothing else: extremes would tell of another spread.
+            start, end = last_stretch(ends[0][name].x, ends[place][name].x)
+            base = _of_lowest_rank(readers[0], name, start, end)
+            verdict = compare_metric(name, base, _of_lowest_rank(reader, name, start, end), stretch=(start, end))
+            found.append({"run": place, **verdict._asdict()})
+    return found
+
+
+def _of_lowest_rank(reader: RunReader, name: str, start: float, end: float) -> tuple[Any, Any]:
+    for series in reader.series([name], start=start, end=end):
+        if not series.rank:
+            return series.x, series.y
+    return np.empty(0), np.empty(0)
