@@ -7,7 +7,7 @@ import math
 import pytest
 
 from trainvitals.analysis.health import judge_health
-from trainvitals.analysis.progress import find_progress
+from trainvitals.analysis.progress import find_pace, find_progress
 
 ALERT = {
     "rule": "gpu_temperature_high",
@@ -49,3 +49,18 @@ def test_progress_comes_from_steps_else_from_epochs_else_is_not_known() -> None:
     assert find_progress({}, 10, None, 1.0, live=True).share is None
     assert find_progress({"steps": 100}, 500, None, 1.0, live=True).share is None
     assert find_progress({"steps": True, "max_steps": "x"}, 5, None, 1.0, live=True).share is None
+
+
+def test_the_last_step_is_the_end_whether_steps_count_from_zero_or_one() -> None:
+    assert find_progress({"max_steps": 100}, 99, None, 2.0, live=True)[2:] == (1.0, 0.0)
+    assert find_progress({"max_steps": 100}, 100, None, 2.0, live=True)[2:] == (1.0, 0.0)
+
+
+def test_the_pace_is_per_step_however_seldom_steps_are_logged() -> None:
+    assert find_pace([(0, 100.0), (10, 105.0), (20, 110.0)]) == 0.5
+    assert find_pace([(7, 100.0)]) is None and find_pace([]) is None
+    assert find_pace([(7, 100.0), (7, 101.0)]) is None
+
+
+def test_what_was_before_a_step_that_went_back_does_not_count() -> None:
+    assert find_pace([(90, 0.0), (91, 50.0), (10, 60.0), (11, 61.0), (12, 62.0)]) == 1.0

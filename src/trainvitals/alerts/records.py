@@ -73,6 +73,12 @@ def seconds(row: Mapping[str, Any], field: str = "timestamp") -> float:
     return micros / 1e6 if micros is not None else 0.0
 
 
+def is_silenced(row: Mapping[str, Any], now: float) -> bool:
+    """Whether somebody asked not to hear of this alert (of `current`), `now` in seconds since 1970."""
+    until = row.get("silenced")
+    return until is True or (bool(until) and seconds(row, "silenced") > now)
+
+
 def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: True) -> list[Row]:
     """Every line of the run's alerts in order of time, from the files that are wanted."""
     rows: list[Row] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
+PACE_STEPS = 120
+"""How many of the newest steps tell the pace."""
 EPOCH_KEYS = ("epochs", "num_epochs", "max_epochs", "num_train_epochs")
 
 
@@ -29,14 +31,30 @@ def find_total(config: Mapping[str, Any], keys: tuple[str, ...] = TOTAL_KEYS) ->
     return None
 
 
+def find_pace(steps: Sequence[tuple[int, float]]) -> float | None:
+    """Seconds per step from (step, seconds since 1970) of the newest lines, oldest first; None before there are two
+    steps. What was logged before a step that went back does not count."""
+    if len(steps) < 2:
+        return None
+    last = steps[-1]
+    first = last
+    for known in reversed(steps):
+        if known[0] > first[0] or known[1] > first[1]:
+            break
+        first = known
+    return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] and last[1] > first[1] else None
+
+
 def find_progress(
     config: Mapping[str, Any], step: int | None, epoch: float | None, step_seconds: float | None, live: bool
 ) -> Progress:
-    """From the number of steps if it is known, else from the number of epochs. The first step is 0."""
+    """From the number of steps if it is known, else from the number of epochs. The first step is 0, or 1: then the
+    last one is the total itself."""
     total = find_total(config)
-    if total is not None and step is not None and step + 1 <= total:
-        left = (total - step - 1) * step_seconds if step_seconds and live else None
-        return Progress(step, int(total), (step + 1) / total, left)
+    if total is not None and step is not None and step <= total:
+        done = min(step + 1, total)
+        left = (total - done) * step_seconds if step_seconds and live else None
+        return Progress(step, int(total), done / total, left)
     epochs = find_total(config, EPOCH_KEYS)
     if epochs is not None and epoch is not None and step and 0 < epoch <= epochs:
         share = epoch / epochs

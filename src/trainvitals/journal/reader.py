@@ -238,6 +238,16 @@ class RunReader:
                         merged[name] = _merge(merged.get(name), item)
         return dict(sorted(merged.items()))
 
+    def newest_steps(self, count: int) -> list[tuple[int, float]]:
+        """(step, seconds since 1970) of the newest lines of the lowest rank, oldest first. Only of what is not sealed
+        yet: enough to tell how fast a live run goes."""
+        for stream in self._streams("training")[:1]:
+            attempt = max(name.attempt for name, _, _ in stream.parts)
+            lines = [self._tail(n, path)[1] for n, path, sealed in stream.parts if not sealed and n.attempt == attempt]
+            found = [pair for tail in lines for pair in zip(tail.steps[-count:], tail.times[-count:], strict=True)]
+            return [(step, micros / 1e6) for step, micros in found if step != NO_STEP][-count:]
+        return []
+
     # -- lines
 
     def events(self) -> list[dict[str, Any]]:

@@ -10,9 +10,13 @@ import pytest
 import story
 
 from trainvitals import runtime
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
-from trainvitals.views.tui.feed import Feed, Options, Request
-from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.journal.reader import RunReader
+from trainvitals.views.report.data import make_data
+from trainvitals.views.tui.feed import Feed, Options, Request, judge_machine
+from trainvitals.views.tui.snapshot import Gpu, Snapshot
+from trainvitals.views.web.answers import describe_run
 
 MakeFeed = Callable[..., Feed]
 
@@ -47,6 +51,78 @@ def test_a_finished_run_is_shown_from_its_folder_alone(make_feed: MakeFeed, fold
     assert snapshot.system["cpu_count"] == 64
     assert [chart.panel.id for chart in snapshot.charts][:2] == ["loss", "learning_rate"]
     assert len(snapshot.alerts) == 4 and len(snapshot.events) == 3
+
+
+def tell_end(folder: Path, **more: object) -> None:
+    run_folder.write_run(folder, {**run_folder.read_run(folder), **more})
+
+
+def tell_stall(folder: Path) -> None:
+    run_folder.write_status(folder, {"attempt": 1, "state": "stalled", "cause": "rank 0 waits for data"})
+
+
+def tell_alerts(folder: Path) -> None:
+    later = {"timestamp": format_time(time.time()), "severity": "warning"}
+    rows: list[dict[str, object]] = [
+        {**later, "rule": "loss_not_finite", "state": "resolved", "message": "it is back"},
+        {**later, "rule": "hot", "state": "firing", "message": "GPU 0 is hot", "labels": {"gpu": "0"}},
+        {**later, "rule": "hot", "state": "firing", "message": "GPU 1 is hot", "labels": {"gpu": "1"}},
+        {**later, "rule": "full", "state": "firing", "message": "the disk is full", "severity": "critical"},
+        {**later, "rule": "full", "state": "silenced", "until": format_time(time.time() + 600)},
+        {**later, "outgoing": "x", "kind": "firing", "channels": ["mail"]},
+    ]
+    story.write_lines(folder / "alerts_20260115_100100.jsonl", rows)
+
+
+def tell_nan(folder: Path) -> None:
+    (folder / "alerts_20260115_100000.jsonl").unlink()
+    row = {"timestamp": format_time(story.START + 121), "step": 300, "val/loss": "NaN"}
+    story.write_lines(folder / "training_metrics_20260115_100000.rank0.jsonl", [row])
+
+
+def tell_well(folder: Path) -> None:
+    (folder / "alerts_20260115_100000.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    ("tell", "config", "word", "left"),
+    [
+        (tell_well, {"total_steps": 1000}, "healthy", 280.0),
+        (tell_well, {"trainer": {"max_epochs": 3}}, "healthy", 120.4),
+        (tell_alerts, {"max_steps": 400}, "warning", 40.0),
+        (tell_nan, {}, "critical", None),
+        (tell_stall, {}, "stalled", None),
+        (
+            lambda folder: tell_end(folder, status="finished", ended=format_time(story.START + 120)),
+            {},
+            "finished",
+            None,
+        ),
+        (lambda folder: tell_end(folder, status="failed", cause="ValueError: x"), {}, "failed", None),
+        (lambda folder: tell_end(folder, process={"pid": 2**22, "host": runtime.host_name()}), {}, "crashed", None),
+    ],
+)
+def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
+    tmp_path: Path, tell: Callable[[Path], None], config: dict[str, object], word: str, left: float | None
+) -> None:
+    process = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
+    folder = story.make_run(tmp_path / "runs", status="running", ranks=2, config=config, process=process)
+    tell(folder)
+    snapshot = Feed(Options(run=folder, sources=())).read()
+    page = describe_run(RunReader(folder), "run")
+    report = make_data([("run", RunReader(folder))])["runs"]["run"]["run"]
+    assert snapshot.run is not None
+    assert snapshot.health.word == word
+    assert snapshot.health._asdict() == page["health"] == report["health"]
+    assert snapshot.run.progress._asdict() == page["progress"] == report["progress"]
+    assert snapshot.run.progress.seconds_left == (None if left is None else pytest.approx(left, rel=0.01))
+    assert [row["message"] for row in snapshot.firing] == [row["message"] for row in page["firing"]]
+
+
+def test_a_lost_gpu_is_a_warning_of_the_machine_and_a_sleeping_one_is_not() -> None:
+    lost, asleep = (Gpu(word, "3", "H100", "u", {}, 0.0, problem=word) for word in ("lost", "asleep"))
+    assert judge_machine([asleep, lost]) == ("warning", "warning", "GPU 3: lost", "")
+    assert judge_machine([asleep]).word == "healthy"
 
 
 def test_only_the_wanted_gpus_are_shown(make_feed: MakeFeed, folder: Path) -> None:

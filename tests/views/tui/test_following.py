@@ -23,14 +23,9 @@ def test_a_run_is_told_from_its_folder(folder: Path) -> None:
     following.poll()
     run = following.run()
     assert run is not None
-    assert (run.name, run.status, run.live, run.step, run.total_steps) == (
-        "baseline",
-        "finished",
-        False,
-        299,
-        1000,
-    )
-    assert run.steps_per_second == pytest.approx(1 / story.STEP_SECONDS, rel=0.01)
+    assert (run.name, run.status, run.live, run.step) == ("baseline", "finished", False, 299)
+    assert (run.progress.total_steps, run.progress.share) == (1000, 0.3)
+    assert run.step_seconds == pytest.approx(story.STEP_SECONDS, rel=0.01)
     assert run.values["learning_rate"] == pytest.approx(1e-3)
 
 
@@ -107,7 +102,7 @@ def test_the_total_is_found_in_the_configuration_if_it_can_be_true(tmp_path: Pat
         following = Following(folder)
         following.poll()
         run = following.run()
-        assert run is not None and run.total_steps == total, config
+        assert run is not None and run.progress.total_steps == total, config
 
 
 def test_a_folder_that_vanishes_is_said_and_can_come_back(folder: Path, tmp_path: Path) -> None:
@@ -148,7 +143,7 @@ def _line(step: int, **values: float):  # type: ignore[no-untyped-def]
 def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> None:
     following = Following(folder)
     assert len(following.events()) == 3
-    assert len(following.alerts()) == 4
+    assert [len(rows) for rows in following.alerts()] == [4, 2]
     story.write_lines(
         folder / f"events_{STAMP}.rank0.jsonl", [{"timestamp": format_time(), "event": "x", "message": "y"}]
     )

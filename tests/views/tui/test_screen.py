@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import story
 
+from trainvitals.analysis.health import Health
+from trainvitals.analysis.progress import Progress
 from trainvitals.views.panels import BY_ID, Panel
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed, Options
@@ -149,9 +151,36 @@ def test_no_gpu_and_no_driver_is_said_in_a_sentence() -> None:
 def test_an_eta_needs_a_total_and_a_living_run(told: Snapshot) -> None:
     assert told.run is not None
     live = replace(told.run, live=True, status="running", last_step_time=told.time)
-    assert "left" in text(replace(told, run=live), View())
+    timed = replace(live, progress=Progress(299, 1000, 0.3, 280.0))
+    assert "step 299 of 1,000  30.0%  4 min 40 s left" in text(replace(told, run=timed), View())
     assert "left" not in text(told, View())
-    assert "steps/s" in text(replace(told, run=replace(live, total_steps=None)), View())
+    by_epochs = replace(live, progress=Progress(299, None, 0.25, 65.0))
+    assert "step 299  25.0%  1 min 5 s left" in text(replace(told, run=by_epochs), View())
+    assert "step 299  2.5 steps/s" in text(replace(told, run=replace(live, progress=Progress(299))), View())
+
+
+@pytest.mark.parametrize("word", ["stalled", "crashed", "critical"])
+def test_health_is_one_word_with_the_reason_below_it(told: Snapshot, word: str) -> None:
+    told = replace(told, health=Health(word, "critical", "rank 0 waits for data"))
+    first, second = text(told, View()).splitlines()[1:3]
+    assert first.endswith(f"  {word.upper()}")
+    assert "rank 0 waits for data" in text(told, View()) and "rank 0" not in second, "progress stands before it"
+    assert word in text(told, View(page="ranks")).splitlines()[-1], "other pages say the word"
+
+
+def test_a_healthy_run_takes_no_line_to_say_why(told: Snapshot) -> None:
+    assert told.run is not None
+    live = replace(told.run, live=True, status="running", last_step_time=told.time)
+    healthy = replace(told, run=live, health=Health("healthy", "ok", "nothing fires"))
+    assert "HEALTHY" in text(healthy, View()) and "nothing fires" not in text(healthy, View())
+
+
+def test_what_fires_stands_before_what_once_did(told: Snapshot) -> None:
+    silenced = {**told.active[1], "silenced": True}
+    page = text(replace(told, active=(told.active[0], silenced), firing=told.active[:1]), View(page="alerts"))
+    states = [line.split()[1] for line in page.splitlines()[3:] if "2026" not in line and line[:3].strip().isdigit()]
+    assert "1 firing, 4 changes in all" in page
+    assert states[:2] == ["firing", "silenced"] and "resolved" in states[2:]
 
 
 def test_silence_is_said(told: Snapshot) -> None:
@@ -193,12 +222,15 @@ def test_hostile_names_stay_in_their_place(told: Snapshot) -> None:
     name = "\x1b[2J\u202eevil\n" + "x" * 500
     x = np.arange(3.0)
     panel = Panel("own:x", "שלום" * 100 + name, "training", "training", ("m",), low=None)
+    strange = {"rule": name, "state": "firing", "message": name, "severity": name}
     snapshot = replace(
         told,
         run=replace(told.run, name=name, project=name),
         gpus=(Gpu("k", "0", name, name, {"throttle_reasons": name}, 0.0),),
         events=({"timestamp": "bad", "event": name, "message": name},),
-        alerts=({"rule": name, "state": "firing", "message": name, "severity": name},),
+        alerts=(strange,),
+        active=(strange,),
+        firing=(strange,),
         panels=(panel,),
         charts=(Chart(panel, "step", (Line("m", name, x, x),)),),
         runs=(RunLine(name, name, name, name, name, None, None, False),),

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import catalog, runtime, sources
+from trainvitals.analysis.health import Health
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import TimeParser, format_time
 from trainvitals.sources import Notice, RankProcess, Sample, World
 from trainvitals.views.panels import PANELS, Panel, find_names
-from trainvitals.views.tui.snapshot import Chart, Gpu, Line, Process, RunLine, Snapshot, Value
+from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, RunLine, Snapshot, Value
 
 if TYPE_CHECKING:
     from trainvitals.agent.sampling import Sampler
@@ -195,6 +196,8 @@ class Feed:
         panels = self._panels(following, from_folder, request.filter)
         shown = panels[request.offset : request.offset + max(request.charts, 0)]
         events = following.events() if following is not None else []
+        changes, active = following.alerts() if following is not None else ((), ())
+        firing = _audible(active, now) if active else ()
         if following is not None and following.problem:
             notes.append(following.problem)
         return Snapshot(
@@ -206,7 +209,10 @@ class Feed:
             processes=self._read_processes(request),
             run=following.run(self._entries) if following is not None else None,
             runs=self._read_runs(request),
-            alerts=tuple(following.alerts()) if following is not None else (),
+            health=following.health(firing) if following is not None else judge_machine(gpus),
+            alerts=changes,
+            active=active,
+            firing=firing,
             events=(*events, *self._notices)[-2000:],
             output=tuple(self.options.output()) if self.options.output is not None else (),
             panels=panels,
@@ -507,6 +513,21 @@ def _seconds(moment: object) -> float:
         return float(moment)
     micros = _TIMES.parse(moment) if isinstance(moment, str) else None
     return micros / 1e6 if micros is not None else 0.0
+
+
+def judge_machine(gpus: Sequence[Gpu]) -> Health:
+    """The health of a machine on which no run is shown: a GPU that does not answer is the trouble there can be."""
+    troubled = [gpu for gpu in gpus if gpu.problem and gpu.problem != "asleep"]
+    if not troubled:
+        return WELL
+    more = f" (and {len(troubled) - 1} more)" if len(troubled) > 1 else ""
+    return Health("warning", "warning", f"GPU {troubled[0].index}: {troubled[0].problem}{more}")
+
+
+def _audible(active: Sequence[Mapping[str, Any]], now: float) -> tuple[Mapping[str, Any], ...]:
+    from trainvitals.alerts.records import is_silenced
+
+    return tuple(row for row in active if not is_silenced(row, now))
 
 
 def _place(gpu: Gpu) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from statistics import median
 from typing import Any
 
 from trainvitals import catalog, runtime
+from trainvitals.alerts import records
+from trainvitals.analysis.health import Health, judge_health
+from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import RunNotFound
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, number
@@ -27,11 +30,8 @@ from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LOADED_POINTS = 2000
-RECENT_STEPS = 120
+RECENT_STEPS = PACE_STEPS
 INFO_SECONDS = 1.0
-
-# Where a total may stand in the configuration, most telling first.
-TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
 
 
 class Following:
@@ -49,11 +49,16 @@ class Following:
         self._loaded: set[tuple[str, str]] = set()
         self._names: dict[str, set[str]] = {}
         self._values: dict[str, float] = {}
+        self._named: dict[str, float] = {}
+        """The same under the names that were logged."""
         self._recent: dict[int, deque[tuple[int, float, float | None]]] = {}
         self._lowest_rank: int | None = None
+        self._step: int | None = None
+        """The newest step of the lowest rank."""
         self._attempt: int | None = None
         self._clock = TimeParser()
         self._lines: dict[str, tuple[list[tuple[str, int]], list[dict[str, Any]]]] = {}
+        self._alerts: tuple[list[dict[str, Any]], tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]] | None = None
         self._gpus: dict[str, tuple[Mapping[str, Any], dict[str, Any], float]] = {}
         self._system: dict[str, Any] = {}
         self._read_once = False
@@ -102,7 +107,9 @@ class Following:
         if self._recent:
             self._lowest_rank = min(self._recent)
         for name, summary in self._reader.summary().items():
-            self._values[canonical(name)] = summary.last
+            self._named[name] = self._values[canonical(name)] = summary.last
+            if summary.last_step is not None:
+                self._step = max(summary.last_step, self._step or 0)
 
     def _take(self, file: FileName, row: dict[str, Any]) -> None:
         micros = self._clock.parse(row["timestamp"])
@@ -132,10 +139,11 @@ class Following:
         if self._lowest_rank is None or rank < self._lowest_rank:
             self._lowest_rank = rank
         if rank == self._lowest_rank:
+            self._step = step if step is not None else self._step
             for name, item in row.items():
                 value = number(item)
                 if value is not None and name != "step":
-                    self._values[canonical(name)] = value
+                    self._named[name] = self._values[canonical(name)] = value
         if step is not None:
             duration = number(row.get("batch_time", row.get("step_time")))
             recent = self._recent.setdefault(rank, deque(maxlen=RECENT_STEPS))
@@ -199,7 +207,9 @@ class Following:
             return None
         details = info.details
         steps = self._recent.get(self._lowest_rank if self._lowest_rank is not None else 0)
-        step = steps[-1][0] if steps else None
+        live = info.is_live and not self.problem
+        pace = find_pace([(place, moment) for place, moment, _ in steps]) if steps else None
+        config = details.get("config")
         return Run(
             id=info.id,
             name=info.name,
@@ -207,18 +217,27 @@ class Following:
             folder=str(info.folder),
             status="gone" if self.problem else info.status,
             cause=self.problem or info.cause or "",
-            live=info.is_live and not self.problem,
+            live=live,
             started=self._seconds(info.started),
             ended=self._seconds(info.ended),
             attempt=info.attempt,
             simulated=info.simulated,
-            step=step,
-            total_steps=self._total(details, step),
-            steps_per_second=_rate(steps) if steps else None,
+            step=self._step,
+            progress=find_progress(
+                config if isinstance(config, Mapping) else {}, self._step, self._values.get("epoch"), pace, live
+            ),
+            step_seconds=pace,
             last_step_time=max((recent[-1][1] for recent in self._recent.values() if recent), default=None),
             values=dict(self._values),
             ranks=self._ranks(details, registered),
         )
+
+    def health(self, firing: Sequence[Mapping[str, Any]]) -> Health:
+        """In one word, as the page in the browser and the report say it."""
+        if self.problem:
+            return Health("gone", "critical", self.problem, "Pick another run with 7.")
+        info = self._info
+        return judge_health(info.status, info.cause, firing, self._named) if info is not None else Health("", "ok")
 
     def host(self) -> str:
         """Where the run's first rank runs or ran."""
@@ -268,8 +287,12 @@ class Following:
     def events(self) -> list[dict[str, Any]]:
         return self._all_lines("events")
 
-    def alerts(self) -> list[dict[str, Any]]:
-        return self._all_lines("alerts")
+    def alerts(self) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+        """(every change in order of time, what fires now)."""
+        rows = self._all_lines("alerts")
+        if self._alerts is None or self._alerts[0] is not rows:
+            self._alerts = (rows, tuple(records.changes(rows)), tuple(records.current(rows)))
+        return self._alerts[1:]
 
     def _all_lines(self, table: str) -> list[dict[str, Any]]:
         """Every line of a small table; read again only when one of its files has changed."""
@@ -291,16 +314,6 @@ class Following:
     def _seconds(self, text: str | None) -> float | None:
         micros = self._clock.parse(text) if isinstance(text, str) else None
         return micros / 1e6 if micros is not None else None
-
-    def _total(self, details: Mapping[str, Any], step: int | None) -> int | None:
-        config = details.get("config")
-        places = [details, config if isinstance(config, Mapping) else {}, self._values]
-        for place in places:
-            for key in TOTAL_KEYS:
-                value = place.get(key)
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= max(step or 1, 1):
-                    return int(value) if math.isfinite(value) else None
-        return None
 
     def _ranks(self, details: Mapping[str, Any], registered: Sequence[runtime.Registration]) -> tuple[Rank, ...]:
         durations = {rank: _durations(recent) for rank, recent in self._recent.items()}
@@ -346,14 +359,6 @@ def canonical(name: str) -> str:
     """The catalog's name for a training metric, or the name itself."""
     metric = catalog.find("training", name)
     return metric.name if metric is not None else name
-
-
-def _rate(recent: deque[tuple[int, float, float | None]]) -> float | None:
-    """Steps per second over the newest steps, None before there are two."""
-    first, last = recent[0], recent[-1]
-    if last[1] <= first[1] or last[0] <= first[0]:
-        return None
-    return (last[0] - first[0]) / (last[1] - first[1])
 
 
 def _durations(recent: deque[tuple[int, float, float | None]]) -> dict[int, float]:

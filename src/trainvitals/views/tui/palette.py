@@ -41,9 +41,9 @@ class Palette:
 
     @cached_property
     def severities(self) -> Mapping[str | None, Style]:
-        """Severity to style; None is good."""
+        """Severity to style."""
         return {
-            None: self.good,
+            "ok": self.good,
             "info": self.accent,
             "warning": self.warning,
             "error": self.critical,

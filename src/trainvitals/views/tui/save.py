@@ -15,25 +15,24 @@ import orjson
 
 from trainvitals.journal.encoding import format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
-from trainvitals.views.tui.health import firing, judge
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as plain values. What is missing is absent; NaN and infinity are spelled as in the journal."""
-    health = judge(snapshot.run, snapshot.alerts, snapshot.gpus)
-    run = asdict(snapshot.run) if snapshot.run is not None else None
+    shown = snapshot.run
+    run = {**asdict(shown), "progress": shown.progress._asdict()} if shown is not None else None
     content: dict[str, Any] = {
         "timestamp": format_time(snapshot.time),
         "host": snapshot.host,
         "origin": snapshot.origin,
-        "health": {"word": health.word, "severity": health.severity, "reason": health.reason},
+        "health": snapshot.health._asdict(),
         "run": run,
         "gpus": [{name: value for name, value in asdict(gpu).items() if name != "history"} for gpu in snapshot.gpus],
         "system": dict(snapshot.system),
         "processes": [asdict(process) for process in snapshot.processes],
-        "alerts": [dict(row) for row in firing(snapshot.alerts)],
+        "alerts": [dict(row) for row in snapshot.firing],
         "notes": list(snapshot.notes),
     }
     found: dict[str, Any] = spell_all(_without_none(content))

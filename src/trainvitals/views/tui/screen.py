@@ -9,7 +9,6 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from trainvitals.views.tui.feed import Request
-from trainvitals.views.tui.health import firing, judge
 from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
 from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, width_of
 from trainvitals.views.tui.snapshot import Snapshot
@@ -97,7 +96,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
     palette = view.palette
     line: Line = [Segment(" trainvitals ", palette.accent)] if width >= 60 else [Segment(" ")]
     hits: list[Hit] = []
-    active = firing(snapshot.alerts)
+    active = snapshot.firing
     numbered = width >= 100
     for place, (name, title) in enumerate(PAGES):
         chosen = name == view.page
@@ -146,9 +145,9 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
     if view.filter:
         line += [Segment(f" / {view.filter} ", palette.accent)]
     line.append(Segment(f" {HINTS[view.page]}", palette.dim))
-    health = judge(snapshot.run, snapshot.alerts, snapshot.gpus)
+    health = snapshot.health
     right: Line = [Segment(f"  every {view.interval:g} s ", palette.dim)]
-    if view.page != "overview" and health.severity:
+    if view.page != "overview" and health.severity != "ok":
         right.insert(0, Segment(f"  {health.word}", palette.severity(health.severity)))
     space = width - width_of(line) - width_of(right)
     if space >= 0:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.analysis.health import Health
+from trainvitals.analysis.progress import Progress
 from trainvitals.views.panels import Panel
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 Value = float | int | str
+WELL = Health("healthy", "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +129,14 @@ class Run:
     attempt: int
     simulated: bool
     step: int | None = None
-    total_steps: int | None = None
-    steps_per_second: float | None = None
+    progress: Progress = field(default_factory=Progress)
+    step_seconds: float | None = None
+    """How long a step took lately."""
     last_step_time: float | None = None
     """When a step was logged last, seconds since 1970."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The newest value of every metric of the lowest rank, by catalog name where it has one."""
     ranks: tuple[Rank, ...] = ()
-    damage: int = 0
-    """Lines of its files that could not be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,14 @@ class Snapshot:
     processes: tuple[Process, ...] = ()
     run: Run | None = None
     runs: tuple[RunLine, ...] = ()
+    health: Health = WELL
+    """Of the run; where none is shown, of this machine."""
     alerts: tuple[Mapping[str, Any], ...] = ()
+    """Every change of every alert, in order of time."""
+    active: tuple[Mapping[str, Any], ...] = ()
+    """What fires now, the worst first, with `silenced` and `acknowledged` where somebody asked for it."""
+    firing: tuple[Mapping[str, Any], ...] = ()
+    """Those of them that are not silenced."""
     events: tuple[Mapping[str, Any], ...] = ()
     output: tuple[str, ...] = ()
     """The newest lines that the watched program printed (`trainvitals run --top`)."""

@@ -235,7 +235,7 @@ def _compact(gpu: Gpu, width: int, palette: Palette) -> Line:
     index = Segment(" " + fit(gpu.index, 4, right=True) + " ", palette.strong)
     text, grave = marks(gpu)
     if gpu.problem:
-        return [index, Segment(fit(text, width - 6), palette.severity(grave))]
+        return [index, Segment(fit(text, width - 6), palette.severity(grave) if grave else palette.dim)]
     use, memory = gpu.number("utilization_percent"), gpu.number("memory_percent")
     heat = gpu.number("temperature_celsius")
     style = palette.severity(grave) if grave else palette.accent

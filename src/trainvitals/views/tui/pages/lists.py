@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 
-from trainvitals.views.tui.health import firing, newest_states
 from trainvitals.views.tui.numbers import MISSING, duration, measure
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
@@ -175,10 +174,9 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
 
 def shown_alerts(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
-    """What fires or waits now first, then everything that ever changed, newest first."""
-    waiting = [r for r in newest_states(snapshot.alerts) if r.get("state") not in ("firing", "resolved")]
-    active = firing(snapshot.alerts) + waiting
-    rows = active + [row for row in reversed(snapshot.alerts) if not any(row is other for other in active)]
+    """What fires now first, then everything that ever changed, newest first."""
+    now = {id(row) for row in snapshot.active}
+    rows = [*snapshot.active, *(row for row in reversed(snapshot.alerts) if id(row) not in now)]
     return _filtered(rows, view.filters.get("alerts", ""))
 
 
@@ -190,8 +188,11 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         word = "no alert so far" if snapshot.run is not None else "no run is shown, so there are no alerts"
         return Page(empty(word, width, palette), [])
 
+    def state_of(row: Mapping[str, Any]) -> str:
+        return next((word for word in ("silenced", "acknowledged") if row.get(word)), str(row.get("state", "")))
+
     def colour(row: Mapping[str, Any]) -> Style:
-        state = row.get("state")
+        state = state_of(row)
         if state == "resolved":
             return palette.good
         if state in ("silenced", "acknowledged", "pending"):
@@ -200,12 +201,12 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
 
     columns: list[Column[Mapping[str, Any]]] = [
         text_column("TIME", 8, 3, lambda row: clock(row.get("timestamp")), lambda _: palette.dim),
-        text_column("STATE", 12, 2, lambda row: str(row.get("state", "")), colour),
+        text_column("STATE", 12, 2, state_of, colour),
         text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
         text_column("RULE", 14, 4, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
         text_column("MESSAGE", 16, 1, lambda row: str(row.get("message", "")), colour, most=400),
     ]
-    title = f"{len(firing(snapshot.alerts))} firing, {len(snapshot.alerts)} changes in all"
+    title = f"{len(snapshot.firing)} firing, {len(snapshot.alerts)} changes in all"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
 
 

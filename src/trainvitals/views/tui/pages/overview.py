@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from trainvitals.views.tui.health import firing, judge
 from trainvitals.views.tui.pages import Hit, Page, empty, rule
 from trainvitals.views.tui.pages.charts import draw_grid
 from trainvitals.views.tui.pages.gpus import COMPACT_WIDTH, draw_gpus
@@ -25,12 +24,12 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     hits: list[Hit] = []
     view.rows = len(snapshot.gpus)
     roomy = height >= 18
-    health = judge(snapshot.run, snapshot.alerts, snapshot.gpus)
+    health = snapshot.health
     if snapshot.run is not None:
         lines += draw_strip(snapshot.run, health, snapshot.time, width, max(min(height // 3, 5), 1), palette)
         if roomy:
             lines.append([])
-    elif health.severity is not None:
+    elif health.severity != "ok":
         lines.append([Segment(fit(f" {health.word}: {health.reason}", width), palette.severity(health.severity))])
     for note in snapshot.notes if roomy and not snapshot.gpus else ():
         lines.append([Segment(fit(f" {note}", width), palette.dim)])
@@ -85,7 +84,7 @@ def _wanted(count: int, width: int, room: int) -> int:
 
 
 def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[Line]:
-    active = firing(snapshot.alerts)
+    active = snapshot.firing
     if len(active) < 2 or room < len(active[:3]) + 2:
         return []  # a single one stands in the strip already
     lines: list[Line] = [[], rule(f"{len(active)} alerts", width, view.palette)]

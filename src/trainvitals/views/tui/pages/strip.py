@@ -7,8 +7,8 @@ import math
 from rich.segment import Segment
 from rich.style import Style
 
+from trainvitals.analysis.health import Health
 from trainvitals.views.panels import BY_ID, severity
-from trainvitals.views.tui.health import Health
 from trainvitals.views.tui.numbers import duration, measure, short
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
@@ -33,9 +33,9 @@ _CHIP = Style(reverse=True, bold=True)
 def draw_strip(run: Run, health: Health, now: float, width: int, height: int, palette: Palette) -> list[Line]:
     """At most `height` lines, the most important first."""
     lines = [_name(run, health, now, width, palette)]
-    if health.reason:
+    if health.reason and (health.severity != "ok" or not run.live):
         text = fit(f"  {health.reason}", width)
-        lines.append([Segment(text, palette.severity(health.severity) if health.severity else palette.dim)])
+        lines.append([Segment(text, palette.dim if health.severity == "ok" else palette.severity(health.severity))])
     lines.append(_numbers(run, width, palette))
     progress = _progress(run, now, width, palette)
     if progress:
@@ -74,17 +74,15 @@ def _name(run: Run, health: Health, now: float, width: int, palette: Palette) ->
 def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
     if run.step is None:
         return []
-    rate = run.steps_per_second
-    if run.total_steps is None:
-        text = f" step {run.step:,}"
-        if rate:
-            text += f"  {short(rate)} steps/s"
+    share, total = run.progress.share, run.progress.total_steps
+    text = f" step {run.step:,}" + (f" of {total:,}" if total is not None else "")
+    if share is None:
+        if run.step_seconds:
+            text += f"  {short(1 / run.step_seconds)} steps/s"
         return [Segment(text, palette.text), *_silence(run, now, palette)]
-    share = run.step / run.total_steps
-    left = (run.total_steps - run.step) / rate if rate and run.live else None
-    text = f" {run.step:,} of {run.total_steps:,}  {share * 100:.1f}%"
-    if left is not None:
-        text += f"  {duration(left)} left"
+    text += f"  {share * 100:.1f}%"
+    if run.progress.seconds_left is not None:
+        text += f"  {duration(run.progress.seconds_left)} left"
     quiet = _silence(run, now, palette)
     size = width - len(text) - width_of(quiet) - 2
     return [
