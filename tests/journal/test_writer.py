@@ -227,3 +227,49 @@ def test_a_line_glued_to_a_torn_one_is_read_and_the_torn_one_counted(tmp_path: P
     cursor = Cursor(path)
     assert [row["step"] for row in cursor.read()] == [0, 2, 3]
     assert cursor.damage.torn == 1
+
+
+def test_a_descriptor_that_the_program_closed_is_never_written_to_again(tmp_path: Path) -> None:
+    fds: list[int] = []
+    writer = LineWriter(tmp_path, NAME, on_fd=fds.append)
+    writer.append(line(0))
+    os.close(fds[-1])  # as a program does that becomes a daemon
+    checkpoint = os.open(tmp_path / "checkpoint", os.O_RDWR | os.O_CREAT)
+    assert checkpoint == fds[-1], "the number means the program's own file now"
+    writer.rotate_if_due()
+    writer.append(line(1))
+    writer.close()
+    assert os.fstat(checkpoint).st_size == 0
+    os.close(checkpoint)
+    assert steps(tmp_path) == [0, 1]
+
+
+def test_a_descriptor_that_the_program_closed_costs_no_line(tmp_path: Path) -> None:
+    fds: list[int] = []
+    writer = LineWriter(tmp_path, NAME, on_trouble=lambda text: None, on_fd=fds.append)
+    for number in range(4):
+        writer.append(line(number))
+        writer.flush(30)
+        os.close(fds[-1])
+        if number == 2:
+            writer.rotate_if_due()
+    writer.close()
+    assert steps(tmp_path) == [0, 1, 2, 3]
+
+
+def test_files_that_may_not_grow_are_followed_by_new_ones(tmp_path: Path) -> None:
+    """`ulimit -f`, as some clusters set it."""
+    script = (
+        "import resource, sys; from pathlib import Path\n"
+        "from trainvitals.journal.layout import FileName\n"
+        "from trainvitals.journal.writer import LineWriter\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "writer = LineWriter(Path(sys.argv[1]), FileName('training', 1, ''))\n"
+        "for number in range(500):\n"
+        '    writer.append(b\'{"timestamp":"2026-01-01T00:00:00.000Z","step":%d}\\n\' % number)\n'
+        "assert writer.flush(30)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert steps(tmp_path) == list(range(500))
+    assert all(path.stat().st_size <= 10_000 for path in tmp_path.iterdir())

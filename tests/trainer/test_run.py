@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +78,6 @@ def test_module_level_log_and_finish_use_the_current_run() -> None:
     trainvitals.finish()
     assert values(run, "loss") == [1.0, 2.0]
     assert trainvitals.current_run() is None
-    with pytest.raises(TrainvitalsError, match="before init"):
-        trainvitals.log({"loss": 1})
 
 
 def test_without_a_step_each_call_is_one_more() -> None:
@@ -145,6 +148,17 @@ class DeviceArray:
             self.waited += 1
         return self._value
 
+    def __radd__(self, other: object) -> DeviceArray:
+        return self  # queued on the device: nobody waits yet
+
+    __sub__ = __radd__
+
+    def __eq__(self, other: object) -> bool:
+        self.waited += 1  # the answer must come from the device
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 def test_a_value_on_a_device_is_never_waited_for_and_comes_when_it_is_ready() -> None:
     slow = DeviceArray(3.5)
@@ -193,6 +207,64 @@ def test_what_is_no_mapping_is_refused_and_none_is_nothing() -> None:
         run.log({"lr": 3.0}, step="ten")  # type: ignore[arg-type]
     assert run.refused == 3
     assert values(run, "lr") == [1.0, 2.0, 3.0] and RunReader(run.folder).damage().foreign == 0
+
+
+def test_an_empty_mapping_leaves_no_line_whatever_its_step() -> None:
+    with trainvitals.init() as run:
+        for step in range(3):
+            run.log({"loss": 1.0}, step=step)
+            run.log({}, step=step)
+    assert RunReader(run.folder).damage().foreign == 0
+    assert sum(1 for _ in RunReader(run.folder).rows()) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, 1.0),
+        (Decimal("0.125"), 0.125),
+        (Fraction(1, 4), 0.25),
+        (2**64 - 1, 2.0**64),
+        (10**400, math.inf),
+        pytest.param(-(10**5000), -math.inf, id="5001 digits"),
+        (5e-324, 5e-324),
+        (np.float16(0.5), 0.5),
+        (np.longdouble(1.5), 1.5),
+    ],
+)
+def test_numbers_of_every_kind_are_numbers(value: Any, expected: float) -> None:
+    with trainvitals.init() as run:
+        run.log({"x": 0.0}, step=0)
+        run.log({"x": value}, step=1)
+    assert values(run, "x") == [0.0, expected] and run.refused == 0
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(10**5000, id="5001 digits"), -(2**64), math.nan, math.inf, np.uint64(2**64 - 1), "ten", [1]]
+)
+def test_a_step_that_is_none_is_said_and_the_line_kept(step: Any, capfd: Any) -> None:
+    with trainvitals.init() as run:
+        run.log({"loss": 1.0}, step=6)
+        run.log({"loss": 2.0}, step=step)
+    (series,) = RunReader(run.folder).series(["loss"])
+    assert series.x.tolist() == [6, 7] and series.y.tolist() == [1.0, 2.0]
+    assert run.refused == 1 and "taken as step 7" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("step", [-5, 0, 2**61, np.int32(4), np.int64(-3), 2.0, True])
+def test_negative_large_and_numpy_steps_are_steps(step: Any) -> None:
+    with trainvitals.init() as run:
+        run.log({"loss": 1.0}, step=step)
+    assert RunReader(run.folder).series(["loss"])[0].x.tolist() == [int(step)] and run.refused == 0
+
+
+def test_a_key_from_an_enumeration_of_texts_is_its_text() -> None:
+    class Name(str, Enum):  # noqa: UP042 - as much code still has it
+        LOSS = "loss"
+
+    with trainvitals.init() as run:
+        run.log({Name.LOSS: 1.0}, step=0)
+    assert values(run, "loss") == [1.0]
 
 
 def test_keys_of_every_kind_are_kept() -> None:
@@ -255,6 +327,113 @@ def test_a_forked_child_logs_into_a_file_of_its_own_and_does_not_end_the_run() -
     run.finish()
     (worker,) = RunReader(run.folder).series(["worker"])
     assert worker.labels["pid"] == child and values(run, "loss") == [0.0, 1.0]
+
+
+def test_a_forked_child_may_begin_a_run_of_its_own_and_leaves_its_parents_alone(capfd: Any) -> None:
+    run = trainvitals.init(name="parent")
+    child = os.fork()
+    if child == 0:
+        with trainvitals.init(name="child") as other:
+            other.log({"loss": 1.0}, step=0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert RunReader(run.folder).info.is_live and "still going" not in capfd.readouterr().err
+    run.log({"loss": 2.0}, step=0)
+    run.finish()
+    assert values(run, "loss") == [2.0] and open_run("child").info.status == "finished"
+
+
+def test_a_copied_model_that_holds_the_run_holds_the_same_run() -> None:
+    with trainvitals.init() as run:
+        assert copy.deepcopy({"run": run})["run"] is run and copy.copy(run) is run
+        assert pickle.loads(pickle.dumps(run)) is run
+
+
+def test_a_spawned_worker_that_is_handed_the_run_logs_into_a_file_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+            import multiprocessing, os
+            import trainvitals
+
+            def work(run):
+                run.log({"worker": float(os.getpid())}, step=3)
+                run.finish()             # not the worker's to end
+                trainvitals.log({"x": 1.0})  # there is no run of its own: said, not raised
+
+            if __name__ == "__main__":
+                run = trainvitals.init(name="spawning")
+                run.log({"loss": 1.0}, step=0)
+                for _ in range(2):
+                    worker = multiprocessing.get_context("spawn").Process(target=work, args=(run,))
+                    worker.start()
+                    worker.join()
+                    assert worker.exitcode == 0
+                run.log({"loss": 2.0}, step=1)
+                run.finish()
+        """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reader = open_run("spawning")
+    assert values(reader, "loss") == [1.0, 2.0] and reader.info.status == "finished"
+    workers = reader.series(["worker"])
+    assert [item.y.tolist() for item in workers] == [[float(item.labels["pid"])] for item in workers]
+    assert len(workers) == 2 and done.stderr.count("a worker process that has no run") == 2
+
+
+def test_module_level_log_after_the_end_is_said_and_not_raised(capfd: Any) -> None:
+    run = trainvitals.init()
+    trainvitals.finish()
+    trainvitals.log({"loss": 1.0})
+    trainvitals.log({"loss": 1.0})
+    assert capfd.readouterr().err.count("has ended") == 1 and run.refused == 2
+
+
+def test_module_level_log_without_init_is_an_error() -> None:
+    done = training("import trainvitals; trainvitals.log({'loss': 1.0})")
+    assert done.returncode == 1 and "log() before init()" in done.stderr
+
+
+def test_logging_while_the_interpreter_goes_down_harms_nothing() -> None:
+    done = training(
+        """
+        import trainvitals
+        run = trainvitals.init(name="late")
+
+        class Model:
+            def __del__(self):
+                run.log({"loss": 3.0}, step=2)
+                log({"loss": 3.0}, step=3)
+
+        log = trainvitals.log
+        run.log({"loss": 1.0}, step=0)
+        model = Model()
+        model.itself = model    # freed by the last collection, when most of the interpreter is gone
+        """
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert values(open_run("late"), "loss")[0] == 1.0
+
+
+def test_a_program_that_leaves_without_saying_so_loses_nothing() -> None:
+    training(
+        """
+        import os, trainvitals
+        run = trainvitals.init(name="gone")
+        for step in range(100):
+            run.log({"loss": float(step)}, step=step)
+        os._exit(3)
+        """
+    )
+    assert values(open_run("gone"), "loss") == [float(step) for step in range(100)]
+
+
+def test_a_run_folder_may_have_any_name(tmp_path: Path) -> None:
+    root = tmp_path / "two words\nand a line" / "😀 'quoted' \"twice\""
+    with trainvitals.init(dir=root, project="p") as run:
+        run.log({"loss": 1.0}, step=0)
+    assert run.folder.is_relative_to(root) and values(run, "loss") == [1.0]
 
 
 def test_a_second_init_ends_the_first_run() -> None:

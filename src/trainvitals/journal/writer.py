@@ -66,6 +66,7 @@ class LineWriter:
         self._on_trouble = on_trouble
         self._on_fd = on_fd
         self._fd = -1
+        self._identity = (0, 0)
         self._unchecked = 0
         self._opened = 0.0
         self._backlog: deque[bytes] = deque()
@@ -117,9 +118,15 @@ class LineWriter:
             self._unchecked = 0
             if self._fd < 0 or self._backlog:
                 return
-            size = os.fstat(self._fd).st_size
+            try:
+                found = os.fstat(self._fd)
+            except OSError:
+                found = None
+            if found is None or (found.st_dev, found.st_ino) != self._identity:
+                self._forget_file()
+                return
             old = time.monotonic() - self._opened > self._rotate_seconds
-            if size >= self._rotate_bytes or (old and size):
+            if found.st_size >= self._rotate_bytes or (old and found.st_size):
                 self._rotate()
 
     def flush(self, seconds: float = 0.0) -> bool:
@@ -193,12 +200,10 @@ class LineWriter:
 
     def _trouble(self, error: OSError) -> None:
         self._next_try = time.monotonic() + RETRY_SECONDS
-        if error.errno in (
-            errno.EBADF,
-            errno.ESTALE,
-            errno.ENOENT,
-        ):  # the file went away under us: open a new one
-            self._close_file()
+        if error.errno == errno.EBADF:
+            self._forget_file()
+        elif error.errno in (errno.ESTALE, errno.ENOENT, errno.EFBIG):
+            self._close_file()  # the file went away under us, or may not grow (ulimit -f): open a new one
         self._tell(error)
 
     def _tell(self, error: OSError) -> None:
@@ -220,6 +225,8 @@ class LineWriter:
                 break
             except FileExistsError:  # another process took this very name: one writer per file
                 taken.add(name.stamp)
+        found = os.fstat(self._fd)
+        self._identity = (found.st_dev, found.st_ino)
         self._name = name
         self._opened = time.monotonic()
         self._torn = False
@@ -241,7 +248,14 @@ class LineWriter:
             self._on_fd(-1)
             _retire(fd)
 
-    def _after_fork_in_child(self) -> None:
+    def _forget_file(self) -> None:
+        """The program closed our descriptor, as one does that becomes a daemon. The number may mean another file by
+        now, which is not ours to write or close: the next line opens a new one."""
+        self._fd = -1
+        self._on_fd(-1)
+
+    def write_apart(self) -> None:
+        """From now on, in a process that is not the one the name was made for, write a file of its own."""
         self.lock = threading.RLock()  # another thread of the parent may have held it
         self._close_file()
         self._backlog.clear()  # the parent writes these
@@ -271,7 +285,7 @@ _writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for writer in list(_writers):
-        writer._after_fork_in_child()
+        writer.write_apart()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,6 +8,7 @@ mode).
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import time
@@ -49,6 +50,9 @@ _LINE_START = b'{"timestamp":"'
 _MILLIS = tuple(b'%03dZ","step":' % number for number in range(1000))
 
 _current: Run | None = None
+_ended: Run | None = None
+_reached: dict[Path, Run] = {}
+"""Runs of other processes that this one was handed."""
 
 
 class Run:
@@ -73,12 +77,9 @@ class Run:
         self._settings = effective
         self._details = details
         self._attempt = int(details.get("attempt", 1))
-        self._owner = os.getpid()
+        self._owner = self._process = os.getpid()
         self._step = first_step - 1
-        self._clock: tuple[int, bytes] = (
-            0,
-            b"",
-        )  # a whole second in ms, and how a line of that second begins
+        self._clock: tuple[int, bytes] = (0, b"")  # a whole second in ns, and how a line of that second begins
         self._fd = -1
         self._careful = False  # tensors or arrays were logged: every call goes the slow way, which looks after them
         self._conditions: Conditions | None = None
@@ -161,18 +162,21 @@ class Run:
         """
         # The way of nearly every call: a flat dict of finite Python numbers, a whole step, a file that can be written.
         # Everything else goes the slow way below. Each test here costs as much as a digit of the line, so there are
-        # few: `sum` is finite only if every value is, and raises for what is no number.
+        # few: `sum` is a finite float only if every value is a finite number of Python; what is no number raises.
+        # The type is asked first, because comparing the sum of tensors would wait for their device.
         try:
-            total = sum(metrics.values())  # type: ignore[union-attr]
+            total = sum(metrics.values(), 0.0)  # type: ignore[union-attr]
             if (
-                total - total == 0.0
-                and not more
+                type(total) is float
+                and total - total == 0.0
                 and type(step) is int
-                and "timestamp" not in metrics  # type: ignore[operator]
-                and "step" not in metrics  # type: ignore[operator]
+                and metrics
+                and not more
+                and "timestamp" not in metrics
+                and "step" not in metrics
             ):
                 second, prefix = self._clock
-                millis = _time_ns() // 1_000_000 - second
+                millis = (_time_ns() - second) // 1_000_000
                 if 0 <= millis < 1000:
                     line = _join((prefix, _MILLIS[millis], _dumps(step), b",", _dumps(metrics, None, _NEWLINE)[1:]))
                     self._step = step
@@ -207,10 +211,11 @@ class Run:
         if writer is None:
             return
         if metrics is not None and not isinstance(metrics, Mapping):
-            self._refuse("metrics", f"a {type(metrics).__name__} where a mapping is needed")
+            self._refuse(f"log() got a {type(metrics).__name__}, not a mapping of names to numbers")
             return
-        if os.getpid() != self._owner:
-            self._waiting.clear()  # a forked child: these belong to the parent, and the device with them
+        if os.getpid() != self._process:  # just forked: these belong to the parent, and the device with them
+            self._process = os.getpid()
+            self._waiting.clear()
         flat = dict(scalars.flatten(metrics or {}))
         flat.update(scalars.flatten(more))
         if "step" in flat:
@@ -218,7 +223,7 @@ class Run:
             step = inner if step is None else step
         if "timestamp" in flat:
             flat.pop("timestamp")
-            self._refuse("timestamp", "a name that the journal uses itself; choose another")
+            self._refuse("'timestamp' is a name that the journal uses itself; choose another")
         values: dict[str, Any] = {}
         waiting: list[tuple[str, scalars.Waiting]] = []
         for key, item in flat.items():
@@ -226,13 +231,13 @@ class Run:
             if kind is float or kind is int:
                 values[key] = item
                 continue
-            value = scalars.convert(key, item)
+            value = scalars.convert(item)
             if value is None:
                 continue
             if kind.__module__ != "builtins":
                 self._be_careful()
             if isinstance(value, scalars.Refused):
-                self._refuse(value.key, value.what)
+                self._refuse(f"'{key:.100}' is {value.what}, not a number")
             elif isinstance(value, (int, float)):
                 values[key] = value
             else:
@@ -242,10 +247,10 @@ class Run:
             if not values and not waiting:
                 return
             self._step = number
-            now = _time_ns() // 1_000_000
-            if not 0 <= now - self._clock[0] < 1000:
-                self._every_second(now // 1000)
-            stamp = format_time(now / 1000, digits=3)
+            now = _time_ns()
+            if not 0 <= now - self._clock[0] < 1_000_000_000:
+                self._every_second(now // 1_000_000_000)
+            stamp = format_time(now // 1_000_000 / 1000, digits=3)
             if values:
                 writer.append(encode_line({"timestamp": stamp, "step": number, **values}))
             for key, item in waiting:
@@ -274,13 +279,13 @@ class Run:
     def _next_step(self, step: Any) -> int:
         if step is None:
             return self._step + 1
-        if type(step) is int:
+        if type(step) is int and -(2**63) <= step < 2**64:
             return step
-        converted = scalars.convert("step", step)
-        if isinstance(converted, (int, float)) and converted == converted and abs(converted) < 2**62:
+        converted = scalars.convert(step)
+        if isinstance(converted, (int, float)) and abs(converted) < 2**62:
             return int(converted)
-        what = converted.what if isinstance(converted, scalars.Refused) else "not a whole number"
-        self._refuse("step", what)
+        what = converted.what if isinstance(converted, scalars.Refused) else "NaN or beyond 64 bits"
+        self._refuse(f"step= is {what}, not a whole number", f"taken as step {self._step + 1}")
         return self._step + 1
 
     def _write_ready(self, *, block: bool = False) -> list[tuple[int, dict[str, float]]]:
@@ -306,7 +311,7 @@ class Run:
 
     def _every_second(self, second: int) -> None:
         text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-        self._clock = (second * 1000, _LINE_START + text.encode())
+        self._clock = (second * 1_000_000_000, _LINE_START + text.encode())
         if self._writer is not None:
             self._writer.rotate_if_due()
         if time.monotonic() > self._next_agent_check and os.getpid() == self._owner:
@@ -325,7 +330,7 @@ class Run:
     def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
         """A line of `step` that was measured beside the loop, at that time; the count of steps stays as it is."""
         second, rest = divmod(microseconds, 1_000_000)
-        if second != self._clock[0] // 1000:
+        if second != self._clock[0] // 1_000_000_000:
             self._every_second(second)
         if self._writer is not None:
             start = self._clock[1][len(_LINE_START) :].decode()
@@ -370,14 +375,11 @@ class Run:
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._log_failed(error)
 
-    def _refuse(self, key: str, what: str) -> None:
+    def _refuse(self, what: str, outcome: str = "not logged") -> None:
         self.refused += 1
         if self._settings.strict:
-            raise MetricError(
-                f"'{key:.100}' is {what}, not a number",
-                hint="log numbers only; put text and lists into config= or run.event()",
-            )
-        self._tell("refused", f"'{key:.100}' is {what}, not a number: not logged (said once, then only counted)")
+            raise MetricError(what, hint="log numbers only; put text and lists into config= or run.event()")
+        self._tell("refused", f"{what}: {outcome} (said once, then only counted)")
 
     def _log_failed(self, error: Exception) -> None:
         self.refused += 1
@@ -406,11 +408,11 @@ class Run:
         cause: str | None = None,
         tentative: bool = False,
     ) -> None:
-        global _current
+        global _current, _ended
         if self._status is not None or os.getpid() != self._owner:
             return
         if _current is self:
-            _current = None
+            _current, _ended = None, self
         atexit.unregister(self._at_exit)
         try:
             if self.watching is not None:
@@ -430,6 +432,8 @@ class Run:
             for writer in writers:
                 if writer is not None:
                     writer.close()
+                    if writer.dropped:
+                        self._tell("dropped", f"{writer.dropped} lines could not be written to {writer.path}")
             stacks.disarm()
             if self._tee is not None:
                 self._tee.remove()
@@ -505,6 +509,18 @@ class Run:
         else:
             self._finish("failed", exception=exception)
 
+    # -- copies: there is one run, and a worker process that is handed it writes a file of its own
+
+    def __copy__(self) -> Run:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Run:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = self._settings.as_json()
+        return _reach, (self.folder, self._rank, said, self._details, self._owner, self._step)
+
     def __enter__(self) -> Run:
         return self
 
@@ -541,7 +557,7 @@ def init(
     torchrun, Slurm and MPI. `options` are settings by name (docs/settings.md).
     """
     global _current
-    if _current is not None:
+    if _current is not None and _current._owner == os.getpid():  # not the parent's, in a forked child
         if _current.automatic:
             _current._hand_over()
         else:
@@ -604,16 +620,44 @@ def current_run() -> Run | None:
 
 
 def log(metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:
-    """`Run.log` of the current run."""
-    if _current is None:
+    """`Run.log` of the current run; after its end, said and counted as `Run.log` does."""
+    run = _current or _ended
+    if run is not None:
+        run.log(metrics, step, **more)
+    elif not _is_worker():
         raise TrainvitalsError("log() before init(): there is no run", hint='first: trainvitals.init(project="...")')
-    _current.log(metrics, step, **more)
+    else:  # an error here would end a training that is right
+        _tell_worker()
 
 
 def finish(status: str = "finished") -> None:
     """`Run.finish` of the current run; nothing happens without one."""
     if _current is not None:
         _current.finish(status)
+
+
+def _is_worker() -> bool:
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
+@functools.cache
+def _tell_worker() -> None:
+    say("log() in a worker process that has no run: not logged. Pass it the run and call run.log()")
+
+
+def _reach(folder: Path, rank: ranks.Rank, said: dict[str, Any], details: dict[str, Any], owner: int, step: int) -> Run:
+    """A pickled run in the process that got it: the same run, a file of its own; only its owner can end it."""
+    known = _current if owner == os.getpid() else _reached.get(folder)
+    if known is not None and known.folder == folder:
+        return known
+    effective = settings.resolve(said, environ={}, folder=Path(os.sep))
+    run = _reached[folder] = Run(folder, rank, effective, details, first_step=step + 1)
+    run._owner = owner
+    for writer in (run._writer, run._events):
+        if writer is not None:
+            writer.write_apart()
+    return run
 
 
 # -- the parts of init

@@ -23,21 +23,21 @@ class Waiting(Protocol):
 class Refused(NamedTuple):
     """A value that is not a number, and what it is in words."""
 
-    key: str
     what: str
 
 
 def flatten(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested mappings as flat pairs with `/` between the keys."""
     for key, value in metrics.items():
-        name = f"{prefix}{key}"
+        word = str.__str__(key) if isinstance(key, str) else key  # of a member of a text enumeration, its value
+        name = f"{prefix}{word}"
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}/")
         else:
             yield name, value
 
 
-def convert(key: str, value: Any) -> float | int | Waiting | Refused | None:
+def convert(value: Any) -> float | int | Waiting | Refused | None:
     """One value as a number, as one to come, or as refused. None stays None: nothing was measured."""
     if value is None:
         return None
@@ -47,26 +47,26 @@ def convert(key: str, value: Any) -> float | int | Waiting | Refused | None:
     if kind is bool:
         return int(value)
     if isinstance(value, (str, bytes)):
-        return Refused(key, f"a string of {len(value)} characters")
+        return Refused(f"a string of {len(value)} characters")
     if isinstance(value, (list, tuple, set, frozenset)):
-        return Refused(key, f"a {kind.__name__} of {len(value)} items")
+        return Refused(f"a {kind.__name__} of {len(value)} items")
     try:
-        return _convert_array(key, value)
+        return _convert_array(value)
     except Exception as error:  # noqa: BLE001 - foreign code (a tensor's own methods) runs here, inside the user's loop
-        return Refused(key, f"{kind.__module__}.{kind.__qualname__}, which could not be read: {error!r:.200}")
+        return Refused(f"{kind.__module__}.{kind.__qualname__}, which could not be read: {error!r:.200}")
 
 
-def _convert_array(key: str, value: Any) -> float | int | Waiting | Refused:
+def _convert_array(value: Any) -> float | int | Waiting | Refused:
     kind = type(value)
     shape = getattr(value, "shape", ())
     size = 1
     for length in shape:
         size *= int(length)
     if size != 1:
-        return Refused(key, f"a {kind.__qualname__} of shape {tuple(int(n) for n in shape)}")
+        return Refused(f"a {kind.__qualname__} of shape {tuple(int(n) for n in shape)}")
     if kind.__module__.partition(".")[0] == "torch" and hasattr(value, "is_cpu"):
         if value.is_complex():
-            return Refused(key, "a complex number")
+            return Refused("a complex number")
         if not value.is_cpu:
             return TorchWaiting(value)
     elif hasattr(value, "is_ready") and not value.is_ready():
@@ -81,7 +81,7 @@ def _convert_array(key: str, value: Any) -> float | int | Waiting | Refused:
         return value
     if hasattr(value, "__float__") and not isinstance(value, complex):
         return float(value)
-    return Refused(key, f"a {type(value).__qualname__}")
+    return Refused(f"a {type(value).__qualname__}")
 
 
 class TorchWaiting:
