@@ -175,7 +175,8 @@ PROCESS: tuple[Metric, ...] = (
     Metric("fd_limit", "", "Soft limit on file descriptors of the rank's own process"),
     Metric("read_mb_s", "MB/s", "Read from storage by the tree"),
     Metric("write_mb_s", "MB/s", "Written to storage by the tree"),
-    Metric("gpu_memory_mb", "MB", "GPU memory held by the tree, all GPUs"),
+    Metric("gpu_memory_mb", "MB", "GPU memory held by the tree, all GPUs; absent where the driver does not tell"),
+    Metric("gpu_sm_percent", "%", "Use of SMs by the tree; 100 is one GPU"),
     Metric(
         "process_state",
         "",

@@ -539,6 +539,27 @@ def test_the_gpus_a_training_may_use_are_named_by_uuid(machine: Any, fake_nvml: 
     assert visible == [uuids[2], uuids[0]]
 
 
+def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any, wait: Any) -> None:
+    env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
+    machine.start_agent(**env)
+    worker = "import subprocess; worker = subprocess.Popen(['sleep', '600']); print(worker.pid, flush=True)\n"
+    training = machine.train(worker + FOREVER, interval=0.2, process_interval=0.2)
+    child = int(training.process.stdout.readline())
+    other = machine.train(FOREVER, interval=0.2, process_interval=0.2)
+
+    mine, stranger = training.process.pid, os.getpid()
+    fake_nvml.script(
+        f"count = 2\ngpu.0.procs = C:{mine}:2Gi:40;C:{stranger}:8Gi:10\ngpu.1.procs = C:{mine}:1Gi:25;C:{child}:512Mi:5"
+    )
+    row = wait(lambda: [row for row in training.rows("process") if row.get("gpu_memory_mb") == 3584], "the sum")[0]
+    assert row["gpu_sm_percent"] == 70
+    assert other.rows("process") and not any("gpu_memory_mb" in row for row in other.rows("process"))
+
+    fake_nvml.script(f"count = 2\ngpu.0.procs = C:{mine}:na:41")  # as on Windows
+    told = wait(lambda: [row for row in training.rows("process") if row.get("gpu_sm_percent") == 41], "a share")
+    assert "gpu_memory_mb" not in told[0]
+
+
 def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_nvml: Any, wait: Any) -> None:
     fake_nvml.script("count = 3")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}

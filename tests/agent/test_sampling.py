@@ -18,7 +18,7 @@ from trainvitals.agent import sampling
 from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog, Log
 from trainvitals.agent.sampling import Reading, Sampler, UnitThread
-from trainvitals.sources import Notice, Sample, SourceUnavailable, Unit, UnitGone, World
+from trainvitals.sources import GpuProcess, Notice, Sample, SourceUnavailable, Unit, UnitGone, World
 
 FAST = Demand(sources=("probe",), intervals={"gpu": 0.02}, default_interval=0.02)
 
@@ -320,3 +320,19 @@ def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, in
         sampler.want(demand, World(simulated_gpus=count))
         wait(lambda count=count: (sampler.check(), len(sampler.latest) == count)[1], f"{count} GPUs")
     sampler.end()
+
+
+# -- who uses a GPU
+
+
+def test_of_a_gpu_that_does_not_answer_it_is_known_who_uses_it_but_not_how_much(
+    sampler: Sampler, source: ProbeSource, wait: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "STALE_SECONDS", 0.05)
+    probe = source.units[0]
+    probe.processes = (GpuProcess(7, 1024.0, 30),)  # type: ignore[attr-defined]
+    source.units.append(Probe("probe:1"))  # one without processes, as most units are
+    sampler.want(FAST, World())
+    wait(lambda: sampler.gpu_processes() == [GpuProcess(7, 1024.0, 30)], "who uses the GPU")
+    probe.gate.clear()
+    wait(lambda: sampler.gpu_processes() == [GpuProcess(7)], "numbers that are not known any more")

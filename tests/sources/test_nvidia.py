@@ -12,12 +12,11 @@ import pytest
 from fake_nvml import FakeNvml
 
 from trainvitals import catalog
-from trainvitals.sources import Sample, World
+from trainvitals.sources import GpuProcess, Sample, World
 from trainvitals.sources.nvidia.fields import Rates, parse_field
 from trainvitals.sources.nvidia.gpu import GpuUnit
 from trainvitals.sources.nvidia.nvml import REFUSAL_SECONDS, Driver
 from trainvitals.sources.nvidia.pci import parse_address
-from trainvitals.sources.nvidia.processes import GpuProcess
 from trainvitals.sources.nvidia.source import NvidiaSource
 from trainvitals.sources.nvidia.values import held_fields, parse_recovery_action, parse_throttle_reasons
 

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from trainvitals import catalog
-from trainvitals.sources import RankProcess, Sample, SourceUnavailable, UnitGone, World, create
+from trainvitals.sources import GpuProcess, RankProcess, Sample, SourceUnavailable, UnitGone, World, create
 from trainvitals.sources.process import (
     PSS_INTERVAL,
     PSS_LARGEST,
@@ -417,9 +417,9 @@ def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path)
 
 
-def fake_unit(proc: FakeProc, clock, started: int = 100) -> RankUnit:
+def fake_unit(proc: FakeProc, clock, started: int = 100, gpus: Sequence[GpuProcess] = ()) -> RankUnit:
     rank = RankProcess("run-1", 0, 10)
-    return RankUnit(rank, started / TICKS_PER_SECOND, ProcfsReader(proc.world), clock)
+    return RankUnit(rank, started / TICKS_PER_SECOND, ProcfsReader(proc.world), clock, lambda: gpus)
 
 
 def test_a_worker_whose_number_is_used_again_is_not_mistaken_for_it(proc, clock):
@@ -544,6 +544,29 @@ def test_memory_on_amd_gpus_is_added_up(proc, clock, tmp_path):
         (folder / f"sdma_{gpu}").write_text("7\n")
 
     assert read(fake_unit(proc, clock))["gpu_memory_mb"] == 4608
+
+
+def test_what_a_tree_holds_and_does_on_all_gpus_is_added_up(proc, clock):
+    proc.process(10, children="11 ")
+    proc.process(11)
+    gpus = [GpuProcess(10, 1024.0, 30), GpuProcess(10, 512.0, 20), GpuProcess(11, 256.0), GpuProcess(99, 4096.0, 90)]
+
+    values = read(fake_unit(proc, clock, gpus=gpus))
+
+    assert (values["gpu_memory_mb"], values["gpu_sm_percent"]) == (1792, 50)
+    assert {"gpu_memory_mb", "gpu_sm_percent"} <= {metric.name for metric in catalog.PROCESS}
+
+
+def test_a_tree_that_uses_no_gpu_has_no_gpu_memory(proc, clock):
+    proc.process(10)
+    values = read(fake_unit(proc, clock, gpus=[GpuProcess(99, 4096.0, 90)]))
+    assert {"gpu_memory_mb", "gpu_sm_percent"}.isdisjoint(values)
+
+
+def test_a_sum_that_a_driver_does_not_tell_in_full_is_absent(proc, clock):
+    proc.process(10)
+    values = read(fake_unit(proc, clock, gpus=[GpuProcess(10, 1024.0, 30), GpuProcess(10, None)]))
+    assert "gpu_memory_mb" not in values and values["gpu_sm_percent"] == 30
 
 
 def test_a_name_with_parentheses_and_spaces_is_no_trouble(tmp_path):

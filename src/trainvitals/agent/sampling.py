@@ -17,7 +17,7 @@ from typing import Any
 from trainvitals import sources
 from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog
-from trainvitals.sources import Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
+from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
 PHASE_SECONDS = 0.002
 """Units begin this much after each other: threads that all want the interpreter at once wake each other in vain."""
@@ -125,6 +125,14 @@ class UnitThread:
         up = not overdue and not self._abandoned and last is not None and self._failures == 0
         age = now - last if last is not None else None
         return Health(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
+
+    def gpu_processes(self, now: float) -> list[GpuProcess]:
+        """Who uses this unit, if it is a GPU whose driver says so; of one that does not answer it is not known how much
+        any more."""
+        processes: Sequence[GpuProcess] = getattr(self._unit, "processes", ())
+        if processes and not self.health(now).up:
+            return [GpuProcess(process.pid) for process in processes]
+        return list(processes)
 
     def check(self, now: float) -> None:
         """Called from outside the thread, which may hang: tell trouble, and give up on it in the end."""
@@ -380,6 +388,12 @@ class Sampler:
     def health(self) -> list[Health]:
         now = time.monotonic()
         return [unit.health(now) for source in list(self._sources.values()) for unit in list(source.units.values())]
+
+    def gpu_processes(self) -> list[GpuProcess]:
+        """Who uses a GPU: an entry for each process and GPU."""
+        now = time.monotonic()
+        units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
+        return [process for unit in units for process in unit.gpu_processes(now)]
 
     def describe(self) -> dict[str, Any]:
         """What each source says of the machine; sources with nothing to say are left out."""

@@ -88,6 +88,8 @@ class World:
     """A path on the file system whose space matters: the newest run folder."""
     ranks: Callable[[], Sequence[RankProcess]] = lambda: ()
     """The ranks that run on this machine now, for the process source."""
+    gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: ()
+    """Who uses a GPU now, as far as the drivers say: an entry for each process and GPU, for the process source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,18 @@ class RankProcess:
     run_id: str
     rank: int
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process with a context on a GPU. In a container `pid` may be the host's number.
+
+    `memory_mb` is None where the driver does not tell (WSL, Windows), `sm_percent` where it was not sampled.
+    """
+
+    pid: int
+    memory_mb: float | None = None
+    sm_percent: int | None = None
 
 
 # One line per source: name -> module with a `create(world) -> Source`.

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainvitals.sources import Notice, RankProcess, Sample, SourceUnavailable, Unit, UnitGone, Value, World
+from trainvitals.sources import (
+    GpuProcess,
+    Notice,
+    RankProcess,
+    Sample,
+    SourceUnavailable,
+    Unit,
+    UnitGone,
+    Value,
+    World,
+)
 from trainvitals.sources.procfs import (
     count_descriptors,
     read_children,
@@ -54,7 +64,7 @@ class ProcessSource:
         for rank in self._world.ranks():
             root = reader.read(rank.pid)
             if root is not None and not root.ended:
-                units.append(RankUnit(rank, root.started, reader))
+                units.append(RankUnit(rank, root.started, reader, gpu_processes=self._world.gpu_processes))
         if not units:
             raise SourceUnavailable("no rank runs on this machine now")
         return units
@@ -226,6 +236,7 @@ class RankUnit:
         started: float,
         reader: ProcessReader,
         clock: Callable[[], float] = time.monotonic,
+        gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: (),
     ) -> None:
         self.key = f"process:{rank.run_id}:{rank.rank}"
         self._pid = rank.pid
@@ -233,6 +244,7 @@ class RankUnit:
         self._labels: dict[str, Value] = {"run_id": rank.run_id, "rank": rank.rank, "pid": rank.pid}
         self._reader = reader
         self._clock = clock
+        self._gpu_processes = gpu_processes
         self._before: tuple[float, dict[int, ProcessReading]] | None = None
         self._io_before: tuple[float, dict[int, tuple[int, int]]] | None = None
         self._members: dict[int, float] = {}
@@ -311,9 +323,20 @@ class RankUnit:
                 grown = sum(max(io[index] - before[pid][index], 0) for pid, io in moved.items() if pid in before)
                 values[name] = grown / (now - then) / MIB
         self._io_before = (now, moved)
-        sizes = [size for pid in tree if (size := self._reader.read_gpu_memory(pid)) is not None]
-        if sizes:
-            values["gpu_memory_mb"] = sum(sizes) / MIB
+        return values | self._gpu_use(tree)
+
+    def _gpu_use(self, tree: Mapping[int, ProcessReading]) -> dict[str, Value]:
+        """What the tree holds and does on all GPUs; absent if it uses none, or where a driver does not tell."""
+        told = [process for process in self._gpu_processes() if process.pid in tree]
+        asked = [self._reader.read_gpu_memory(pid) for pid in tree]
+        sizes = [process.memory_mb for process in told] + [size / MIB for size in asked if size is not None]
+        known = [size for size in sizes if size is not None]
+        values: dict[str, Value] = {}
+        if known and len(known) == len(sizes):
+            values["gpu_memory_mb"] = sum(known)
+        shares = [process.sm_percent for process in told if process.sm_percent is not None]
+        if shares:
+            values["gpu_sm_percent"] = sum(shares)
         return values
 
     def _read_slow(self, tree: dict[int, ProcessReading]) -> dict[str, Value]:

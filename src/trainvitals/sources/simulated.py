@@ -1,7 +1,7 @@
 """GPUs that are not there, for demos, screenshots and tests on machines without one. Always labelled so.
 
-A training is acted out: start-up while memory fills, steady work with noise, a dip now and then for data,
-a longer one for evaluation, a checkpoint now and then. Power follows the work, temperature follows power with
+A training is acted out: work from the first moment while memory fills, then steady with noise, a dip now and then
+for data, a longer one for evaluation, a checkpoint now and then. Power follows the work, temperature follows power with
 inertia, the fan follows temperature, clocks give way to the power cap and to heat, energy is the integral of
 power. The same index and seed give the same story, however often it is read.
 """
@@ -90,11 +90,9 @@ class Act:
 
 def act_at(seconds: float, index: int) -> Act:
     """The story without its noise: all cards of a machine start together and wait for each other."""
-    if seconds < 3:
-        return Act(work=0.0, memory=0.02 * seconds / 3)
-    filled = 0.02 + 0.74 * min((seconds - 3) / 6, 1)
-    if seconds < 5:
-        return Act(work=0.15, memory=filled)
+    filled = 0.06 + 0.7 * min(seconds / 4, 1)
+    if seconds < 1:  # the first steps, slowed by start-up
+        return Act(work=0.55, memory=filled)
     if seconds % 120 > 114:  # a checkpoint: the first card writes, the others wait
         return Act(work=0.12 if index == 0 else 0.03, memory=filled)
     if seconds % 60 > 54:  # evaluation: no backward pass, less memory
@@ -114,8 +112,8 @@ class SimulatedCard:
         # Every fourth card sits in a hot place: it reaches its limit and slows down.
         self._resistance = 0.083 if index % 4 == 3 else 0.064
         self._ticks = 0
-        self._utilization = 0.0
-        self._memory = 0.0
+        self._utilization = act_at(0.0, index).work * 100
+        self._memory = act_at(0.0, index).memory
         self._power = POWER_IDLE
         self._temperature = self._ambient + 4
         self._memory_temperature = self._ambient + 6

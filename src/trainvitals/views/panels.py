@@ -321,6 +321,8 @@ PANELS: tuple[Panel, ...] = (
     # -- the ranks' process trees
     Panel("process_cpu", "CPU of each rank", "process", "process", ("cpu_percent",), 2, by=_RANK),
     Panel("process_memory", "Memory of each rank", "process", "process", ("rss_mb",), 2, by=_RANK),
+    Panel("process_gpu_memory", "GPU memory of each rank", "process", "process", ("gpu_memory_mb",), 2, by=_RANK),
+    Panel("process_gpu_sm", "SM use of each rank", "process", "process", ("gpu_sm_percent",), 3, by=_RANK),
     Panel("process_io", "Storage of each rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK),
     Panel(
         "process_files",

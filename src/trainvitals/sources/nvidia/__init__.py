@@ -6,8 +6,7 @@ driver goes through `nvml`.
 
 from __future__ import annotations
 
-from trainvitals.sources.nvidia.processes import GpuProcess
 from trainvitals.sources.nvidia.source import create
 from trainvitals.sources.nvidia.visible import visible_devices
 
-__all__ = ["GpuProcess", "create", "visible_devices"]
+__all__ = ["create", "visible_devices"]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainvitals.sources import Notice, Sample, UnitGone, Value
+from trainvitals.sources import GpuProcess, Notice, Sample, UnitGone, Value
 from trainvitals.sources.nvidia import nvml, pci
 from trainvitals.sources.nvidia.events import Events
 from trainvitals.sources.nvidia.gpm import Gpm
 from trainvitals.sources.nvidia.mig import Slice, read_slices
 from trainvitals.sources.nvidia.nvml import Device, Driver, DriverRestarted, GpuLost, GpuSilent, Refused
-from trainvitals.sources.nvidia.processes import GpuProcess, Processes
+from trainvitals.sources.nvidia.processes import Processes
 from trainvitals.sources.nvidia.values import GpuValues, read_fixed
 
 # Slower than the samples, because the answers change slowly or cost the driver more.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainvitals.sources import Value
+from trainvitals.sources import GpuProcess, Value
 from trainvitals.sources.nvidia import gpm
 from trainvitals.sources.nvidia.nvml import Device, Refused
-from trainvitals.sources.nvidia.processes import GpuProcess, Processes
+from trainvitals.sources.nvidia.processes import Processes
 from trainvitals.sources.nvidia.values import read_memory
 
 

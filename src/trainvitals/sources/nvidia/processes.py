@@ -5,23 +5,11 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
-from dataclasses import dataclass
 
+from trainvitals.sources import GpuProcess
 from trainvitals.sources.nvidia.nvml import INSUFFICIENT_SIZE, Device, known
 
 MB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
-    """A process with a context on a GPU. In a container `pid` may be the host's number.
-
-    `memory_mb` is None where the driver does not tell (WSL, Windows), `sm_percent` where it was not sampled.
-    """
-
-    pid: int
-    memory_mb: float | None = None
-    sm_percent: int | None = None
 
 
 class _Table:
