@@ -90,7 +90,8 @@ def test_cards_and_seeds_differ(clock):
 def test_use_has_a_start_a_plateau_and_dips(clock):
     use = column(story(clock, seconds=300), "utilization_percent")
 
-    assert max(use[:2]) == 0
+    assert float(SimulatedUnit(0, 1, clock).read()[0].values["utilization_percent"]) > 40, "at work when first read"
+    assert min(use[:8]) > 40
     assert sum(value > 90 for value in use) > 150
     assert sum(10 < value < 40 for value in use[20:]) > 5
     assert all(0 <= value <= 100 for value in use)
@@ -99,8 +100,8 @@ def test_use_has_a_start_a_plateau_and_dips(clock):
 def test_memory_fills_and_stays_within_the_card(clock):
     used = column(story(clock, seconds=100), "memory_used_mb")
 
-    assert used[0] < 0.03 * MEMORY_TOTAL_MB
-    assert all(before <= after + 1 for before, after in itertools.pairwise(used[:9]))
+    assert used[0] < 0.3 * MEMORY_TOTAL_MB
+    assert all(before < after for before, after in itertools.pairwise(used[:4]))
     assert 0.6 * MEMORY_TOTAL_MB < used[40] < 0.9 * MEMORY_TOTAL_MB
 
 

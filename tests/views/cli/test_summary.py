@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,10 +93,34 @@ def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> N
 def test_what_to_type_next_works(machine: Any, make_run: Callable[..., Path]) -> None:
     folder = make_run("next")
     text = draw_summary(read_summary(folder), PLAIN)
-    (command,) = [line for line in text.splitlines() if "trainvitals runs show" in line]
-    done = machine.run(*command.split()[-3:])
-    assert done.returncode == 0
-    assert folder.name in done.stdout
+    lines = text[text.index("next    ") :].splitlines()
+    commands = [line.partition("trainvitals ")[2].split("  ")[0].split() for line in lines]
+    assert [words[0] for words in commands] == ["runs", "top", "serve", "report", "export"]
+    for words in commands:
+        if words[0] != "serve":
+            done = machine.run(*words, *(["--once"] if words[0] == "top" else []))
+            assert done.returncode == 0, done.stderr
+    assert folder.name in machine.run(*commands[0]).stdout
+
+
+def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(
+    make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run("path")
+    monkeypatch.chdir(folder)
+    script = Path(sys.executable).with_name("trainvitals")
+    assert script.is_file()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert f"{script} runs show" in draw_summary(read_summary(folder), PLAIN)
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert "next    trainvitals runs show" in draw_summary(read_summary(folder), PLAIN)
+
+
+def test_a_narrow_terminal_gets_the_commands_alone(make_run: Callable[..., Path]) -> None:
+    folder = make_run("narrow")
+    assert "one file to send around" in draw_summary(read_summary(folder), PLAIN)
+    narrow = draw_summary(read_summary(folder), PLAIN, 40)
+    assert "one file to send around" not in narrow and "trainvitals report" in narrow
 
 
 def test_an_empty_run_has_a_summary_too(make_run: Callable[..., Path]) -> None:

@@ -235,7 +235,7 @@ def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, 
     notes = draw_notes(summary, paint)
     if notes:
         blocks.append(notes)
-    blocks.append(draw_place(summary, paint, next_steps))
+    blocks.append(draw_place(summary, paint, columns, next_steps))
     return "\n\n".join(blocks)
 
 
@@ -374,16 +374,46 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
 
 
-def draw_place(summary: Summary, paint: Paint, next_steps: bool) -> str:
+def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: bool) -> str:
     """Where it is, and what to type next."""
     lines = [f"  folder  {clean(near(summary.info.folder))}"]
-    if next_steps:
-        reference = reference_to(summary.info)
-        lines.append(f"  next    {paint('cyan', f'trainvitals runs show {reference}')}")
-        table = "" if summary.metrics else " --table gpu"
-        if summary.metrics or summary.gpus:
-            lines.append(f"          {paint('cyan', f'trainvitals export {reference} --format csv{table}')}")
+    steps = next_commands(summary) if next_steps else []
+    size = max((len(command) for command, _ in steps), default=0)
+    for place, (command, what) in enumerate(steps):
+        fits = columns is None or 12 + size + len(what) <= columns
+        told = f"{' ' * (size - len(command))}  {paint('dim', what)}" if fits else ""
+        lines.append(f"  {'' if place else 'next':<8}{paint('cyan', command)}{told}")
     return "\n".join(lines)
+
+
+def next_commands(summary: Summary) -> list[tuple[str, str]]:
+    """What one may want to type now, and what it gives."""
+    program, reference = find_program(), reference_to(summary.info)
+    found = [(f"{program} runs show {reference}", "all there is to know")]
+    if summary.metrics or summary.gpus:
+        table = "" if summary.metrics else " --table gpu"
+        root = (
+            f" --dir {shlex.quote(near(summary.info.folder.parent.parent))}"
+            if reference != shlex.quote(summary.info.id)
+            else ""
+        )
+        found += [
+            (f"{program} top {reference}", "its curves in the terminal"),
+            (f"{program} serve{root}", "all runs in the browser"),
+            (f"{program} report {reference}", "one file to send around"),
+            (f"{program} export {reference} --format csv{table}", "its numbers"),
+        ]
+    return found
+
+
+def find_program() -> str:
+    """What to type for this program: its name where the shell finds it by that, else the way to it."""
+    import shutil
+
+    script = Path(sys.executable).with_name("trainvitals.exe" if sys.platform == "win32" else "trainvitals")
+    if not script.is_file() or shutil.which("trainvitals") == str(script):
+        return "trainvitals"
+    return shlex.quote(near(script))
 
 
 def near(folder: Path) -> str:
