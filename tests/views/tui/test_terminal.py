@@ -20,13 +20,18 @@ TRAINING = """
 import math, os, signal, sys, time
 import trainvitals
 
-go = sys.argv[1]
+quiet, die = sys.argv[1:]
 run = trainvitals.init(project="story", name="watched", config={"total_steps": 400})
 for step in range(60):
     loss = 2 * math.exp(-step / 20) + (3 if 30 <= step < 34 else 0)
     run.log({"loss": math.nan if step >= 50 else loss, "learning_rate": 1e-3, "batch_time": 0.01}, step=step)
     time.sleep(0.01)
-while not os.path.exists(go):  # nothing is logged any more: stalled
+step = 60
+while not os.path.exists(quiet):
+    run.log({"loss": math.nan, "learning_rate": 1e-3, "batch_time": 0.05}, step=step)
+    step += 1
+    time.sleep(0.05)
+while not os.path.exists(die):  # nothing is logged any more: stalled
     time.sleep(0.05)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -256,25 +261,26 @@ def test_eight_gpus_one_lost_one_hung_one_in_slices(open_terminal: Open, fake_nv
 
 
 def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(open_terminal: Open, tmp_path: Path) -> None:
-    script, go = tmp_path / "train.py", tmp_path / "go"
+    script, quiet, die = tmp_path / "train.py", tmp_path / "quiet", tmp_path / "die"
     script.write_text(TRAINING)
-    environ = {"TRAINVITALS_AGENT": "0", "TRAINVITALS_DIR": str(tmp_path / "runs")}
+    environ = {"TRAINVITALS_STALL_AFTER": "1", "TRAINVITALS_STALL_FACTOR": "1"}
+    environ |= {"TRAINVITALS_DIR": str(tmp_path / "runs"), "TRAINVITALS_INTERVAL": "0.2"}
     terminal = open_terminal(120, 36, **environ)
-    terminal.type(top("--interval 0.2"))
+    terminal.type(top())
     terminal.sees("CPU")
-    training = subprocess.Popen([sys.executable, str(script), str(go)], env={**os.environ, **environ})
+    training = subprocess.Popen([sys.executable, str(script), str(quiet), str(die)], env={**os.environ, **environ})
     try:
         terminal.sees("watched", "of 400", "Loss")
-        terminal.sees("CRITICAL", "the loss is not a number any more", "NaN", "✕")
-        terminal.press("4")
-        terminal.sees("1 rank")
-        terminal.press("1")
-        go.touch()
+        terminal.sees("CRITICAL", "Loss is nan", "✕")
+        quiet.touch()
+        terminal.sees("STALLED", "no step for")
+        die.touch()
         assert training.wait(60) == -signal.SIGKILL
-        terminal.sees("CRASHED", "nothing recorded its end")
+        terminal.sees("KILLED", "SIGKILL")
     finally:
         training.kill()
         training.wait()
+        subprocess.run([sys.executable, "-m", "trainvitals.views.cli.main", "agent", "stop"], check=True, timeout=60)
     leave(terminal)
 
 

@@ -172,13 +172,13 @@ def envelope(curves: Sequence[tuple[Floats, Floats]], axes: Axes, count: int) ->
 
 
 def smooth(y: Floats, weight: float) -> Floats:
-    """Exponential moving average, `weight` (0 to 1) on the past; values that are no number are passed over and give
-    the average so far."""
-    result = np.empty(len(y))
+    """Exponential moving average, `weight` (0 to 1) on the past; a value that is no number is passed over and has
+    no average."""
+    result = np.full(len(y), np.nan)
     average, mass = 0.0, 0.0
     for place, value in enumerate(y.tolist()):
         if value - value == 0:  # finite
             average = weight * average + (1 - weight) * value
             mass = weight * mass + (1 - weight)
-        result[place] = average / mass if mass else np.nan
+            result[place] = average / mass if mass else value
     return result
