@@ -50,11 +50,11 @@ def test_a_secret_in_the_file_is_neither_shown_nor_passed_on(tmp_path: Path) -> 
 
 
 def test_the_agent_finds_the_address_by_its_reference(tmp_path: Path) -> None:
-    from trainvitals.alerts.references import resolve
+    from trainvitals.settings.addresses import read_address
 
     given = read(tmp_path, YAML).as_json()
     again = settings.resolve(given, environ={}, folder=Path("/"))
-    urls = [resolve(address.url) for address in again.alerts_notify]
+    urls = [read_address(address.url) for address in again.alerts_notify]
     assert urls == ["slack://TokenAAAA/TokenBBBB/TokenCCCC", "ntfy://phone-topic"]
     assert [address.name for address in again.alerts_notify] == ["slack", "ntfy"]
 
@@ -66,15 +66,15 @@ def test_a_secret_in_an_argument_is_refused_because_nobody_else_could_find_it() 
 
 
 def test_references_to_secrets(tmp_path: Path) -> None:
-    from trainvitals.alerts.references import resolve
+    from trainvitals.settings.addresses import read_address
 
     (tmp_path / "password").write_text("pa55\n")
     environment = {"TOPIC": "ntfy://secret-topic", "USER_NAME": "me"}.get
-    assert resolve("env:TOPIC", environment) == "ntfy://secret-topic"
+    assert read_address("env:TOPIC", environment) == "ntfy://secret-topic"
     mixed = f"mailto://${{env:USER_NAME}}:${{file:{tmp_path / 'password'}}}@host"
-    assert resolve(mixed, environment) == "mailto://me:pa55@host"
+    assert read_address(mixed, environment) == "mailto://me:pa55@host"
     with pytest.raises(settings.table.SettingError, match="NOT_THERE is not set"):  # type: ignore[attr-defined]
-        resolve("env:NOT_THERE", environment)
+        read_address("env:NOT_THERE", environment)
 
 
 @pytest.mark.parametrize(

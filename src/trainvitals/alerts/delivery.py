@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainvitals.alerts.records import Row, seconds
-from trainvitals.alerts.references import Environment, resolve
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import format_time
 from trainvitals.redaction import redact_text
-from trainvitals.settings.addresses import Address
+from trainvitals.settings.addresses import Address, read_address
+from trainvitals.settings.secrets import Environment
 
 SEND_SECONDS = 15.0
 """How long a service may take to answer."""
@@ -224,7 +224,7 @@ class Outbox:
 
     def _carry(self, channel: _Channel, row: Row, late: float) -> Result:
         try:
-            url = resolve(channel.address.url, self._environment)
+            url = read_address(channel.address.url, self._environment)
         except TrainvitalsError as error:
             return Result(False, redact_text(error.message))
         return carry(

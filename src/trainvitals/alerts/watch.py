@@ -25,8 +25,8 @@ from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
 from trainvitals.alerts.delivery import Outbox
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
+from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.ledger import Ledger, Policy
-from trainvitals.alerts.references import process_environment
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage, Follower, parse_line

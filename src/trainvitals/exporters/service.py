@@ -28,7 +28,7 @@ from trainvitals.exporters.store import RunView, SourceHealth, Store, Value
 from trainvitals.exporters.training import Trainings
 from trainvitals.exporters.wishes import Wish, wishes_of
 from trainvitals.settings import Settings
-from trainvitals.settings.secrets import read_secret
+from trainvitals.settings.secrets import is_reference, read_secret
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
@@ -167,7 +167,7 @@ class Exports:
         if wish.kind == "page":
             return self._make_page(rows)
         interval, secret = float(str(rows["prometheus.push_interval"])), _secret(rows["prometheus.push_token"])
-        url = read_secret(wish.target) if wish.target.startswith(("env:", "file:")) else wish.target
+        url = read_secret(wish.target) if is_reference(wish.target) else wish.target
         if wish.kind == "remote_write":
             return RemoteWrite(
                 url,

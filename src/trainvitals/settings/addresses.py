@@ -6,15 +6,18 @@ An address is a text such as `ntfy://topic`, or refers to one: `env:NAME`, `file
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from trainvitals.errors import SettingError
 from trainvitals.settings.kinds import Kind
+from trainvitals.settings.secrets import PLACES, Environment, is_reference, read_inside, read_secret
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-REFERENCES = ("env", "file", "keyring", "config")
+REFERENCES = (*PLACES, "config")
 PLAIN_SCHEMES = ("bell", "desktop", "command", "alertmanager", "alertmanagers", "http", "https")
 """Our own: without a password or token in them they hold no secret."""
 
@@ -100,6 +103,36 @@ def place(addresses: tuple[Address, ...], origin: str, path: Path | None) -> tup
             "and write env:NAME, or into trainvitals.yaml"
         )
     return placed
+
+
+def read_address(url: str, environment: Environment = os.environ.get) -> str:
+    """The address with every reference looked up, by the process that sends. SettingError says which one could not be
+    found, not its value."""
+    if url.startswith("config:"):
+        url = _read_config(url.removeprefix("config:"), environment)
+    # What a reference leads to may hold references itself, but not lead on to another file.
+    return read_inside(read_secret(url, environment) if is_reference(url) else url, environment)
+
+
+def _read_config(rest: str, environment: Environment) -> str:
+    """The address of that name in a configuration file, or in the variable that lists them."""
+    from trainvitals.settings.files import parse_file, read_text
+    from trainvitals.settings.table import TABLE
+
+    place, _, name = rest.rpartition("#")
+    if place.startswith("$"):
+        value: object = environment(place[1:])
+    else:
+        names = [row.name for row in TABLE]
+        entries = parse_file(Path(place), read_text(Path(place), place), place, names)
+        value = next((item for key, item, _ in entries if key in ("alerts.notify", "alerts_notify")), None)
+    try:
+        found = {item.name: item.url for item in ADDRESSES.parse(value or [])}
+    except ValueError:
+        found = {}
+    if name not in found:
+        raise SettingError(f"{place.removeprefix('$')} names no channel '{name}' any more")
+    return found[name]
 
 
 ADDRESSES: Kind[tuple[Address, ...]] = Kind(

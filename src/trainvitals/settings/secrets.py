@@ -1,56 +1,97 @@
-"""Settings that are secrets: they are said by where they stand, and read by the process that needs them.
+"""Secrets are said by where they stand, and read by the process that needs them.
 
-`env:NAME` or `file:PATH`. So nothing secret is in a registration, a run folder, or the output of `trainvitals config`.
+`env:NAME`, `file:PATH` or `keyring:SERVICE/USER`; inside a longer text `${env:NAME}`. So nothing secret is in a
+registration, a run folder, or the output of `trainvitals config`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from trainvitals.errors import SettingError
 from trainvitals.settings.kinds import Kind
 
+PLACES = ("env", "file", "keyring")
+
+Environment = Callable[[str], str | None]
+
+_INSIDE = re.compile(rf"\$\{{({'|'.join(PLACES)}):([^}}]+)\}}")
+_EXPECTED = "env:NAME, file:PATH or keyring:SERVICE/USER"
+
+
+def is_reference(text: str) -> bool:
+    """Whether this says where a secret stands."""
+    return text.partition(":")[0] in PLACES
+
 
 def _parse_secret(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
-    kind, colon, rest = text.partition(":")
-    if kind not in ("env", "file") or not colon or not rest.strip():
-        raise ValueError("where the secret stands: env:NAME or file:PATH, never the secret itself")
-    return f"file:{Path(rest.strip()).expanduser().absolute()}" if kind == "file" else f"env:{rest.strip()}"
+    kind, _, rest = text.partition(":")
+    if not is_reference(text) or not rest.strip():
+        raise ValueError(f"where the secret stands: {_EXPECTED}, never the secret itself")
+    # The process that reads it may stand in another folder.
+    return f"file:{Path(rest.strip()).expanduser().absolute()}" if kind == "file" else f"{kind}:{rest.strip()}"
 
 
-SECRET: Kind[str] = Kind("env:NAME or file:PATH", _parse_secret)
+SECRET: Kind[str] = Kind(_EXPECTED, _parse_secret)
 
 
 def _parse_target(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
-    if text.startswith(("env:", "file:")):
+    if is_reference(text):
         return _parse_secret(text)
     if not re.match(r"https?://[^\s/@]+(?:[/?]|$)", text):
-        raise ValueError("an address http://... or https://... (with a password in it: env:NAME or file:PATH)")
+        raise ValueError(f"an address http://... or https://... (with a password in it: {_EXPECTED})")
     return text
 
 
 TARGET: Kind[str] = Kind("address", _parse_target)
 
 
-def read_secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
+def read_secret(reference: str, environment: Environment = os.environ.get) -> str:
     """What stands there. SettingError says that it is not there; never what it is."""
     kind, _, rest = reference.partition(":")
+    name = rest.strip()
     if kind == "env":
-        value = environ.get(rest, "").strip()
+        value = (environment(name) or "").strip()
         if not value:
-            raise SettingError(f"the environment variable {rest} is not set", hint=f"export {rest}=...")
+            raise SettingError(f"the environment variable {name} is not set", hint=f"export {name}=...")
         return value
+    return _read_keyring(name) if kind == "keyring" else _read_file(Path(name))
+
+
+def read_inside(text: str, environment: Environment = os.environ.get) -> str:
+    """The text with every `${env:NAME}` in it looked up."""
+    return _INSIDE.sub(lambda match: read_secret(f"{match[1]}:{match[2]}", environment), text)
+
+
+def _read_file(path: Path) -> str:
     try:
-        value = Path(rest).read_text(encoding="utf-8").strip()
+        value = path.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
-            f"the secret in {rest} cannot be read: {getattr(error, 'strerror', None) or 'not text'}"
+            f"the secret in {path} cannot be read: {getattr(error, 'strerror', None) or 'not text'}"
         ) from None
     if not value:
-        raise SettingError(f"{rest} is empty")
+        raise SettingError(f"{path} is empty")
     return value
+
+
+def _read_keyring(name: str) -> str:
+    service, _, user = name.rpartition("/")
+    service = service or "trainvitals"
+    try:
+        keyring = import_module("keyring")
+    except ImportError:
+        raise SettingError("keyring: references need the package keyring", hint="pip install keyring") from None
+    try:
+        value = keyring.get_password(service, user)
+    except Exception as error:  # noqa: BLE001 - any backend may be behind it, locked or broken in a way of its own
+        raise SettingError(f"the keyring cannot be asked for '{name}': {type(error).__name__}") from None
+    if not value:
+        raise SettingError(f"the keyring has no entry '{name}'", hint=f"keyring set {service} {user}")
+    return str(value)

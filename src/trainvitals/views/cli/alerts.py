@@ -15,13 +15,13 @@ from typing import Any
 from trainvitals import runtime
 from trainvitals.alerts import builtin, delivery, messages, records
 from trainvitals.alerts.language import RuleError
-from trainvitals.alerts.references import resolve as resolve_reference
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import encode_line, format_time, spell_all
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 from trainvitals.settings import Settings
+from trainvitals.settings.addresses import read_address
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, say, width
 
@@ -177,7 +177,7 @@ def _test(arguments: argparse.Namespace) -> int:
             continue
         began = time.monotonic()
         try:
-            result = delivery.carry(resolve_reference(address.url), body, terminals=_own_terminals())
+            result = delivery.carry(read_address(address.url), body, terminals=_own_terminals())
         except TrainvitalsError as error:
             result = delivery.Result(False, "; ".join(filter(None, (error.message, error.hint))))
         took = f"{time.monotonic() - began:.1f} s"

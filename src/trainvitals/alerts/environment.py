@@ -1,0 +1,26 @@
+"""Whose environment variables an address is filled from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trainvitals.settings.secrets import Environment
+
+
+def process_environment(pid: int | None) -> Environment:
+    """This process's environment, and before it that of the training: the agent may be older than the shell the
+    training was started from. What cannot be read is not there."""
+    theirs: Mapping[str, str] = {}
+    if pid is not None:
+        import psutil
+
+        try:
+            theirs = psutil.Process(pid).environ()
+        except (psutil.Error, OSError):
+            theirs = {}
+
+    def look(name: str) -> str | None:
+        return theirs.get(name) or os.environ.get(name)
+
+    return look
