@@ -78,7 +78,12 @@ def write_status(folder: Path, status: Mapping[str, Any], host: str | None = Non
 
 def read_statuses(folder: Path) -> list[dict[str, Any]]:
     """What each host's agent said last."""
-    found = (runtime.read_json(path) for path in sorted(folder.glob("status*.json")))
+    try:
+        # Asked of a thousand runs in a row, where a Path for every file takes longer than reading.
+        names = sorted(name for name in os.listdir(folder) if name.startswith("status") and name.endswith(".json"))  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = (runtime.read_json(folder / name) for name in names)
     return [status for status in found if status is not None]
 
 

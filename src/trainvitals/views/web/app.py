@@ -48,7 +48,7 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         # Reading is numpy and DuckDB, which use cores themselves: more threads would only wait.
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        warm = asyncio.create_task(asyncio.to_thread(_warm_up))
+        warm = asyncio.create_task(asyncio.to_thread(_warm_up, web.runs))
         yield
         warm.cancel()
         await hub.close()
@@ -64,10 +64,12 @@ def make_app(
     return Gate(app, door or Door())
 
 
-def _warm_up() -> None:
-    """Load what the first question needs, while nobody waits yet."""
+def _warm_up(runs: Runs) -> None:
+    """Load what the first questions need, while nobody waits yet: the table of runs, then what draws charts."""
     from trainvitals.journal import segments
 
+    for row in runs.rows():
+        runs.encode_row(row)
     segments.connect().execute("SELECT 1").fetchall()
 
 
