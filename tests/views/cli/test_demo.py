@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,20 @@ def test_on_a_terminal_it_is_drawn_in_one_place(machine: Any, terminal: Callable
     assert not any("step 20 of 40" in line for line in screen)
     assert any("loss" in line and "accuracy" in line for line in screen)
     assert any("│" in line for line in screen)
+
+
+def test_ctrl_c_ends_it_with_a_summary_of_what_there_was(watched_machine: Any) -> None:
+    done = watched_machine.interrupt_when(lambda output: "step 2" in output, "demo", "--seconds", "600")
+    assert done.returncode == 130
+    assert "killed" in done.stderr and "runs show" in done.stderr and "Traceback" not in done.stderr
+    _, run = watched_machine.only_run()
+    assert run["status"] == "killed"
+
+
+def test_gpus_are_at_work_from_the_first_line_that_shows_them(watched_machine: Any) -> None:
+    done = watched_machine.run("demo", "--seconds", "3", "--interval", "0.2", "--simulate-gpus", "1")
+    uses = [int(text) for text in re.findall(r"GPU0 \(simulated\) (\d+) %", done.stdout)]
+    assert uses and min(uses) > 40
 
 
 def test_the_hardware_alone_can_be_shown(watched_machine: Any) -> None:

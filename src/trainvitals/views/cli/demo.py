@@ -80,9 +80,8 @@ def _monitor(arguments: argparse.Namespace) -> int:
 
 def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     import trainvitals
-    from trainvitals.trainer import dashboard
-    from trainvitals.views.cli.demo_training import Config, train
-    from trainvitals.views.cli.summary import near, print_summary
+    from trainvitals.views.cli.demo_training import Config
+    from trainvitals.views.cli.summary import print_summary
 
     live = is_terminal(sys.stdout)
     seconds = arguments.seconds if arguments.seconds is not None else TRAIN_SECONDS if live else QUIET_SECONDS
@@ -97,18 +96,30 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         simulate_gpus=simulated,
         interval=settings.interval,
     )
+    try:
+        _watch_training(run, config, settings, simulated, live)
+    except KeyboardInterrupt:
+        print_summary(run.folder)
+        raise
+    print_summary(run.folder)
+    say(_write_report(run.folder, settings))
+    return 0
+
+
+def _watch_training(run: Run, config: Config, settings: Settings, simulated: int, live: bool) -> None:
+    from trainvitals.trainer import dashboard
+    from trainvitals.views.cli.demo_training import train
+    from trainvitals.views.cli.summary import near
+
     with run:
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
-        say(f"training a small network for about {quantities.format_span(seconds)}{gpus}")
+        say(f"training a small network for about {quantities.format_span(config.seconds)}{gpus}")
         say(f"the run folder is {near(run.folder)}")
         address = dashboard.start(Path(settings.dir), run.id, wait=DASHBOARD_SECONDS)
         say(f"the dashboard is {address}" if address else "there is no dashboard: pip install 'trainvitals[web]'")
         show = LiveView(run, config) if live else PlainView(run, config)
         train(run, config, show.take)
         show.finish()
-    print_summary(run.folder)
-    say(_write_report(run.folder, settings))
-    return 0
 
 
 def _write_report(folder: Path, settings: Settings) -> str:
