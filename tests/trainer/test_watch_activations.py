@@ -12,7 +12,7 @@ from torch import nn
 from watching import messages, running, steps
 
 from trainvitals.trainer.run import Run
-from trainvitals.trainer.watch.activations import ELEMENTS, STATISTICS, describe, entropy
+from trainvitals.trainer.watch.activations import ELEMENTS, STATISTICS, describe, entropy, take_rows
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def described(output: torch.Tensor, units: int) -> dict[str, float]:
-    return dict(zip(STATISTICS, describe(output, units).tolist(), strict=True))
+    return dict(zip(STATISTICS, describe(take_rows(output, units)[None])[0].tolist(), strict=True))
 
 
 def test_mean_spread_zeros_and_dead_units() -> None:
@@ -60,6 +60,28 @@ def test_a_large_output_is_thinned_out_but_keeps_all_its_units() -> None:
     output[..., 5] = 0
     assert output.numel() > ELEMENTS
     assert described(output, units=2)["dead"] == pytest.approx(1 / 128)
+
+
+def test_outputs_of_one_shape_are_described_together_as_each_alone() -> None:
+    torch.manual_seed(0)
+    outputs = [torch.randn(6, 4), torch.randn(6, 4).relu(), torch.full((6, 4), math.nan)]
+    together = describe(torch.stack([take_rows(output, 1) for output in outputs]))
+    for output, numbers in zip(outputs, together, strict=True):
+        alone = list(described(output, 1).values())
+        assert numbers.tolist() == pytest.approx(alone, nan_ok=True)
+
+
+def test_an_output_that_is_changed_in_place_afterwards_is_seen_as_it_was(run: Run) -> None:
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(inplace=True), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, activations=["0", "1"], activations_every=1, budget_percent=0)
+    for _ in range(2):
+        model(torch.randn(16, 8)).mean().backward()
+        optimizer.step()
+    run.finish()
+    line = steps(run)[-1]
+    assert line["activation_zeros/0"] == 0
+    assert line["activation_zeros/1"] > 0
 
 
 def test_half_precision_does_not_overflow() -> None:

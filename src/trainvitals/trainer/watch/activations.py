@@ -13,8 +13,10 @@ from typing import Any
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.layers import matches
 
-ELEMENTS = 1 << 14
+ELEMENTS = 1 << 12
 """About as many elements of one output are looked at: every k-th row of a larger one."""
+ROWS = 16
+"""Of an output with many units more is looked at, for a unit that was 0 only a few times is not dead."""
 STATISTICS = ("mean", "std", "zeros", "dead", "kurtosis")
 
 
@@ -24,8 +26,10 @@ class ActivationSample:
     def __init__(self, modules: Iterable[tuple[str, Any]], patterns: Sequence[str]) -> None:
         self._modules = [(name, module) for name, module in modules if name and matches(name, patterns)]
         self._handles: list[Any] = []
-        self._seen: dict[str, Any] = {}
+        self._rows: dict[str, Any] = {}
+        self._entropies: dict[str, Any] = {}
         self._names: list[str] = []
+        self._attentions: list[str] = []
         self._arrival: Arrival | None = None
         self.unseen: set[str] = set()
         self.collected = False
@@ -55,28 +59,31 @@ class ActivationSample:
     def _look(self, name: str, module: Any, output: Any) -> None:
         began = time.perf_counter()
         try:
-            with import_module("torch").no_grad():
-                main = output[0] if isinstance(output, (tuple, list)) and output else output
-                if hasattr(main, "is_floating_point") and main.is_floating_point() and main.numel():
-                    self._seen[f"activation/{name}"] = describe(main, units=_units(module, main))
-                weights = _attention_weights(module, output)
-                if weights is not None:
-                    self._seen[f"attention/{name}"] = entropy(weights)
+            main = output[0] if isinstance(output, (tuple, list)) and output else output
+            if hasattr(main, "is_floating_point") and main.is_floating_point() and main.numel():
+                self._rows[name] = take_rows(main, units=_units(module, main))
+            weights = _attention_weights(module, output)
+            if weights is not None:
+                self._entropies[name] = entropy(weights)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: this runs inside their forward
             self.unseen.add(f"{name}: {error!r:.200}")
         self.seconds += time.perf_counter() - began
 
     def collect(self) -> None:
-        """Send what was seen to the host."""
+        """Work out what was seen, outputs of one shape together, and send it to the host."""
         self.collected = True
-        if not self._seen:
-            return
         torch = import_module("torch")
-        device = next((v.device for v in self._seen.values() if not v.is_cpu), torch.device("cpu"))
-        self._names = list(self._seen)
-        flat = torch.cat([value.reshape(-1).to(device, non_blocking=True) for value in self._seen.values()])
-        self._arrival = Arrival(flat)
-        self._seen = {}
+        alike: dict[tuple[Any, Any], list[str]] = {}
+        for name, rows in self._rows.items():
+            alike.setdefault((rows.device, rows.shape), []).append(name)
+        found = [describe(torch.stack([self._rows[name] for name in names])) for names in alike.values()]
+        self._names = [name for names in alike.values() for name in names]
+        found += self._entropies.values()
+        self._attentions = list(self._entropies)
+        self._rows, self._entropies = {}, {}
+        if found:
+            device = next((values.device for values in found if not values.is_cpu), torch.device("cpu"))
+            self._arrival = Arrival(torch.cat([values.view(-1).to(device, non_blocking=True) for values in found]))
 
     def ready(self) -> bool:
         return self._arrival is None or self._arrival.ready()
@@ -86,28 +93,33 @@ class ActivationSample:
         if self._arrival is None:
             return {}
         values = iter(self._arrival.values())
-        found = {}
-        for name in self._names:
-            kind, _, module = name.partition("/")
-            if kind == "attention":
-                found[f"attention_entropy/{module}"] = next(values)
-            else:
-                found |= {f"activation_{statistic}/{module}": next(values) for statistic in STATISTICS}
-        return found
+        found = {f"activation_{statistic}/{name}": next(values) for name in self._names for statistic in STATISTICS}
+        return found | {f"attention_entropy/{name}": next(values) for name in self._attentions}
 
 
-def describe(output: Any, units: int) -> Any:
-    """The STATISTICS of an output as one vector. `units` is the dimension of the units (channels, features): a unit
-    is dead if it is 0 for every sample looked at."""
+def take_rows(output: Any, units: int) -> Any:
+    """A copy of a part of an output, a row for each sample. `units` is the dimension of the units (channels,
+    features). The output itself may be changed in place by what follows in the model."""
     torch = import_module("torch")
-    rows = _thin(output.detach(), units).float().movedim(units, -1)
-    rows = rows.reshape(-1, rows.shape[-1])
-    mean = rows.mean()
-    squares = (rows - mean).square_()
-    variance = squares.mean()  # twice as fast on a CPU as torch.var_mean
-    zero = rows == 0
-    kurtosis = squares.square().mean() / variance.square()  # 3 for a normal distribution; NaN if all are the same
-    return torch.stack([mean, variance.sqrt(), zero.float().mean(), zero.all(dim=0).float().mean(), kurtosis])
+    few = _thin(output.detach(), units).movedim(units, -1)
+    copied = few.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    return copied.view(-1, few.shape[-1])
+
+
+def describe(outputs: Any) -> Any:
+    """The STATISTICS of several outputs, a row for each. `outputs` is their rows; a unit is dead if it is 0 in each of
+    an output's rows."""
+    torch = import_module("torch")
+    flat = outputs.flatten(1)
+    mean = flat.mean(dim=1, keepdim=True)
+    squares = (flat - mean).square_()
+    variance = squares.mean(dim=1)  # several times faster on a CPU than torch.var_mean
+    # 3 for a normal distribution; NaN if all are the same
+    kurtosis = torch.linalg.vector_norm(squares, dim=1).square() / flat.shape[1] / variance.square()
+    zero = outputs == 0
+    zeros = zero.flatten(1).sum(dim=1) / flat.shape[1]
+    dead = zero.all(dim=1).float().mean(dim=1)
+    return torch.stack([mean.view(-1), variance.sqrt(), zeros, dead, kurtosis], dim=1)
 
 
 def entropy(weights: Any) -> Any:
@@ -117,11 +129,13 @@ def entropy(weights: Any) -> Any:
 
 
 def _thin(tensor: Any, keep: int) -> Any:
-    """Every k-th slice along other dimensions than `keep`, until few enough elements are left."""
-    for dimension in range(tensor.dim()):
-        excess = tensor.numel() // ELEMENTS
-        if excess > 1 and dimension != keep:
-            step = min(excess, tensor.shape[dimension])
+    """Every k-th slice along each other dimension than `keep`, until few enough elements are left."""
+    others = [dimension for dimension in range(tensor.dim()) if dimension != keep]
+    wanted = max(ELEMENTS, ROWS * tensor.shape[keep])
+    for left, dimension in zip(range(len(others), 0, -1), others, strict=True):
+        excess = tensor.numel() / wanted
+        step = min(round(excess ** (1 / left)), tensor.shape[dimension])
+        if step > 1:
             tensor = tensor[(slice(None),) * dimension + (slice(None, None, step),)]
     return tensor
 

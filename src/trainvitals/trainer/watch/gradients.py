@@ -7,13 +7,15 @@ work queued so far (`Arrival`) and read when it has come.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from itertools import compress
 from typing import Any, NamedTuple
 
 from trainvitals.trainer.watch.device import Arrival
 
-SAMPLE = 1024
+SAMPLE = 512
 """Elements of a parameter that the update ratio is estimated from: a copy of all weights might not fit."""
 
 
@@ -21,11 +23,18 @@ class Unseen(Exception):
     """Something that cannot be measured, in words."""
 
 
+@cache
+def _ordinary() -> tuple[type, ...]:
+    """Classes of tensors that are neither sharded nor wrapped."""
+    return (import_module("torch").Tensor, import_module("torch.nn").Parameter)
+
+
 def plain(tensor: Any) -> Any:
-    """A dense real tensor with the same norm, or Unseen. Of a sharded tensor, this rank's part."""
-    tensor = tensor.detach()
-    if tensor.is_cpu and tensor.is_floating_point() and not tensor.is_sparse and not hasattr(tensor, "to_local"):
+    """A dense real tensor with the same norm, or Unseen. Of a sharded tensor, this rank's part. Called without
+    gradients being recorded."""
+    if tensor.is_cpu and type(tensor) in _ordinary() and tensor.is_floating_point() and not tensor.is_sparse:
         return tensor  # nearly always, on a CPU
+    tensor = tensor.detach()
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if tensor.is_sparse:
@@ -47,7 +56,7 @@ def norms(tensors: Sequence[Any]) -> list[Any]:
         groups.setdefault((tensor.device, tensor.dtype), []).append(index)
     found: list[Any] = [None] * len(tensors)
     for (_, dtype), indices in groups.items():
-        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        wide = _wide(dtype)
         members = [tensors[index] for index in indices]
         if not dtype.is_floating_point:
             members = [member.to(wide) for member in members]
@@ -56,27 +65,24 @@ def norms(tensors: Sequence[Any]) -> list[Any]:
     return found
 
 
-def largest(tensors: Sequence[Any]) -> list[Any]:
-    """The largest absolute value in each tensor."""
+def total_norm(each: Sequence[Any]) -> Any:
+    """The norm of all together from the norm of each, as a tensor of one element."""
     torch = import_module("torch")
-    found = []
-    for tensor in tensors:
-        if not tensor.numel():
-            found.append(tensor.new_zeros(()))
-        else:  # fifteen times faster on a CPU than the infinity norm
-            low, high = torch.aminmax(tensor)
-            found.append(torch.maximum(-low, high))
-    return found
-
-
-def total_norm(gradients: Sequence[Any]) -> Any:
-    """The norm of all together, as a tensor of one element."""
-    torch = import_module("torch")
-    each = norms(gradients)
     if len(each) == 1:
         return each[0]
     device = each[0].device
-    return torch.linalg.vector_norm(torch.stack([norm.to(device, non_blocking=True).float() for norm in each]))
+    if any(norm.dtype != torch.float32 or norm.device != device for norm in each):
+        each = [norm.to(device, non_blocking=True).float() for norm in each]
+    return torch.linalg.vector_norm(torch.stack(each))
+
+
+def spread(tensor: Any, count: int) -> Any:
+    """`count` elements from all over a tensor, flat; all of a smaller one. A view of it where its memory is dense."""
+    size = tensor.numel()
+    if not tensor.is_contiguous():
+        dense = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+        tensor = dense if dense.is_contiguous() else tensor.contiguous()
+    return tensor.as_strided((count,), (size // count,)) if size > count else tensor.view(-1)
 
 
 class LayerNumbers(NamedTuple):
@@ -97,59 +103,53 @@ class LayerSample:
     def __init__(self, layers: dict[str, list[Any]]) -> None:
         self._layers = layers
         self._sizes: dict[str, int] = {}
-        self._weights: list[Any] = []
+        self._groups: dict[tuple[Any, Any], _Group] = {}
+        self._places: list[list[int]] = []
         self._filled: list[bool] = []
         self._with_gradient: list[bool] = []
-        self._before: list[Any] = []
-        self._columns: list[list[Any]] = []
         self._arrival: Arrival | None = None
         self.unseen: set[str] = set()
 
-    def begin(self) -> None:
-        """Before the optimizer: gradients, weights, and a sample of the weights to compare with."""
-        torch = import_module("torch")
-        gradients: list[Any] = []
+    def begin(self, lengths: Mapping[int, Any]) -> None:
+        """Before the optimizer: gradients, weights, and a sample of the weights to compare with. `lengths` are norms of
+        gradients that are known already, by the id of their parameter."""
         for name, parameters in self._layers.items():
             for parameter in parameters:
+                gradient = parameter.grad
                 try:
                     weight = plain(parameter)
-                    gradient = None if parameter.grad is None else plain(parameter.grad)
+                    gradient = None if gradient is None else plain(gradient)
                 except Unseen as reason:
                     self.unseen.add(f"{name}: {reason}")
-                    weight = gradient = torch.zeros(0)
-                self._weights.append(weight)
-                self._filled.append(weight.numel() > 0)
-                self._with_gradient.append(gradient is not None and weight.numel() > 0)
-                gradients.append(weight.new_zeros(0) if gradient is None else gradient)
-        lengths = norms(gradients)
-        self._columns = [lengths, largest(gradients), norms(self._weights)]
-        # On a CPU finite norms say that there is nothing to count; a device is not asked, it just counts.
-        fine = [length.is_cpu for length in lengths]
-        if lengths and all(fine) and not bool(torch.stack(lengths).isfinite().all()):
-            fine = [bool(length.isfinite()) for length in lengths]
-        if not all(fine):
-            zero = torch.zeros(())
-            pairs = list(zip(gradients, fine, strict=True))
-            self._columns.append([zero if skip else gradient.isnan().sum() for gradient, skip in pairs])
-            self._columns.append([zero if skip else gradient.isinf().sum() for gradient, skip in pairs])
-        self._before = [_sample(weight).clone() for weight in self._weights]
+                    self._filled.append(False)
+                    self._with_gradient.append(False)
+                    continue
+                filled = weight.numel() > 0
+                if filled:
+                    key = (weight.device, weight.dtype)
+                    group = self._groups.get(key)
+                    if group is None:
+                        group = self._groups[key] = _Group()
+                    group.add(len(self._filled), weight, gradient, lengths.get(id(parameter)))
+                self._filled.append(filled)
+                self._with_gradient.append(filled and gradient is not None)
+        for group in self._groups.values():
+            group.begin()
 
     def end(self) -> None:
         """After the optimizer: what the step changed."""
         torch = import_module("torch")
-        after = [_sample(weight) for weight in self._weights]
-        self._columns.append(norms(torch._foreach_sub(after, self._before)))
-        self._columns.append(norms(self._before))
-        device = next((w.device for w in self._weights if not w.is_cpu), torch.device("cpu"))
-        mixed = any(w.device != device for w in self._weights)
-        if mixed:
-            self._columns = [[v.to(device, non_blocking=True) for v in column] for column in self._columns]
-        if len({value.dtype for column in self._columns for value in column}) > 1:
-            self._columns = [[value.double() for value in column] for column in self._columns]
-        self._arrival = Arrival(torch.stack([value for column in self._columns for value in column]))
+        found = [group.end() for group in self._groups.values()]
+        self._places = [group.places for group in self._groups.values()]
+        if len(found) == 1:
+            self._arrival = Arrival(found[0].view(-1))
+        else:
+            device = next((values.device for values in found if not values.is_cpu), torch.device("cpu"))
+            flat = [values.view(-1).to(device, torch.float64, non_blocking=True) for values in found]
+            self._arrival = Arrival(torch.cat(flat) if flat else torch.zeros(0))
         # Only numbers are kept from here on: a line that waits must not keep a model alive.
         self._sizes = {name: len(parameters) for name, parameters in self._layers.items()}
-        self._columns, self._before, self._weights, self._layers = [], [], [], {}
+        self._groups, self._layers = {}, {}
 
     def ready(self) -> bool:
         return self._arrival is not None and self._arrival.ready()
@@ -157,39 +157,119 @@ class LayerSample:
     def numbers(self) -> dict[str, LayerNumbers]:
         """By layer; only when ready."""
         assert self._arrival is not None
-        values = self._arrival.values()
-        count = sum(self._sizes.values())
-        columns = [values[start : start + count] for start in range(0, len(values), count)]
-        gradient, highest, weight, *counted, change, old = columns
-        nan, infinite = counted or ([0.0] * count, [0.0] * count)
+        gradient, highest, weight, change, old, nan, infinite = self._columns(self._arrival.values())
         found, start = {}, 0
         for name, size in self._sizes.items():
-            span = range(start, start + size)
-            start += size
-            if not any(self._filled[index] for index in span):
+            stop = start + size
+            span = slice(start, stop)
+            start = stop
+            if not any(self._filled[span]):
                 continue  # what could not be seen, or a shard without elements
-            seen = [index for index in span if self._with_gradient[index]]
-            moved, stood = _together(change, span), _together(old, span)
+            moved, stood = math.hypot(*change[span]), math.hypot(*old[span])
+            having = self._with_gradient[span]
+            if not any(having):
+                found[name] = LayerNumbers(None, None, math.hypot(*weight[span]), None, 0, 0)
+                continue
+            highs = highest[span]
             found[name] = LayerNumbers(
-                gradient_norm=_together(gradient, seen) if seen else None,
-                gradient_max=_largest(highest, seen) if seen else None,
-                weight_norm=_together(weight, span),
-                update_ratio=moved / stood if seen and stood else None,
-                nan=sum(int(nan[index]) for index in seen),
-                infinite=sum(int(infinite[index]) for index in seen),
+                gradient_norm=math.hypot(*gradient[span]),
+                gradient_max=math.nan if math.isnan(sum(highs)) else max(compress(highs, having)),
+                weight_norm=math.hypot(*weight[span]),
+                update_ratio=moved / stood if stood else None,
+                nan=int(sum(nan[span])),
+                infinite=int(sum(infinite[span])),
             )
         return found
 
+    def _columns(self, values: list[float]) -> list[list[float]]:
+        """Each of the `_Group.ROWS` for every parameter, in the order of the layers; 0 for what was not seen."""
+        if len(self._places) == 1 and len(self._places[0]) == len(self._filled):
+            count = len(self._filled)
+            return [values[start : start + count] for start in range(0, len(values), count)]
+        columns = [[0.0] * len(self._filled) for _ in range(_Group.ROWS)]
+        taken = iter(values)
+        for places in self._places:
+            for column in columns:
+                for place in places:
+                    column[place] = next(taken)
+        return columns
 
-def _sample(weight: Any) -> Any:
-    flat = weight.reshape(-1)
-    return flat[:: max(flat.numel() // SAMPLE, 1)]
+
+class _Group:
+    """Parameters of one device and type, looked at together: a call per parameter costs as much as all its numbers."""
+
+    ROWS = 7
+    """What `end` gives: gradient norm, largest gradient, weight norm, change, weight before (both of the sample),
+    NaN and infinite elements of the gradient."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self._weights: list[Any] = []
+        self._gradients: list[Any] = []
+        self._lengths: list[Any] = []
+        self._samples: list[Any] = []
+        self._tails: list[Any] = []
+        self._rows: list[Any] = []
+        self._before: Any = None
+
+    def add(self, place: int, weight: Any, gradient: Any, length: Any) -> None:
+        self.places.append(place)
+        self._weights.append(weight)
+        self._gradients.append(gradient)
+        self._lengths.append(length)
+
+    def begin(self) -> None:
+        torch = import_module("torch")
+        first = self._weights[0]
+        wide = _wide(first.dtype)
+        zero = torch.zeros((), dtype=wide, device=first.device)
+        gradients = [None if gradient is None or not gradient.numel() else gradient for gradient in self._gradients]
+        missing = [
+            index
+            for index, (gradient, length) in enumerate(zip(gradients, self._lengths, strict=True))
+            if gradient is not None and length is None
+        ]
+        for index, length in zip(missing, norms([gradients[index] for index in missing]), strict=True):
+            self._lengths[index] = length
+        lengths = torch.stack([zero if length is None else length for length in self._lengths])
+        ends = [(zero, zero) if gradient is None else torch.aminmax(gradient) for gradient in gradients]
+        lowest, highest = (torch.stack(side).to(wide) for side in zip(*ends, strict=True))
+        self._rows = [lengths, torch.maximum(-lowest, highest), torch.stack(norms(self._weights))]
+        # On a CPU finite norms say that there is nothing to count; a device is not asked, it just counts.
+        if first.is_cpu and bool(lengths.isfinite().all()):
+            self._rows.append(torch.zeros((2, len(gradients)), dtype=wide))
+        else:
+            for count in (torch.isnan, torch.isinf):
+                counts = [zero if gradient is None else count(gradient).sum().to(wide) for gradient in gradients]
+                self._rows.append(torch.stack(counts))
+        width = min(SAMPLE, max(weight.numel() for weight in self._weights))
+        padding = torch.zeros(width, dtype=first.dtype, device=first.device)
+        self._tails = [padding[weight.numel() :] for weight in self._weights]
+        self._samples = [spread(weight, width) for weight in self._weights]
+        self._before = self._sampled()
+
+    def _sampled(self) -> Any:
+        """A row per parameter; a shorter one ends with zeros, which change no norm."""
+        pieces = [piece for pair in zip(self._samples, self._tails, strict=True) for piece in pair if piece.numel()]
+        return import_module("torch").cat(pieces).view(len(self._weights), -1)
+
+    def end(self) -> Any:
+        """`ROWS` by parameters."""
+        torch = import_module("torch")
+        width = self._before.shape[1]
+        # What is no view of the weight has to be read again.
+        self._samples = [
+            sample if sample.data_ptr() == weight.data_ptr() else spread(weight, width)
+            for sample, weight in zip(self._samples, self._weights, strict=True)
+        ]
+        wide = _wide(self._before.dtype)
+        change = torch.linalg.vector_norm(self._sampled() - self._before, dim=1, dtype=wide)
+        before = torch.linalg.vector_norm(self._before, dim=1, dtype=wide)
+        lengths, highest, weights, *counts = self._rows
+        return torch.vstack([lengths.to(wide), highest, weights, change, before, *counts])
 
 
-def _together(values: Sequence[float], indices: Sequence[int]) -> float:
-    return math.sqrt(sum(values[index] * values[index] for index in indices))
-
-
-def _largest(values: Sequence[float], indices: Sequence[int]) -> float:
-    picked = [values[index] for index in indices]
-    return math.nan if any(value != value for value in picked) else max(picked)
+def _wide(dtype: Any) -> Any:
+    """The type in which values of `dtype` are added up."""
+    torch = import_module("torch")
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -15,6 +15,15 @@ VANISHING = 1e-7
 PATIENCE = 3
 """Looks in a row before a layer is called vanishing or dead: a single one may be chance."""
 
+_EVENTS = {
+    "layer_nonfinite_weights": "critical",
+    "layer_nonfinite_gradient": "critical",
+    "layer_exploding": "warning",
+    "layer_vanishing": "warning",
+    "layer_dead": "warning",
+}
+"""What can be said of a layer, and how bad it is."""
+
 
 class Finding(NamedTuple):
     """One layer, said once when it begins."""
@@ -38,51 +47,47 @@ class LayerHealth:
         """What is new with these numbers. A layer that recovers may be said again."""
         findings = []
         for name, numbers in layers.items():
-            for event, severity, true, message in self._look(name, numbers):
-                if true and (event, name) not in self._said:
-                    findings.append(Finding(event, severity, message, name))
-                (self._said.add if true else self._said.discard)((event, name))
+            true = self._look(name, numbers)
+            if true or self._said:
+                findings += [
+                    Finding(event, _EVENTS[event], self._describe(event, name, numbers), name)
+                    for event in true
+                    if (event, name) not in self._said
+                ]
+                for event in _EVENTS:
+                    (self._said.add if event in true else self._said.discard)((event, name))
         return findings
 
-    def _look(self, name: str, numbers: LayerNumbers) -> list[tuple[str, str, bool, str]]:
+    def _look(self, name: str, numbers: LayerNumbers) -> list[str]:
+        """The events that are true of this layer now."""
         norm, weight = numbers.gradient_norm, numbers.weight_norm
-        checks = [
-            (
-                "layer_nonfinite_weights",
-                "critical",
-                not math.isfinite(weight),
-                f"weights of {name} are {weight}",
-            )
-        ]
+        true = [] if math.isfinite(weight) else ["layer_nonfinite_weights"]
         if norm is None:
-            return checks
-        broken = not math.isfinite(norm)
-        where = (
-            f"{numbers.nan} NaN and {numbers.infinite} infinite elements" if numbers.nan or numbers.infinite else norm
-        )
-        checks.append(("layer_nonfinite_gradient", "critical", broken, f"gradient of {name} has {where}"))
+            return true
         usual = self._usual.get(name)
-        exploding = not broken and usual is not None and usual > 0 and norm > EXPLODING * usual
-        checks.append(
-            (
-                "layer_exploding",
-                "warning",
-                exploding,
-                f"gradient norm of {name} is {norm:.3g}, usually {usual or 0:.3g}",
-            )
-        )
-        if not broken and not exploding:
+        if not math.isfinite(norm):
+            true.append("layer_nonfinite_gradient")
+        elif usual is not None and 0 < EXPLODING * usual < norm:
+            true.append("layer_exploding")
+        else:
             self._usual[name] = norm if usual is None else 0.8 * usual + 0.2 * norm
         self._dead[name] = self._dead.get(name, 0) + 1 if norm == 0 else 0
-        small = 0 < norm < VANISHING * weight
-        self._quiet[name] = self._quiet.get(name, 0) + 1 if small else 0
-        checks.append(
-            (
-                "layer_vanishing",
-                "warning",
-                self._quiet[name] >= PATIENCE,
-                f"gradient norm of {name} is {norm:.3g} with weights of {weight:.3g}: it hardly learns",
-            )
-        )
-        checks.append(("layer_dead", "warning", self._dead[name] >= PATIENCE, f"gradient of {name} is exactly 0"))
-        return checks
+        self._quiet[name] = self._quiet.get(name, 0) + 1 if 0 < norm < VANISHING * weight else 0
+        if self._quiet[name] >= PATIENCE:
+            true.append("layer_vanishing")
+        if self._dead[name] >= PATIENCE:
+            true.append("layer_dead")
+        return true
+
+    def _describe(self, event: str, name: str, numbers: LayerNumbers) -> str:
+        norm, weight = numbers.gradient_norm, numbers.weight_norm
+        if event == "layer_nonfinite_weights":
+            return f"weights of {name} are {weight}"
+        if event == "layer_nonfinite_gradient":
+            counts = f"{numbers.nan} NaN and {numbers.infinite} infinite elements"
+            return f"gradient of {name} has {counts if numbers.nan or numbers.infinite else norm}"
+        if event == "layer_exploding":
+            return f"gradient norm of {name} is {norm:.3g}, usually {self._usual[name]:.3g}"
+        if event == "layer_vanishing":
+            return f"gradient norm of {name} is {norm:.3g} with weights of {weight:.3g}: it hardly learns"
+        return f"gradient of {name} is exactly 0"

@@ -1,7 +1,8 @@
-"""Parameters grouped into layers that a person can name. Pure."""
+"""Parameters grouped into layers that a person can name."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -41,3 +42,61 @@ def _cut(owners: Mapping[str, list[Any]], depth: int) -> dict[str, list[Any]]:
     for name, parameters in owners.items():
         shorter.setdefault(".".join(name.split(".")[:depth]), []).extend(parameters)
     return shorter
+
+
+class LayerPlan:
+    """The layers of what an optimizer trains, remembered until it trains something else: walking through a model takes
+    about as long as looking at it."""
+
+    KEPT = 8
+
+    def __init__(self, patterns: Sequence[str], most: int) -> None:
+        self._patterns = patterns
+        self._most = most
+        self._found: dict[tuple[int, ...], dict[str, list[weakref.ref[Any]]]] = {}
+
+    def layers(self, optimizer: Any, models: Sequence[Any]) -> dict[str, list[Any]]:
+        """Parameters by layer: those of `models` that this optimizer trains. Another one's gradients may be of another
+        moment."""
+        own = [
+            id(parameter)
+            for members in optimizer.param_groups
+            for parameter in members["params"]
+            if parameter.requires_grad
+        ]
+        key = (*own, *map(id, models))
+        layers = self._recall(key)
+        if layers is None:
+            trained = set(own)
+            parameters = [pair for pair in _name_parameters(models) if id(pair[1]) in trained]
+            layers = group(parameters, self._patterns, self._most)
+            if len(self._found) >= self.KEPT:
+                self._found.clear()
+            self._found[key] = {name: [weakref.ref(p) for p in members] for name, members in layers.items()}
+        return layers
+
+    def _recall(self, key: tuple[int, ...]) -> dict[str, list[Any]] | None:
+        if key not in self._found:
+            return None
+        layers = {name: [reference() for reference in members] for name, members in self._found[key].items()}
+        # An id is somebody else's once its owner is gone.
+        return None if any(parameter is None for members in layers.values() for parameter in members) else layers
+
+
+def _name_parameters(models: Sequence[Any]) -> list[tuple[str, Any]]:
+    """(name, parameter) of every parameter; with several models, their place comes first."""
+    found = []
+    for index, model in enumerate(models):
+        prefix = f"{type(model).__name__}{index}." if len(models) > 1 else ""
+        found += [(prefix + _unwrapped(name), parameter) for name, parameter in model.named_parameters()]
+    return found
+
+
+def _unwrapped(name: str) -> str:
+    """The name without what wrappers add, so that it is the same with and without them."""
+    parts = [
+        part
+        for part in name.split(".")
+        if part not in ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+    ]
+    return ".".join(parts[1:] if parts[:1] == ["module"] and len(parts) > 2 else parts)

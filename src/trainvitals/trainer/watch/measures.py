@@ -14,9 +14,9 @@ from trainvitals.trainer.watch import histograms, memory
 from trainvitals.trainer.watch.activations import ActivationSample
 from trainvitals.trainer.watch.budget import Budget
 from trainvitals.trainer.watch.device import Arrival
-from trainvitals.trainer.watch.gradients import LayerSample, Unseen, plain, total_norm
+from trainvitals.trainer.watch.gradients import LayerSample, Unseen, norms, plain, total_norm
 from trainvitals.trainer.watch.health import LayerHealth
-from trainvitals.trainer.watch.layers import group
+from trainvitals.trainer.watch.layers import LayerPlan
 from trainvitals.trainer.watch.options import Options
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ class Measures:
         self._sharded = False
         self._layers: list[LayerSample] = []
         self._open_layers: LayerSample | None = None
-        self._histograms: histograms.HistogramSample | None = None
+        self._histograms: list[histograms.HistogramSample] = []
+        self._plan = LayerPlan(options.track_layers, options.max_layers)
+        self._lengths: dict[int, Any] = {}
         self._activations: ActivationSample | None = None
         self._memory: dict[str, float] = {}
 
@@ -153,7 +155,7 @@ class Measures:
 
     def before_optimizer(self, optimizer: Any, watched: Watched) -> None:
         if self._clipped:
-            self._norms += [plain(norm) for norm in self._clipped]
+            self._norms += [plain(norm.detach()) for norm in self._clipped]
             self._sharded |= any(hasattr(norm, "to_local") for norm in self._clipped)
             self._clipped = []
         elif self._norms or self._is_due("gradients"):
@@ -162,8 +164,9 @@ class Measures:
         self._drop_open_layers()
         if self._layers or self._is_due("layers"):
             self._look("layers", lambda: self._begin_layers(optimizer, watched.models))
-        if self._histograms is None and self._is_due("histograms"):
-            self._look("histograms", lambda: self._read_histograms(watched.models))
+        self._lengths = {}
+        if self._histograms or self._is_due("histograms"):
+            self._look("histograms", lambda: self._read_histograms(optimizer, watched.models))
 
     def after_optimizer(self, device: Any) -> None:
         if self._open_layers is not None:
@@ -204,8 +207,7 @@ class Measures:
             for text in sorted(self._activations.unseen):
                 self._tell("activations", f"not measured: {text}")
             parts.append(self._activations)
-        if self._histograms is not None:
-            parts.append(Histograms(self._histograms, run.folder, run.rank, number))
+        parts += [Histograms(sample, run.folder, run.rank, number) for sample in self._histograms]
         values = self._memory
         if values:
             for name, growth in self._growth.items():
@@ -214,8 +216,8 @@ class Measures:
         for name, seconds in self.costs.items():
             values[f"watch_time/{name}"] = round(seconds, 7)
         self._norms, self._clipped, self._memory, self.costs = [], [], {}, {}
-        self._histograms = self._activations = self._open_layers = None
-        self._layers = []
+        self._activations = self._open_layers = None
+        self._layers, self._histograms = [], []
         return values, parts
 
     def drop(self) -> None:
@@ -249,34 +251,37 @@ class Measures:
     # -- the looks
 
     def _read_norm(self, optimizer: Any, models: Iterable[Any]) -> None:
-        gradients = []
         # FSDP1 shards plain tensors, so only its wrapper tells.
         self._sharded |= any(type(model).__name__ == "FullyShardedDataParallel" for model in models)
+        owners, gradients = [], []
         for parameters in optimizer.param_groups:
             for parameter in parameters["params"]:
                 gradient = parameter.grad
-                if gradient is not None:
-                    try:
-                        gradients.append(plain(gradient))
-                    except Unseen as reason:
-                        self._tell("gradients", f"left out of gradient_norm: {reason}")
-                    self._sharded |= hasattr(gradient, "to_local")
+                if gradient is None:
+                    continue
+                try:
+                    local = plain(gradient)
+                except Unseen as reason:
+                    self._tell("gradients", f"left out of gradient_norm: {reason}")
+                    continue
+                owners.append(id(parameter))
+                gradients.append(local)
+                self._sharded |= local is not gradient and hasattr(gradient, "to_local")
         if not gradients:
             return
-        norm = total_norm(gradients)
+        each = norms(gradients)
+        self._lengths = dict(zip(owners, each, strict=True))
+        norm = total_norm(each)
         scale = getattr(optimizer, "grad_scale", None)
         if scale is not None:  # GradScaler leaves unscaling to this optimizer's own kernel
             norm = norm / scale.to(norm.device, non_blocking=True)
         self._norms.append(norm)
 
-    def _begin_layers(self, optimizer: Any, models: Iterable[Any]) -> None:
-        """The layers that this optimizer trains: another one's gradients may be of another moment."""
-        own = {id(parameter) for members in optimizer.param_groups for parameter in members["params"]}
-        parameters = [(name, parameter) for name, parameter in _trainable(models) if id(parameter) in own]
-        layers = group(parameters, self.options.track_layers, self.options.max_layers)
+    def _begin_layers(self, optimizer: Any, models: Sequence[Any]) -> None:
+        layers = self._plan.layers(optimizer, models)
         if layers:
             sample = LayerSample(layers)
-            sample.begin()
+            sample.begin(self._lengths)
             self._open_layers = sample
             self._layers.append(sample)
         elif not self._layers:
@@ -288,9 +293,8 @@ class Measures:
             self._layers.remove(self._open_layers)
             self._open_layers = None
 
-    def _read_histograms(self, models: Iterable[Any]) -> None:
-        layers = group(_trainable(models), self.options.track_layers, self.options.max_layers)
-        self._histograms = histograms.HistogramSample(layers)
+    def _read_histograms(self, optimizer: Any, models: Sequence[Any]) -> None:
+        self._histograms.append(histograms.HistogramSample(self._plan.layers(optimizer, models)))
 
     def _place_activations(self, models: Iterable[Any]) -> None:
         modules = [pair for model in models for pair in model.named_modules()]
@@ -318,25 +322,3 @@ class Measures:
             f"growth {name}",
             f"{where} grows by {rate:.3g} MB per step: is something kept that is not needed?",
         )
-
-
-def _trainable(models: Iterable[Any]) -> list[tuple[str, Any]]:
-    """(name, parameter) of every parameter that is trained; with several models, their place comes first."""
-    models = list(models)
-    found = []
-    for index, model in enumerate(models):
-        prefix = f"{type(model).__name__}{index}." if len(models) > 1 else ""
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                found.append((prefix + _unwrapped(name), parameter))
-    return found
-
-
-def _unwrapped(name: str) -> str:
-    """The name without what wrappers add, so that it is the same with and without them."""
-    parts = [
-        part
-        for part in name.split(".")
-        if part not in ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-    ]
-    return ".".join(parts[1:] if parts[:1] == ["module"] and len(parts) > 2 else parts)
