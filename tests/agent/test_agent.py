@@ -539,6 +539,27 @@ def test_the_gpus_a_training_may_use_are_named_by_uuid(machine: Any, fake_nvml: 
     assert visible == [uuids[2], uuids[0]]
 
 
+def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in_the_journal(
+    machine: Any, fake_nvml: Any, wait: Any
+) -> None:
+    fake_nvml.script("count = 1\ngpu.0.procs = C:1:1Gi:40")
+    env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
+    machine.start_agent(**env)
+    training = machine.train(FOREVER, gpu_interval=0.1)
+
+    def latest() -> dict[str, Any]:
+        samples = (runtime.read_latest() or {}).get("samples", {}).values()
+        return next((item for item in samples if item["table"] == "gpu"), {"values": {}, "time": None})
+
+    wait(lambda: "process_count" in latest()["values"], "a count of processes")
+    first = latest()["time"]
+    wait(lambda: latest()["time"] != first, "another sample")
+    assert latest()["values"]["process_count"] == 1
+    wait(lambda: len(training.rows("gpu")) > 10, "lines")
+    counts = [row for row in training.rows("gpu")[:10] if "process_count" in row]
+    assert len(counts) < 10  # the driver is asked for it every two seconds
+
+
 def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any, wait: Any) -> None:
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     machine.start_agent(**env)

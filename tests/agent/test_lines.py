@@ -9,7 +9,7 @@ import pytest
 
 from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.lines import RunLines, read_told
-from trainvitals.agent.sampling import Health, Reading
+from trainvitals.agent.reading import Health, Reading
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import resolve

@@ -17,7 +17,8 @@ from trainvitals import sources
 from trainvitals.agent import sampling
 from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog, Log
-from trainvitals.agent.sampling import Reading, Sampler, UnitThread
+from trainvitals.agent.reading import Reading
+from trainvitals.agent.sampling import Sampler, UnitThread
 from trainvitals.sources import GpuProcess, Notice, Sample, SourceUnavailable, Unit, UnitGone, World
 
 FAST = Demand(sources=("probe",), intervals={"gpu": 0.02}, default_interval=0.02)
@@ -246,7 +247,9 @@ def test_units_come_and_go_with_the_search(sampler: Sampler, source: ProbeSource
     source.units = [Probe("probe:1")]
     sampler.rediscover("probe")
     wait(lambda: inbox.samples("probe:1") and first.closed, "the new unit instead of the old one")
-    assert "probe:1" in sampler.latest
+    assert "probe:1" in sampler.latest.as_json()
+    sampler.rediscover("probe")
+    wait(lambda: "probe:0" not in sampler.latest.as_json(), "the old one to be forgotten")
 
 
 def test_a_known_unit_is_kept_as_it_is(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
@@ -310,7 +313,7 @@ def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource
     wait(lambda: inbox.samples(), "a reading")
     sampler.want(Demand(), World())
     wait(lambda: (sampler.check(), not sampler.states())[1], "everything to end")
-    assert source.units[0].closed and sampler.latest == {} and sampler.health() == []
+    assert source.units[0].closed and sampler.latest.as_json() == {} and sampler.health() == []
 
 
 def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox, wait: Any) -> None:
@@ -318,7 +321,7 @@ def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, in
     for count in (2, 3, 1):
         demand = Demand(sources=("simulated",), default_interval=0.05, simulated_gpus=count)
         sampler.want(demand, World(simulated_gpus=count))
-        wait(lambda count=count: (sampler.check(), len(sampler.latest) == count)[1], f"{count} GPUs")
+        wait(lambda count=count: (sampler.check(), len(sampler.latest.as_json()) == count)[1], f"{count} GPUs")
     sampler.end()
 
 

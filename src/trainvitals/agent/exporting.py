@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.sampling import Health, Reading
+from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.watching import WatchedRun
 from trainvitals.exporters.store import RunView, SourceHealth
 from trainvitals.exporters.wishes import wishes_of

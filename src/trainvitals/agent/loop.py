@@ -18,8 +18,9 @@ from trainvitals.agent.backlog import Backlog, Entry
 from trainvitals.agent.demand import combine
 from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
+from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.roster import Roster
-from trainvitals.agent.sampling import Health, Reading, Sampler
+from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.watching import Machine, WatchedRun
 from trainvitals.alerts.watch import resume_sending, still_sending
@@ -27,7 +28,7 @@ from trainvitals.errors import SettingError
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.runtime import AgentLock, Registration
 from trainvitals.settings import Settings
-from trainvitals.sources import RankProcess, Sample, World
+from trainvitals.sources import RankProcess, World
 
 TICK = 0.5
 LATEST_SECONDS = 0.5
@@ -42,8 +43,6 @@ LONGEST_RETRY_SECONDS = 300.0
 GIVE_UP_SECONDS = 1200.0
 """For how long it is tried to write down the end of a run whose processes are dead."""
 TOUCH_SECONDS = 3600.0
-MOST_SAMPLES = 64
-"""Samples of one unit in latest.json; a metrics page may have thousands of series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +331,13 @@ class Agent:
     # -- what others may read
 
     def _write_latest(self) -> None:
-        if self._sampler.count == self._written_count:
+        if self._sampler.latest.count == self._written_count:
             return
-        self._written_count = self._sampler.count
+        self._written_count = self._sampler.latest.count
         content = {
             "written": format_time(),
             "agent": {"pid": os.getpid(), "started": self._started, "version": trainvitals.__version__},
-            "samples": _samples(self._sampler.latest),
+            "samples": self._sampler.latest.as_json(),
             "runs": [run.describe() for run in self._runs.values()],
             "sources": {health.unit: _plain(health) for health in self._sampler.health()},
             "states": self._sampler.states(),
@@ -366,23 +365,6 @@ class Agent:
         if self._stop_signal is not None:
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()
-
-
-def _samples(latest: Mapping[str, Reading]) -> dict[str, Any]:
-    now = time.monotonic()
-    found: dict[str, Any] = {}
-    for unit, reading in list(latest.items()):
-        samples = [item for item in reading.items if isinstance(item, Sample)][:MOST_SAMPLES]
-        for number, sample in enumerate(samples):
-            found[unit if len(samples) == 1 else f"{unit}#{number}"] = {
-                "source": reading.source,
-                "table": sample.table,
-                "time": format_time(sample.time),
-                "age": now - reading.moment,
-                "labels": dict(sample.labels),
-                "values": dict(sample.values),
-            }
-    return found
 
 
 def _plain(health: Health) -> dict[str, Any]:

@@ -11,12 +11,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainvitals import sources
 from trainvitals.agent.demand import Demand
+from trainvitals.agent.latest import Latest
 from trainvitals.agent.log import BoundLog
+from trainvitals.agent.reading import Health, Reading
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
 PHASE_SECONDS = 0.002
@@ -31,35 +32,6 @@ ABANDON_SECONDS = 60.0
 BACKOFF_LIMIT = 60.0
 GOOD_READINGS = 3
 """Readings in time before trouble is over, so that a unit that works now and then is not an event each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one read of one unit gave."""
-
-    source: str
-    unit: str
-    items: Sequence[Sample | Notice]
-    moment: float
-    """Monotonic time at which it began."""
-    duration: float
-    interval: float
-    late: bool = False
-    """It took longer than its deadline: the numbers are older than they look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a unit is doing. `age` is since the newest good reading began, None if there was none yet."""
-
-    source: str
-    unit: str
-    up: bool
-    age: float | None
-    duration: float | None
-    errors: int
-    skipped: int
-    reason: str | None
 
 
 Deliver = Callable[[Reading], None]
@@ -240,7 +212,15 @@ class UnitThread:
 class SourceThread:
     """One source: looks for its units again and again, and keeps a thread for each."""
 
-    def __init__(self, name: str, world: World, demand: Callable[[], Demand], deliver: Deliver, log: BoundLog) -> None:
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        demand: Callable[[], Demand],
+        deliver: Deliver,
+        on_end: Callable[[str], None],
+        log: BoundLog,
+    ) -> None:
         self.name = name
         self.world = world
         self.description: Mapping[str, Any] = {}
@@ -248,6 +228,7 @@ class SourceThread:
         self.reason: str | None = "not looked for yet"
         self._demand = demand
         self._deliver = deliver
+        self._on_end = on_end
         self._log = log.bind(source=name)
         self._source: Source | None = None
         self._lost: set[str] = set()
@@ -334,6 +315,7 @@ class SourceThread:
             self.units[key].end()
             if self.units[key].ended:
                 del self.units[key]
+                self._on_end(key)
 
     def _say(self, reason: str | None) -> None:
         if reason != self.reason:
@@ -353,10 +335,7 @@ class Sampler:
         self._demand = Demand()
         self._world = World()
         self._sources: dict[str, SourceThread] = {}
-        self.latest: dict[str, Reading] = {}
-        """The newest samples of each unit."""
-        self.count = 0
-        """Readings in all; a change means that `latest` has something new."""
+        self.latest = Latest()
 
     def want(self, demand: Demand, world: World) -> None:
         """Start, stop and reschedule so that the demand is met. Cheap when nothing has changed."""
@@ -413,15 +392,16 @@ class Sampler:
                 if source.ended:
                     del self._sources[name]
                     for unit in source.units:
-                        self.latest.pop(unit, None)
+                        self.latest.forget(unit)
         for name in wanted:
             if name not in self._sources:
-                self._sources[name] = SourceThread(name, self._world, lambda: self._demand, self._take, self._log)
+                self._sources[name] = self._begin(name)
+
+    def _begin(self, name: str) -> SourceThread:
+        return SourceThread(name, self._world, lambda: self._demand, self._take, self.latest.forget, self._log)
 
     def _take(self, reading: Reading) -> None:
-        if any(isinstance(item, Sample) for item in reading.items):
-            self.latest[reading.unit] = reading
-            self.count += 1
+        self.latest.take(reading)
         self._deliver(reading)
 
 

@@ -26,7 +26,7 @@ from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.liveness import Rank, status_key, wait_for_end
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.sampling import Health, Reading
+from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.seals import Seals
 from trainvitals.agent.stalls import Stalls

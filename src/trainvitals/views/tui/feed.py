@@ -20,7 +20,7 @@ from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import TimeParser, format_time
-from trainvitals.sources import Notice, RankProcess, Sample, World
+from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.panels import PANELS, Panel, find_names
 from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, RunLine, Snapshot, Value
 
@@ -295,20 +295,9 @@ class Feed:
         )
         self._sampler.want(demand, self._world)
         self._sampler.check()
-        samples: dict[str, dict[str, Any]] = {}
-        for unit, reading in list(self._sampler.latest.items()):
-            for item in reading.items:
-                if isinstance(item, Sample):
-                    part = item.labels.get("mig_index")
-                    samples[unit if part is None else f"{unit}#{part}"] = {
-                        "table": item.table,
-                        "labels": item.labels,
-                        "values": item.values,
-                        "time": item.time,
-                    }
         reasons = {name: word for name, word in self._sampler.states().items() if word != "ok"}
         reasons |= {health.unit: health.reason for health in self._sampler.health() if health.reason}
-        return samples, reasons
+        return self._sampler.latest.as_json(), reasons
 
     def _deliver(self, reading: Any) -> None:
         for item in reading.items:
