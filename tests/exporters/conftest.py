@@ -116,11 +116,11 @@ def watched(fake_nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -
     """`watched(script, *flags)` starts one on a machine of this script; all are ended with the module."""
     started: list[Watched] = []
 
-    def start(script: str, *flags: str) -> Watched:
+    def start(script: str, *flags: str, **trainings: str) -> Watched:
         folder = tmp_path_factory.mktemp("watched")
         fake = FakeNvml(fake_nvml_library, folder / "nvml")
         fake.script(script)
-        machine = Watched(fake, folder, *flags)
+        machine = Watched(fake, folder, *flags, **trainings)
         started.append(machine)
         return machine
 

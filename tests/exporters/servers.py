@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import subprocess
 import sys
@@ -167,15 +166,17 @@ TRAINING = textwrap.dedent(
 
 
 class Watched:
-    """A machine with fake GPUs, an agent that serves, and a training on it."""
+    """A machine with fake GPUs, an agent that serves, and a training on it, perhaps with another one beside it."""
 
-    def __init__(self, fake: FakeNvml, folder: Path, *flags: str, simulate: int = 0) -> None:
+    def __init__(
+        self, fake: FakeNvml, folder: Path, *flags: str, training: str = TRAINING, beside: str | None = None
+    ) -> None:
         self.fake = fake
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/metrics"
         script = folder / "train.py"
-        script.write_text(TRAINING)
+        script.write_text(training)
         self.environ = {
             **{name: text for name, text in fake.env().items() if not name.startswith("TRAINVITALS_")},
             "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
@@ -183,23 +184,26 @@ class Watched:
             "TRAINVITALS_AGENT_IDLE_TIMEOUT": "1",
         }
         program = [sys.executable, "-m", "trainvitals", "run", "--prometheus-port", str(self.port), *flags]
-        program += ["--project", "exported", "--interval", "0.5", "--simulate-gpus", str(simulate)]
-        self._process = subprocess.Popen(
-            [*program, "--", sys.executable, str(script)],
-            env=self.environ,
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "stderr").open("wb"),
-        )
+        program += ["--project", "exported", "--interval", "0.5", "--simulate-gpus", "0"]
+        self._processes = [self._start(*program, "--", sys.executable, str(script))]
         wait_until(lambda: "training_loss{" in self.page(), "the first page with a loss")
+        if beside is not None:
+            self._processes.append(self._start(sys.executable, "-c", beside))
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / "stderr", "ab") as errors:
+            return subprocess.Popen(
+                command, env=self.environ, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=errors
+            )
 
     def page(self, accept: str = "") -> str:
         return fetch(self.url, {"Accept": accept})[1]
 
     def end(self) -> None:
-        """End the training and, with it, the agent."""
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(PATIENCE)
+        """End the trainings and, with them, the agent."""
+        for process in self._processes:
+            process.terminate()
+            process.wait(PATIENCE)
         subprocess.run(
             [sys.executable, "-m", "trainvitals", "agent", "stop"], env=self.environ, check=False, capture_output=True
         )

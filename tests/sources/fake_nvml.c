@@ -76,6 +76,7 @@
 #define MAXFN 256
 #define MAXRULE 512
 #define MAXEXTRA 1024
+#define MAXXID 256
 #define U unsigned int
 #define ULL unsigned long long
 
@@ -148,7 +149,7 @@ typedef struct Dev {
   Expr num[K_COUNT];
   char name[96], uuid[96], serial[32], pci[32], vbios[32];
   Proc proc[MAXPROC]; int nproc;
-  Xid xid[32]; int nxid;
+  Xid xid[MAXXID]; int nxid;
 } Dev;
 typedef struct { int gpu, kind; U id; int err; Expr e; } Extra; /* kind 0 field,1 gpm */
 typedef struct { char fn[80]; int gpu; int code; long delay_us;
@@ -247,10 +248,10 @@ static void set_procs(Dev *d, char *v) {
   }
 }
 static void set_xids(Dev *d, char *v) {
-  int old = d->nxid; Xid keep[32]; memcpy(keep, d->xid, sizeof keep);
+  int old = d->nxid; Xid keep[MAXXID]; memcpy(keep, d->xid, sizeof keep);
   d->nxid = 0;
   char *save = NULL;
-  for (char *p = strtok_r(v, ",", &save); p && d->nxid < 32; p = strtok_r(NULL, ",", &save)) {
+  for (char *p = strtok_r(v, ",", &save); p && d->nxid < MAXXID; p = strtok_r(NULL, ",", &save)) {
     Xid *x = &d->xid[d->nxid++];
     char *at = strchr(p, '@');
     x->code = strtoull(p, NULL, 10); x->at = at ? atof(at + 1) : 0; x->taken = 0;
@@ -261,7 +262,7 @@ static void set_xids(Dev *d, char *v) {
 }
 static void set_gpu_key(int i, const char *key, const char *value) {
   Dev *d = &gpu[i];
-  char v[1024]; snprintf(v, sizeof v, "%s", value);
+  char v[2048]; snprintf(v, sizeof v, "%s", value);
   if (!strcmp(key, "name")) snprintf(d->name, sizeof d->name, "%.95s", v);
   else if (!strcmp(key, "uuid")) snprintf(d->uuid, sizeof d->uuid, "%.95s", v);
   else if (!strcmp(key, "serial")) snprintf(d->serial, sizeof d->serial, "%.31s", v);
@@ -312,7 +313,7 @@ static void load_script(void) {
   if (have) { seen_mtime = st.st_mtim; seen_size = st.st_size; }
   int first = !loaded;
   loaded = 1;
-  Xid keep[MAXGPU][32]; int kept[MAXGPU];
+  static Xid keep[MAXGPU][MAXXID]; int kept[MAXGPU];
   for (int i = 0; i < MAXGPU; i++) { kept[i] = gpu[i].nxid; memcpy(keep[i], gpu[i].xid, sizeof keep[i]); }
   for (int i = 0; i < MAXGPU; i++) {
     defaults(&gpu[i], i);
