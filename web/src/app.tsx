@@ -1,7 +1,7 @@
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme } from "./data/store.ts";
-import { formatSpan } from "./logic/format.ts";
-import { RUN_PAGES } from "./logic/route.ts";
+import { formatClock, formatSpan } from "./logic/format.ts";
+import { RUN_PAGES, type Route } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
 import { Compare } from "./pages/compare.tsx";
 import { Export } from "./pages/export.tsx";
@@ -67,9 +67,18 @@ function shortcuts(event: KeyboardEvent): void {
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
 }
 
+// What is zoomed in stays so on the other pages of a run.
+function zoomQuery(at: Route): [string, string][] {
+  return ["zx", "from", "to"].flatMap((name): [string, string][] => (at.query.has(name) ? [[name, at.query.get(name)![0]]] : []));
+}
+
 function Side() {
   const at = route.value;
   const key = at.run;
+  useEffect(() => {
+    // On a narrow screen the pages are a row that scrolls.
+    document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [at.page, key]);
   return (
     <nav class="side" aria-label="pages">
       <Link class="brand" to={{ page: "runs", run: null, query: new Map() }} title="trainvitals">
@@ -77,7 +86,7 @@ function Side() {
         <span>trainvitals</span>
       </Link>
       {key !== null && RUN_PAGES.map((page) => (
-        <Link key={page} to={runRoute(key, page)} current={at.page === page}>
+        <Link key={page} to={runRoute(key, page, zoomQuery(at))} current={at.page === page}>
           <Icon name={page} /><span>{PAGES[page].title}</span>
           {page === "alerts" && (run.value?.firing.length ?? 0) > 0 && <b class="count">{run.value!.firing.length}</b>}
         </Link>
@@ -131,7 +140,7 @@ function RunPicker() {
       onFocus={() => void refreshRuns()}
       onChange={(event) => go({ page: route.value.page, run: event.currentTarget.value, query: new Map() })}
     >
-      {rows.slice(0, 300).map((row) => <option key={row.key} value={row.key}>{row.name} · {row.status} · {row.id}</option>)}
+      {rows.slice(0, 300).map((row) => <option key={row.key} value={row.key}>{row.name} · {row.status}, {formatClock(row.started)}</option>)}
     </select>
   );
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatBytes, formatChange, formatEnergy, formatNumber, formatShort, formatSpan, formatValue, formatX, toNumber } from "../src/logic/format.ts";
+import { formatBytes, formatChange, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, toNumber } from "../src/logic/format.ts";
 
 test("a value that is missing is a dash, never a zero", () => {
   assert.equal(formatValue(null), "–");
@@ -39,4 +39,18 @@ test("spans and changes read as words", () => {
   assert.equal(formatSpan(7980), "2 h 13 min");
   assert.equal(formatChange(-0.125), "−12.5 %");
   assert.equal(formatX("step", 1234.4), "step 1,234");
+});
+
+test("marks of a time axis are in 24 hours, with the day where it changes", () => {
+  const midnight = new Date(2026, 0, 31, 23, 30).getTime() / 1000;
+  const marks = formatTimes([midnight, midnight + 1800, midnight + 3600]);
+  assert.equal(marks[0], "23:30");
+  assert.match(marks[1], /Feb/);
+  assert.equal(marks[2], "00:30");
+});
+
+test("shares of time, clocks and energy per second have a unit that people use", () => {
+  assert.equal(formatValue(0.5, "s/s"), "50 %");
+  assert.equal(formatValue(1980, "MHz"), "1.98 GHz");
+  assert.equal(formatValue(420, "J/s"), "420 W");
 });

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Increment, Series } from "../src/data/types.ts";
-import { interpolate, join, positive, stack } from "../src/logic/align.ts";
+import type { Histogram, Increment, Series } from "../src/data/types.ts";
+import { interpolate, join, meanOfNeighbours, positive, stack } from "../src/logic/align.ts";
 import { append, incrementX } from "../src/logic/append.ts";
+import { histogramGrid } from "../src/logic/histograms.ts";
 import { smooth } from "../src/logic/smooth.ts";
 import { toCsv } from "../src/logic/csv.ts";
 import { selectSeries, type InlineRun } from "../src/data/inline.ts";
@@ -81,4 +82,24 @@ test("a report answers like the server: axis, range and rank", () => {
   assert.deepEqual(cut[0].nonfinite, [[0, "NaN"]]);
   assert.deepEqual(selectSeries(item, { names: ["loss"], table: "training", x: "relative", points: 9 })[0].x, [1, 2, 3]);
   assert.deepEqual(selectSeries(item, { names: ["loss"], table: "__proto__", x: "step", points: 9 }), []);
+});
+
+test("histograms with other bins than the grid lose nothing and leave no empty row", () => {
+  const histogram: Histogram = { step: 0, low: -1, high: 1, counts: [1, 2, 4, 2, 1], nonfinite: 0 };
+  const grid = histogramGrid([histogram], 12);
+  const column = grid.values.map((row) => row[0]);
+  assert.ok(column.every((value) => value !== null));
+  assert.ok(Math.abs(column.reduce<number>((sum, value) => sum + value!, 0) - 1) < 1e-9);
+});
+
+test("a single value has a histogram too", () => {
+  const grid = histogramGrid([{ step: 0, low: 3, high: 3, counts: [5], nonfinite: 0 }], 4);
+  assert.equal(grid.values.flat().reduce<number>((sum, value) => sum + (value ?? 0), 0), 1);
+});
+
+test("a long part of a whole is drawn by its means", () => {
+  const x = Array.from({ length: 600 }, (_, at) => at);
+  const thin = meanOfNeighbours({ name: "data_time", labels: {}, rank: null, total: 600, x, y: x.map((at) => at % 2) });
+  assert.ok(thin.x.length <= 150);
+  assert.ok(thin.y.every((value) => value === 0.5));
 });

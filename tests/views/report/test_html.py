@@ -60,7 +60,7 @@ def test_findings_resources_and_gaps_have_a_page(write: Write, open_file: Open) 
     text = page.inner_text("main")
     assert "The loss became NaN at step 60 and came back" in text
     assert "The training waits for data 25 % of the time" in text
-    assert "utilization_percent" in text and "simulated" in text
+    assert "GPU utilization" in text and "simulated" in text
     assert "step times of at least two ranks" in text
 
 

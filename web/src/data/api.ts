@@ -129,8 +129,8 @@ export class ApiSource implements Source {
   diagnosis(run: string): Promise<Diagnosis> {
     return ask(`/runs/${encodeURIComponent(run)}/diagnosis`);
   }
-  text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile> {
-    return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}`);
+  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextFile> {
+    return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}${query([["after", after]])}`);
   }
   compare(wanted: ComparisonQuery): Promise<Comparison> {
     return ask(

@@ -34,7 +34,7 @@ export interface Source {
   events(run: string): Promise<Events>;
   alerts(run: string): Promise<Alerts>;
   diagnosis(run: string): Promise<Diagnosis>;
-  text(run: string, kind: "stacks" | "console", file: string): Promise<TextFile>;
+  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextFile>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;

@@ -281,6 +281,8 @@ export interface Diagnosis {
 export interface TextFile {
   name: string;
   size: number;
+  start: number;
+  next: number;
   cut: boolean;
   text: string;
 }

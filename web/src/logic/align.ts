@@ -57,6 +57,23 @@ export function interpolate(x: ArrayLike<number>, y: ArrayLike<number | null>, w
   return found;
 }
 
+const PIECES = 150;
+
+// At most so many points, each the mean of its neighbours; for parts of a whole.
+export function meanOfNeighbours(series: Series): Series {
+  const size = Math.ceil(series.x.length / PIECES);
+  if (size < 2) return series;
+  const x: number[] = [];
+  const y: (number | null)[] = [];
+  for (let at = 0; at < series.x.length; at += size) {
+    const known = series.y.slice(at, at + size).filter((value): value is number => value !== null);
+    const places = series.x.slice(at, at + size);
+    x.push(places.reduce((sum, value) => sum + value, 0) / places.length);
+    y.push(known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null);
+  }
+  return { ...series, x, y };
+}
+
 // Each series on top of the ones before; a missing part counts as nothing.
 export function stack(series: Series[]): Table {
   const all = new Set<number>();

@@ -68,6 +68,16 @@ export function formatValue(value: Value | undefined, unit = ""): string {
       return `${number >= 99.95 || number < 0.05 ? Math.round(number) : number.toFixed(number < 10 ? 1 : 0)} %`;
     case "J":
       return formatEnergy(number);
+    case "°C":
+      return `${Math.round(number)} °C`;
+    case "W":
+      return Math.abs(number) < 10_000 ? `${formatNumber(number, 3)} W` : `${formatNumber(number / 1000, 3)} kW`;
+    case "MHz":
+      return Math.abs(number) < 1000 ? `${formatNumber(number, 3)} MHz` : `${trim((number / 1000).toFixed(2))} GHz`;
+    case "s/s": // seconds of every second
+      return formatValue(number * 100, "%");
+    case "J/s":
+      return formatValue(number, "W");
     case "samples/s":
       return `${formatShort(number)} samples/s`;
     case "":
@@ -141,6 +151,27 @@ export function formatAgo(text: string | null | undefined, now = Date.now()): st
   const seconds = (now - Date.parse(text)) / 1000;
   if (!Number.isFinite(seconds)) return NONE;
   return seconds < 0 ? "just now" : `${formatSpan(seconds)} ago`;
+}
+
+// The marks of a time axis in the viewer's zone, as short as their distance allows; the day where it changes.
+export function formatTimes(ticks: number[]): string[] {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  let before = "";
+  return ticks.map((tick) => {
+    const moment = new Date(tick * 1000);
+    const day = moment.toLocaleDateString(undefined, { day: "numeric", month: "short" });
+    const time = step >= 86_400 ? "" : clock(moment, step);
+    const text = day === before ? time || day : before === "" && time ? time : `${day}${time && time !== "00:00" ? ` ${time}` : ""}`;
+    before = day;
+    return text;
+  });
+}
+
+function clock(moment: Date, step: number): string {
+  const text = `${pad(moment.getHours())}:${pad(moment.getMinutes())}`;
+  if (step >= 60) return text;
+  const seconds = `${text}:${pad(moment.getSeconds())}`;
+  return step >= 1 ? seconds : `${seconds}.${String(moment.getMilliseconds()).padStart(3, "0")}`;
 }
 
 // x of a chart, in words.

@@ -75,5 +75,5 @@ function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]):
 }
 
 export function shortName(name: string): string {
-  return name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$/, "").replaceAll("_", " ");
+  return name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").replaceAll("_", " ");
 }

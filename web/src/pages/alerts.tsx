@@ -53,7 +53,7 @@ export function Alerts() {
                   <td class="wide">{alert.message ?? alert.reason as string ?? ""}</td>
                   <td class="right">{show(alert.value)}</td>
                   <td class="right">{show(alert.threshold)}</td>
-                  <td class="right">{alert.step ?? ""}</td>
+                  <td class="right">{alert.step?.toLocaleString("en-US") ?? ""}</td>
                 </tr>
               ))}
             </tbody>
@@ -122,7 +122,7 @@ function Card({ alert, onAsk }: { alert: Alert; onAsk?: (action: "ack" | "silenc
         <footer>
           {!alert.acknowledged && <button type="button" onClick={() => onAsk("ack", alert.rule!, 1)}>acknowledge</button>}
           <button type="button" onClick={() => onAsk("silence", alert.rule!, Number(span))}>silence for</button>
-          <Choice label="" value={span} options={SPANS} onChange={setSpan} />
+          <Choice label="" name="how long" value={span} options={SPANS} onChange={setSpan} />
         </footer>
       )}
     </article>

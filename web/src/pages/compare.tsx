@@ -6,6 +6,7 @@ import { lineStyle } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { Chart } from "../ui/chart.tsx";
+import { isNoisy, panelOf } from "../ui/panel.tsx";
 import { Choice, Empty, Link, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
@@ -90,8 +91,8 @@ export function Compare() {
           {answer.names.map((name) => {
             const series = answer.series.filter((item) => item.name === name);
             if (!series.length) return null;
-            const unit = answer.metrics.find((metric) => metric.name === name)?.unit ?? "";
-            return <Chart key={name} title={name} series={series as Series[]} titles={series.map((item) => titles[item.run])} colors={series.map((item) => item.run)} axis={axis} unit={unit} smoothing={smoothing} canLog />;
+            const panel = panelOf(name);
+            return <Chart key={name} title={panel.title} help={name} series={series as Series[]} titles={series.map((item) => titles[item.run])} colors={series.map((item) => item.run)} axis={axis} unit={panel.unit} smoothing={isNoisy(panel) ? smoothing : 0} canLog />;
           })}
         </div>
       </Section>
@@ -103,7 +104,7 @@ export function Compare() {
           </table></div>
         )}
       </Section>
-      <Section title="Metrics" note="last value; the best of all values marked">
+      <Section title="Every metric" note="last value; ★ the best of all values">
         <div class="table-box"><table>
           <thead><tr><th>metric</th>{titles.map((title) => <th key={title} class="right">{title}</th>)}</tr></thead>
           <tbody>
@@ -135,16 +136,17 @@ function uniqueTitles(names: string[]): string[] {
 }
 
 function Verdicts({ verdicts, titles }: { verdicts: Verdict[]; titles: string[] }) {
+  const several = titles.length > 2;
   return (
-    <Section title="Verdict against the baseline" note="mean of the last fifth of the common steps">
+    <Section title={several ? "Verdict against the baseline" : `Verdict: ${titles[1]} against ${titles[0]}`} note="mean of the last fifth of the common steps">
       <div class="table-box"><table>
-        <thead><tr><th>run</th><th>metric</th><th>verdict</th><th class="right">baseline</th><th class="right">this run</th><th class="right">change</th><th class="right">confidence</th><th>because</th></tr></thead>
+        <thead><tr>{several && <th>run</th>}<th>metric</th><th>verdict</th><th class="right">baseline</th><th class="right">this run</th><th class="right">change</th><th class="right">confidence</th><th>because</th></tr></thead>
         <tbody>
           {verdicts.map((item) => (
             <tr key={`${item.run} ${item.metric}`}>
-              <td>{titles[item.run]}</td><td class="mono">{item.metric}</td>
+              {several && <td>{titles[item.run]}</td>}<td class="mono">{item.metric}</td>
               <td><span class={`verdict ${item.word}`}>{item.word}</span></td>
-              <td class="right">{formatValue(item.baseline)}</td><td class="right">{formatValue(item.value)}</td>
+              <td class="right">{formatValue(item.baseline, panelOf(item.metric).unit)}</td><td class="right">{formatValue(item.value, panelOf(item.metric).unit)}</td>
               <td class="right">{formatChange(item.change)}</td>
               <td class="right">{item.confidence === null ? "–" : item.confidence > 0.9999 ? "> 99.99 %" : `${(item.confidence * 100).toFixed(item.confidence > 0.99 ? 2 : 0)} %`}</td>
               <td class="wide dim">{item.reason}</td>

@@ -3,7 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import { run, source } from "../data/page.ts";
 import type { Diagnosis, Finding, Resource, Run } from "../data/types.ts";
 import { formatClock, formatValue } from "../logic/format.ts";
+import { shortName } from "../logic/metrics.ts";
 import { byMetric } from "../logic/resources.ts";
+import type { Route } from "../logic/route.ts";
 import { Empty, Link, Problem, runRoute, Section } from "../ui/parts.tsx";
 
 const AGAIN_MS = 30_000;
@@ -68,7 +70,7 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
           <b>{item.title}</b>
           <span class="finding-rest">
             <span class={`badge ${item.severity}`}>{item.severity}</span>{" "}
-            {item.step !== null && <Link to={runRoute(runKey, "training")}>step {item.step.toLocaleString("en-US")}</Link>}
+            {item.step !== null && <Link to={around(runKey, item.step)}>step {item.step.toLocaleString("en-US")}</Link>}
             {item.step === null && item.time !== null && <time>{formatClock(new Date(item.time * 1000).toISOString())}</time>}
           </span>
           <ul>{item.evidence.map((line) => <li key={line}>{line}</li>)}</ul>
@@ -77,6 +79,12 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
       ))}
     </ul>
   );
+}
+
+// The training around a step.
+function around(runKey: string, step: number): Route {
+  const width = Math.max(Math.round((run.value?.step ?? step) / 20), 20);
+  return runRoute(runKey, "training", [["zx", "step"], ["from", String(Math.max(step - width, 0))], ["to", String(step + width)]]);
 }
 
 // The worst three on the overview, with a link to the rest.
@@ -91,6 +99,8 @@ export function TopFindings({ known }: { known: Run }) {
   );
 }
 
+const TABLES: Record<string, string> = { gpu: "GPU", system: "host", process: "process" };
+
 function Resources({ rows }: { rows: Resource[] }) {
   return (
     <div class="table-box"><table>
@@ -98,7 +108,7 @@ function Resources({ rows }: { rows: Resource[] }) {
       <tbody>
         {byMetric(rows).map((row) => (
           <tr key={`${row.table} ${row.metric} ${row.subject}`}>
-            <td class="mono">{row.metric}</td><td>{row.subject} {row.simulated && <span class="badge warning">simulated</span>}</td>
+            <td title={row.metric}>{TABLES[row.table] ?? row.table} {shortName(row.metric)}</td><td>{row.subject} {row.simulated && <span class="badge warning">simulated</span>}</td>
             {[row.low, row.mean, row.median, row.p95, row.high].map((value, at) => <td key={at} class="right">{formatValue(value, row.unit)}</td>)}
           </tr>
         ))}

@@ -3,8 +3,11 @@ import { newEvents, run, setQuery, source, usePageRoute } from "../data/page.ts"
 import type { Event, Events, TextFile } from "../data/types.ts";
 import { formatClock } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
+import { Console } from "../ui/console.tsx";
 import { Choice, Empty, Json, Problem, Search, Section } from "../ui/parts.tsx";
 
+const SHOWN = 50;
+const MORE = 200;
 const SEVERITIES = [["", "all"], ["warning", "warnings and worse"], ["critical", "critical"]] as const;
 
 export function Logs() {
@@ -14,6 +17,7 @@ export function Logs() {
   const severity = first(route, "severity") ?? "";
   const [answer, setAnswer] = useState<Events | null>(null);
   const [error, setError] = useState<Error | null>(null);
+  const [limit, setLimit] = useState(SHOWN);
   useEffect(() => {
     let current = true;
     source.value!.events(known.key).then((found) => current && setAnswer(found), (problem) => current && setError(problem));
@@ -27,21 +31,22 @@ export function Logs() {
   return (
     <>
       <div class="controls">
-        <Search label="search events" placeholder="search events   /" value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search the logs" placeholder="search console and events   /" value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         <Choice label="severity" value={severity} options={SEVERITIES} onChange={(value) => setQuery({ severity: value || undefined })} />
       </div>
+      {known.consoles.length > 0 && <Console runKey={known.key} names={known.consoles} live={known.live} search={text} />}
       <Section title="Events" note={answer ? `${rows.length} of ${answer.total}` : ""}>
         {answer && !answer.total ? <Empty title="Nothing happened yet"><p>Checkpoints, resumes, stalls and what you say with <code>run.event(…)</code> are listed here.</p></Empty> : (
           <div class="table-box">
             <table class="events">
               <thead><tr><th>time</th><th>severity</th><th>event</th><th>message</th><th class="right">step</th><th>correlation id</th></tr></thead>
-              <tbody>{rows.slice(0, 500).map((row, at) => <Line key={`${row.timestamp} ${at}`} row={row} />)}</tbody>
+              <tbody>{rows.slice(0, limit).map((row, at) => <Line key={`${row.timestamp} ${at}`} row={row} />)}</tbody>
             </table>
           </div>
         )}
+        {rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + MORE)}>show more of {(rows.length - limit).toLocaleString("en-US")}</button>}
       </Section>
-      {known.consoles.length > 0 && <Texts runKey={known.key} kind="console" title="Console" names={known.consoles} />}
-      {known.stacks.length > 0 && <Texts runKey={known.key} kind="stacks" title="Stacks" names={known.stacks} />}
+      {known.stacks.length > 0 && <Stacks runKey={known.key} names={known.stacks} />}
     </>
   );
 }
@@ -68,19 +73,19 @@ function Line({ row }: { row: Event }) {
   );
 }
 
-function Texts({ runKey, kind, title, names }: { runKey: string; kind: "stacks" | "console"; title: string; names: string[] }) {
+function Stacks({ runKey, names }: { runKey: string; names: string[] }) {
   const [name, setName] = useState(names[names.length - 1]);
   const [file, setFile] = useState<TextFile | null>(null);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => {
     let current = true;
-    source.value!.text(runKey, kind, name).then((found) => current && (setFile(found), setError(null)), (problem) => current && setError(problem));
+    source.value!.text(runKey, "stacks", name).then((found) => current && (setFile(found), setError(null)), (problem) => current && setError(problem));
     return () => {
       current = false;
     };
-  }, [runKey, kind, name]);
+  }, [runKey, name]);
   return (
-    <Section title={title} note={file?.cut ? "its end" : ""} actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
+    <Section title="Stacks" note={file?.cut ? "its end" : "what every thread was doing"} actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
       {error ? <Problem error={error} /> : <pre class="text" tabIndex={0}>{file?.text}</pre>}
     </Section>
   );

@@ -24,8 +24,10 @@ export function Overview() {
     <>
       <Health known={known} />
       <Facts known={known} />
-      <OpenAlerts known={known} />
-      <TopFindings known={known} />
+      <div class="troubles">
+        <OpenAlerts known={known} />
+        <TopFindings known={known} />
+      </div>
       {nothing && (
         <Empty title="Nothing has been measured yet">
           <p>{known.live ? "Numbers show up here as soon as the first step is logged or the agent takes its first sample." : "This run ended before anything was logged."}</p>
@@ -87,7 +89,7 @@ function Facts({ known }: { known: Run }) {
       {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`highest ${formatValue(accuracy.high)}`} />}
       {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`highest ${formatValue(norm.high)}`} />}
       {speed && <Fact title="learning rate" value={formatValue(speed.last)} />}
-      {rate && <Fact title="samples per second" value={short(rate.last)} note={`highest ${short(rate.high)}`} />}
+      {rate && <Fact title="samples / s" value={short(rate.last)} note={`highest ${short(rate.high)}`} />}
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
       <Fact title={known.live ? "running for" : "took"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}

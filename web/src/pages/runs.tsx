@@ -53,7 +53,8 @@ export function Runs() {
     if (!next.delete(key)) next.add(key);
     chosen.value = next;
   };
-  const picked = all.filter((row) => chosen.value.has(row.key));
+  // In the order they were marked: the first is the baseline of a comparison.
+  const picked = [...chosen.value].flatMap((key) => all.find((row) => row.key === key) ?? []);
   const remove = async () => {
     for (const row of doomed) await source.value!.remove(row.key).catch(setError);
     chosen.value = new Set();
@@ -113,7 +114,7 @@ export function Runs() {
                 {part.rows.slice(0, limit).map((row) => (
                   <tr key={row.key} class={chosen.value.has(row.key) ? "picked" : ""}>
                     <td><input type="checkbox" aria-label={`choose ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /></td>
-                    <td class="run-name"><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link><span class="dim">{row.name === row.id ? "" : row.id}</span></td>
+                    <td class="run-name"><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.name !== row.id && <span class="dim">{row.id}</span>}</td>
                     <td title={row.cause ?? ""}><Status status={row.status} live={row.live} /></td>
                     <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
                     <td class="right">{formatSpan(row.seconds)}</td>

@@ -48,7 +48,7 @@ export function System() {
       ))}
       {phases.length > 0 && (
         <Section title="Training at the same time">
-          <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} marks={marks} height={170} />)}</div>
+          <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={0.15} marks={marks} height={170} />)}</div>
         </Section>
       )}
     </>

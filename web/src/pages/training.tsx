@@ -2,12 +2,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
 import type { Histogram, Layers, Panel } from "../data/types.ts";
-import { first } from "../logic/route.ts";
+import { histogramGrid } from "../logic/histograms.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
+import { first } from "../logic/route.ts";
 import { Heatmap } from "../ui/heatmap.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
-import { aliasesOf, namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
+import { namesOf, ownPanel, panelOf, PanelChart } from "../ui/panel.tsx";
 import { Choice, Empty, Search, Section } from "../ui/parts.tsx";
 
 const PAGE = 48;
@@ -53,9 +54,6 @@ export function Training() {
     />
   );
   const pins = pinned.value.filter((name) => names.includes(name));
-  const aliases = aliasesOf("training");
-  const panelOf = (name: string) =>
-    declared.find((panel) => panel.metrics.length === 1 && (panel.metrics[0] === name || aliases.get(panel.metrics[0])?.includes(name))) ?? ownPanel(name);
   if (!names.length) {
     return (
       <Empty title="No metric was logged yet">
@@ -139,27 +137,7 @@ function Histograms({ runKey, names }: { runKey: string; names: string[] }) {
   const grid = histogramGrid(found, 48);
   return (
     <Section title="Histograms" actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
-      {found.length > 0 && <Heatmap title={`${name}: share of elements by value and step`} rows={grid.rows} x={found.map((item) => item.step)} values={grid.values} />}
+      {found.length > 0 && <Heatmap title={`${name}: share of elements by value and step`} rows={grid.rows} x={found.map((item) => item.step)} values={grid.values} scale />}
     </Section>
   );
-}
-
-// Histograms with bins of their own, laid over one range: rows from the highest value down.
-export function histogramGrid(found: Histogram[], bins: number): { rows: string[]; values: (number | null)[][] } {
-  const low = Math.min(...found.map((item) => item.low));
-  const high = Math.max(...found.map((item) => item.high));
-  const width = (high - low) / bins || 1;
-  const values: (number | null)[][] = Array.from({ length: bins }, () => new Array<number | null>(found.length).fill(null));
-  found.forEach((item, column) => {
-    const total = item.counts.reduce((sum, count) => sum + count, 0) || 1;
-    const own = (item.high - item.low) / item.counts.length;
-    item.counts.forEach((count, at) => {
-      if (!count) return;
-      const middle = item.low + (at + 0.5) * own;
-      const row = bins - 1 - Math.min(Math.max(Math.floor((middle - low) / width), 0), bins - 1);
-      values[row][column] = (values[row][column] ?? 0) + count / total;
-    });
-  });
-  const rows = values.map((_, row) => (low + (bins - row - 0.5) * width).toPrecision(3));
-  return { rows, values };
 }

@@ -5,13 +5,14 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { dark, setZoom, zoom } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
-import { join, positive, stack, type Column } from "../logic/align.ts";
+import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatShort, formatSpan, formatValue, formatX } from "../logic/format.ts";
+import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
 import { smooth } from "../logic/smooth.ts";
-import { Icon } from "./icons.tsx";
 import { download } from "./download.ts";
+import { Icon } from "./icons.tsx";
+import { Tools, useFullScreen } from "./tools.tsx";
 
 export interface Mark {
   x: number;
@@ -46,6 +47,15 @@ interface Drawn {
   bands: uPlot.Band[];
 }
 
+// A wall of screens is looked at from further away.
+function isHuge(): boolean {
+  return innerWidth >= 2400;
+}
+
+export function heightOf({ height = 200 }: { height?: number }): number {
+  return isHuge() ? Math.round(height * 1.4) : height;
+}
+
 function css(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -56,7 +66,8 @@ function arrange(props: ChartProps, log: boolean): Drawn {
   const lines: Drawn["lines"] = [];
   const bands: uPlot.Band[] = [];
   if (props.kind === "stacked") {
-    const table = stack(props.series);
+    // Extremes of each part would add up to a step that never was.
+    const table = stack(props.series.map(meanOfNeighbours));
     // The top of the stack first, so that each band is painted below the one above it.
     props.series.forEach((series, at) => {
       const style = lineStyle(props.colors?.[at] ?? at, isDark);
@@ -86,19 +97,30 @@ function arrange(props: ChartProps, log: boolean): Drawn {
   return { data: [table.x, ...columns] as uPlot.AlignedData, lines, bands };
 }
 
-function xValues(axis: string): uPlot.Axis.Values | undefined {
-  if (axis === "time") return undefined;
+function xValues(axis: string): uPlot.Axis.Values {
+  if (axis === "time") return (_, ticks) => formatTimes(ticks);
   if (axis === "relative") return (_, ticks) => ticks.map((tick) => formatSpan(tick).replace(".0 s", " s"));
   return (_, ticks) => ticks.map(formatShort);
 }
 
+// Units that are short enough to stand at every mark; the others stand beside the title.
+const SHORT_UNITS = new Set(["MB", "GB", "MB/s", "s", "J", "%", "°C", "W", "MHz", "s/s", "J/s"]);
+
 function yTicks(unit: string): uPlot.Axis.Values {
-  return (_, ticks) =>
-    ticks.map((tick) => {
+  return (_, ticks) => {
+    const some = ticks.filter((tick) => tick !== null && tick !== undefined);
+    // Marks that lie closer than a rounded value shows are spelled out.
+    const fine = new Set(some.map((tick) => formatValue(tick, unit))).size < some.length;
+    return ticks.map((tick) => {
       if (tick === null || tick === undefined) return "";
-      if (["MB", "GB", "MB/s", "s", "J"].includes(unit)) return formatValue(tick, unit);
-      return formatShort(tick) + (unit === "%" ? " %" : unit === "°C" ? "°" : unit === "W" ? " W" : "");
+      return SHORT_UNITS.has(unit) && !fine ? formatValue(tick, unit) : formatShort(tick) + (unit === "%" ? " %" : "");
     });
+  };
+}
+
+export function captionOf(axis: string, unit: string): string {
+  const over = axis === "relative" ? "over time since start" : axis === "time" ? "over time" : `by ${axis}`;
+  return unit && !SHORT_UNITS.has(unit) ? `${unit} ${over}` : over;
 }
 
 // Round numbers of bytes are powers of two.
@@ -115,8 +137,8 @@ export function Chart(props: ChartProps) {
   const plot = useRef<uPlot | null>(null);
   const hidden = useSignal<ReadonlySet<string>>(new Set());
   const log = useSignal(props.log ?? false);
-  const tip = useSignal<{ left: number; top: number; flip: boolean; x: number; rows: [string, string, string][] } | null>(null);
-  const full = useSignal(false);
+  const tip = useSignal<Tip | null>(null);
+  const [full, toggleFull] = useFullScreen(box);
   const isLog = log.value;
   const latest = useRef(props);
   latest.current = props;
@@ -148,11 +170,11 @@ export function Chart(props: ChartProps) {
     const text = css("--text-dim");
     const grid = { stroke: css("--grid"), width: 1 };
     const steps = isLog ? null : tickSteps(props.unit ?? "");
-    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const font = `${isHuge() ? 13 : 11}px ${getComputedStyle(document.body).fontFamily}`;
     const options: uPlot.Options = {
       width: Math.max(place.current.clientWidth, 120),
-      height: props.height ?? 200,
-      padding: [8, 8, 0, 0],
+      height: heightOf(props),
+      padding: [8, 18, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: `axis-${props.axis}`, setSeries: false },
@@ -178,7 +200,7 @@ export function Chart(props: ChartProps) {
       },
       axes: [
         { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis) },
-        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
+        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
       ],
       series: [
         {},
@@ -211,7 +233,7 @@ export function Chart(props: ChartProps) {
     plot.current = made;
     const watcher = new ResizeObserver(() => {
       const width = place.current?.clientWidth ?? 0;
-      const height = full.value ? Math.max((place.current?.clientHeight ?? 0), 200) : (latest.current.height ?? 200);
+      const height = full.value ? Math.max((place.current?.clientHeight ?? 0), 200) : heightOf(latest.current);
       if (width && (Math.abs(width - made.width) > 1 || Math.abs(height - made.height) > 1)) made.setSize({ width, height });
     });
     watcher.observe(place.current);
@@ -230,12 +252,6 @@ export function Chart(props: ChartProps) {
     plot.current?.redraw(false);
   }, [props.marks]);
 
-  useEffect(() => {
-    const changed = () => (full.value = document.fullscreenElement === box.current);
-    document.addEventListener("fullscreenchange", changed);
-    return () => document.removeEventListener("fullscreenchange", changed);
-  }, []);
-
   const toggle = (title: string, only: boolean) => {
     const all = new Set(props.titles);
     if (only) {
@@ -248,34 +264,27 @@ export function Chart(props: ChartProps) {
     hidden.value = next.size >= all.size ? new Set() : next;
   };
   const onKey = (event: KeyboardEvent) => keyboard(event, plot.current, props.axis, toggleFull);
-  const toggleFull = () => {
-    if (document.fullscreenElement) void document.exitFullscreen();
-    else void box.current?.requestFullscreen?.();
-  };
-  const broken = props.series.reduce((sum, series) => sum + (series.nonfinite?.length ?? 0), 0);
+  const broken = describeBroken(props.series);
   const empty = props.series.every((series) => series.x.length === 0);
 
   return (
     <figure class={`chart ${full.value ? "full" : ""} ${props.stale ? "stale" : ""}`} ref={box} data-chart={props.title}>
       <figcaption>
         <h3 title={props.help || props.title}>{props.title}</h3>
-        <span class="axis">{props.axis === "relative" ? "time since start" : props.axis}</span>
-        {broken > 0 && <span class="badge critical" title="values that are NaN or infinite, marked below the lines">{broken} NaN/∞</span>}
-        <span class="tools">
+        <span class="axis">{captionOf(props.axis, props.unit ?? "")}</span>
+        {broken && <span class="badge critical" title="values that are NaN or infinite, marked below the lines">{broken}</span>}
+        <Tools
+          title={props.title}
+          onFull={toggleFull}
+          onPng={() => savePng(plot.current, props)}
+          onCsv={() => download(fileName(props.title, "csv"), "text/csv", toCsv(props.axis, shown.series, shown.titles))}
+        >
           {props.actions}
           {props.canLog && (
             <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => (log.value = !isLog)}>log</button>
           )}
           {zoomed && <button type="button" title="show everything" aria-label="show everything" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
-          <button type="button" title="full screen" aria-label={`${props.title}: full screen`} onClick={toggleFull}><Icon name="full" /></button>
-          <button type="button" title="save as PNG" aria-label={`${props.title}: save as PNG`} onClick={() => savePng(plot.current, props)}><Icon name="image" /></button>
-          <button
-            type="button"
-            title="save what is shown as CSV"
-            aria-label={`${props.title}: save as CSV`}
-            onClick={() => download(fileName(props.title, "csv"), "text/csv", toCsv(props.axis, shown.series, shown.titles))}
-          ><Icon name="table" /></button>
-        </span>
+        </Tools>
       </figcaption>
       <div
         class="plot"
@@ -285,15 +294,17 @@ export function Chart(props: ChartProps) {
         aria-label={describe(props)}
         onKeyDown={onKey}
         onDblClick={() => setZoom(null)}
-        style={{ minHeight: `${props.height ?? 200}px` }}
+        style={{ minHeight: `${heightOf(props)}px` }}
       >
         {empty && <div class="nothing">nothing in this range</div>}
+        {!empty && broken && props.series.every((series) => series.y.every((value) => value === null)) && <div class="nothing">no finite value: {broken}</div>}
         {tip.value && (
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
             {tip.value.rows.map(([title, value, stroke]) => (
               <div class="tip-row" key={title}><i style={{ background: stroke }} /><span>{title}</span><b>{value}</b></div>
             ))}
+            {tip.value.marks.map((mark, at) => <div class={`tip-mark ${mark.severity}`} key={at}>{mark.text}</div>)}
           </div>
         )}
       </div>
@@ -321,6 +332,13 @@ export function Chart(props: ChartProps) {
   );
 }
 
+function describeBroken(series: Series[]): string {
+  const words = series.flatMap((item) => (item.nonfinite ?? []).map(([, word]) => word));
+  const nan = words.filter((word) => word === "NaN").length;
+  const infinite = words.length - nan;
+  return [nan && `${nan.toLocaleString("en-US")} NaN`, infinite && `${infinite.toLocaleString("en-US")} ∞`].filter(Boolean).join(", ");
+}
+
 // Single points and short series are drawn as dots, or nobody would see them.
 function isSparse(u: uPlot, at: number): boolean {
   let count = 0;
@@ -337,7 +355,8 @@ export function yRange(low: number | null, high: number | null, log: boolean, fl
   let from = floor !== null ? Math.min(floor, low) : low;
   let to = ceiling !== null ? Math.max(ceiling, high) : high;
   if (limit !== null && limit < high * 3) to = Math.max(to, limit);
-  if (from === to) {
+  // What rounding does to a constant is not worth a picture.
+  if (to - from <= Math.max(Math.abs(from), Math.abs(to)) * 1e-9) {
     const room = Math.abs(from) * 0.1 || 1;
     return floor === from ? [from, to + room] : [from - room, to + room];
   }
@@ -347,10 +366,21 @@ export function yRange(low: number | null, high: number | null, log: boolean, fl
   return [from, to];
 }
 
+interface Tip {
+  left: number;
+  top: number;
+  flip: boolean;
+  x: number;
+  rows: [string, string, string][];
+  marks: Mark[];
+}
+
 const TIP_ROWS = 14;
+const TIP_MARKS = 3;
+const NEAR_PIXELS = 5;
 const MANY_MARKS = 16;
 
-function readTip(u: uPlot, drawn: Drawn, props: ChartProps) {
+function readTip(u: uPlot, drawn: Drawn, props: ChartProps): Tip | null {
   const at = u.cursor.idx;
   const { left, top } = u.cursor;
   if (at === null || at === undefined || left === undefined || left < 0 || top === undefined) return null;
@@ -367,7 +397,8 @@ function readTip(u: uPlot, drawn: Drawn, props: ChartProps) {
   const rows = found.slice(0, TIP_ROWS).map((row): [string, string, string] => [row.title, row.text, row.stroke]);
   if (found.length > TIP_ROWS) rows.push([`and ${found.length - TIP_ROWS} more`, "", "transparent"]);
   const offset = u.over.offsetLeft;
-  return { left: left + offset, top: Math.max(top - 10, 0), flip: left > u.over.clientWidth / 2, x, rows };
+  const marks = (props.marks ?? []).filter((mark) => Math.abs(u.valToPos(mark.x, "x") - left) <= NEAR_PIXELS).slice(0, TIP_MARKS);
+  return { left: left + offset, top: Math.max(top - 10, 0), flip: left > u.over.clientWidth / 2, x, rows, marks };
 }
 
 // Series that were joined have no value at most places: the one before is what the line shows.

@@ -49,9 +49,16 @@ export function GpuGrid() {
   const feed = useFeed(known?.key ?? null, known?.tables.gpu ? { names: NAMES, table: "gpu", x: "time", points: 60 } : null);
   const gpus = collectGpus(feed.value.series ?? []);
   if (!gpus.length) return null;
+  if (gpus.length <= MANY) return <div class="gpu-grid" data-gpus={gpus.length}>{gpus.map((gpu) => <Card key={gpu.id} gpu={gpu} />)}</div>;
+  const hosts = [...new Set(gpus.map((gpu) => gpu.labels.host))];
   return (
-    <div class={gpus.length > MANY ? "gpu-grid many" : "gpu-grid"} data-gpus={gpus.length}>
-      {gpus.map((gpu) => (gpus.length > MANY ? <Cell key={gpu.id} gpu={gpu} /> : <Card key={gpu.id} gpu={gpu} />))}
+    <div class="gpu-hosts" data-gpus={gpus.length}>
+      {hosts.map((host) => (
+        <div class="gpu-host" key={String(host)}>
+          {hosts.length > 1 && <b title={String(host)}>{String(host)}</b>}
+          <div class="gpu-grid many">{gpus.filter((gpu) => gpu.labels.host === host).map((gpu) => <Cell key={gpu.id} gpu={gpu} />)}</div>
+        </div>
+      ))}
     </div>
   );
 }
@@ -70,16 +77,24 @@ function Card({ gpu }: { gpu: Gpu }) {
       <Bar
         title="memory"
         value={get("memory_percent")}
-        text={`${formatValue(get("memory_used_mb"), "MB")} of ${formatValue(get("memory_total_mb"), "MB")}`}
+        text={ofWhole(get("memory_used_mb"), get("memory_total_mb"), "MB")}
         tone={tone("gpu", "memory_percent", get("memory_percent"))}
       />
-      <Bar title="power" value={power && limit ? (power / limit) * 100 : null} text={`${formatValue(power, "W")}${limit ? ` of ${formatValue(limit, "W")}` : ""}`} tone="" />
+      <Bar title="power" value={power && limit ? (power / limit) * 100 : null} text={ofWhole(power, limit, "W")} tone="" />
       <div class="gpu-foot">
         <span class={tone("gpu", "temperature_celsius", get("temperature_celsius"))}>{formatValue(get("temperature_celsius"), "°C")}</span>
         {gpu.history && <Spark series={gpu.history} />}
       </div>
     </div>
   );
+}
+
+// 47.8 / 79.6 GB: the unit once where both share it.
+function ofWhole(part: number | null | undefined, whole: number | null | undefined, unit: string): string {
+  const [left, right] = [formatValue(part, unit), formatValue(whole, unit)];
+  if (!whole) return left;
+  const [number, own] = left.split(" ");
+  return own === right.split(" ")[1] ? `${number} / ${right}` : `${left} / ${right}`;
 }
 
 function Bar({ title, value, text, tone: name }: { title: string; value: number | null | undefined; text: string; tone: string }) {
@@ -101,9 +116,9 @@ function Cell({ gpu }: { gpu: Gpu }) {
   return (
     <div class={`gpu-cell ${hot || fullMemory}`} title={text} tabIndex={0} aria-label={text}>
       <span>{String(gpu.labels.gpu_index ?? "?")}</span>
-      <b>{use === null || use === undefined ? "–" : Math.round(use)}</b>
-      <i class="use" style={{ height: `${Math.min(use ?? 0, 100)}%` }} />
       <em>{formatValue(gpu.values.get("temperature_celsius"), "°C")}</em>
+      <b>{formatValue(use, "%")}</b>
+      <i class="use" style={{ width: `${Math.min(use ?? 0, 100)}%` }} />
     </div>
   );
 }

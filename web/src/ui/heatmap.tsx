@@ -1,9 +1,11 @@
 // A grid of colours: rows over x, dark is low and bright is high; what was not measured stays empty.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { dark } from "../data/store.ts";
 import { heat } from "../logic/colors.ts";
+import { cell, fileName } from "../logic/csv.ts";
 import { formatNumber, formatShort } from "../logic/format.ts";
+import { download } from "./download.ts";
+import { Tools, useFullScreen } from "./tools.tsx";
 
 export interface HeatmapProps {
   title: string;
@@ -11,22 +13,25 @@ export interface HeatmapProps {
   x: number[];
   values: (number | null)[][];
   log?: boolean;
-  xTitle?: string;
-  rowTitle?: (row: number) => string;
+  // Rows are places on a scale, of which a few are named, not things of which each has a name.
+  scale?: boolean;
 }
 
+const MOST_NAMES = 60;
+const SCALE_NAMES = 9;
+
 export function Heatmap(props: HeatmapProps) {
+  const box = useRef<HTMLElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const tip = useSignal("");
+  const [full, toggleFull] = useFullScreen(box);
   const flat = props.values.flat().filter((value): value is number => value !== null && (!props.log || value > 0));
   const low = flat.reduce((a, b) => Math.min(a, b), Infinity);
   const high = flat.reduce((a, b) => Math.max(a, b), -Infinity);
-  const scale = (value: number) => {
-    if (props.log) {
-      if (value <= 0) return 0;
-      return high > low ? (Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low)) : 0.5;
-    }
-    return high > low ? (value - low) / (high - low) : 0.5;
+  const share = (value: number) => {
+    if (!(high > low)) return 0.5;
+    if (!props.log) return (value - low) / (high - low);
+    return value <= 0 ? 0 : (Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low));
   };
   useEffect(() => {
     const target = canvas.current;
@@ -39,30 +44,83 @@ export function Heatmap(props: HeatmapProps) {
     props.values.forEach((row, y) =>
       row.forEach((value, x) => {
         if (value === null) return;
-        const [r, g, b] = heat(scale(value));
-        image.data.set([r, g, b, 255], (y * columns + x) * 4);
+        image.data.set([...heat(share(value)), 255], (y * columns + x) * 4);
       }),
     );
     context.putImageData(image, 0, 0);
-  }, [props.values, props.log, dark.value]);
+  }, [props.values, props.log]);
   const onMove = (event: MouseEvent) => {
-    const box = canvas.current!.getBoundingClientRect();
-    const x = Math.min(Math.floor(((event.clientX - box.left) / box.width) * props.x.length), props.x.length - 1);
-    const y = Math.min(Math.floor(((event.clientY - box.top) / box.height) * props.rows.length), props.rows.length - 1);
+    const place = canvas.current!.getBoundingClientRect();
+    const x = Math.min(Math.floor(((event.clientX - place.left) / place.width) * props.x.length), props.x.length - 1);
+    const y = Math.min(Math.floor(((event.clientY - place.top) / place.height) * props.rows.length), props.rows.length - 1);
     const value = props.values[y]?.[x];
-    tip.value = `${props.rows[y]}, ${props.xTitle ?? "step"} ${formatShort(props.x[x])}: ${value === null || value === undefined ? "not measured" : formatNumber(value)}`;
+    tip.value = `${props.rows[y]}, step ${props.x[x].toLocaleString("en-US")}: ${value === null || value === undefined ? "not measured" : formatNumber(value)}`;
   };
-  const height = Math.min(Math.max(props.rows.length * 14, 120), 640);
+  const height = props.scale ? 220 : Math.min(Math.max(props.rows.length * 14, 120), 640);
+  const names = rowNames(props);
   return (
-    <figure class="chart heatmap" data-chart={props.title}>
-      <figcaption><h3>{props.title}</h3><span class="note">{tip.value || `${formatShort(low)} (dark) to ${formatShort(high)} (bright)${props.log ? ", logarithmic" : ""}`}</span></figcaption>
-      <div class="heat-body" style={{ height: `${height}px` }}>
-        <ol class="heat-rows" aria-hidden="true">
-          {props.rows.length <= 60 && props.rows.map((row) => <li key={row} title={row}>{row}</li>)}
-        </ol>
-        <canvas ref={canvas} role="img" aria-label={`${props.title}: ${props.rows.length} rows, ${props.x.length} columns`} onMouseMove={onMove} onMouseLeave={() => (tip.value = "")} />
+    <figure class={`chart heatmap ${full.value ? "full" : ""}`} ref={box} data-chart={props.title}>
+      <figcaption>
+        <h3 title={props.title}>{props.title}</h3>
+        <span class="heat-tip" role="status">{tip.value}</span>
+        <Tools
+          title={props.title}
+          onFull={toggleFull}
+          onPng={() => canvas.current && savePng(canvas.current, props, height, [low, high])}
+          onCsv={() => download(fileName(props.title, "csv"), "text/csv", toCsv(props))}
+        />
+      </figcaption>
+      <div class="heat-body" style={{ height: full.value ? undefined : `${height}px` }}>
+        {names.length > 0 && <ol class="heat-rows" aria-hidden="true">{names.map((row) => <li key={row} title={row}>{row}</li>)}</ol>}
+        <div class="heat-plot">
+          <canvas ref={canvas} role="img" aria-label={`${props.title}: ${props.rows.length} rows, ${props.x.length} columns`} onMouseMove={onMove} onMouseLeave={() => (tip.value = "")} />
+          <div class="heat-x"><span>{formatShort(props.x[0] ?? 0)}</span><span>step</span><span>{formatShort(props.x[props.x.length - 1] ?? 0)}</span></div>
+        </div>
       </div>
-      <div class="heat-x"><span>{formatShort(props.x[0] ?? 0)}</span><span>{props.xTitle ?? "step"}</span><span>{formatShort(props.x[props.x.length - 1] ?? 0)}</span></div>
+      {flat.length > 0 && (
+        <div class="heat-scale"><span>{formatShort(low)}</span><i aria-hidden="true" /><span>{formatShort(high)}{props.log && " (logarithmic)"}</span></div>
+      )}
     </figure>
   );
+}
+
+function rowNames(props: HeatmapProps): string[] {
+  if (!props.scale) return props.rows.length <= MOST_NAMES ? props.rows : [];
+  const step = (props.rows.length - 1) / (SCALE_NAMES - 1);
+  return Array.from({ length: SCALE_NAMES }, (_, at) => props.rows[Math.round(at * step)]);
+}
+
+function toCsv(props: HeatmapProps): string {
+  const head = ["row", ...props.x].map(cell).join(",");
+  return [head, ...props.values.map((row, at) => [props.rows[at], ...row.map((value) => value ?? "")].map(cell).join(","))].join("\n") + "\n";
+}
+
+function savePng(source: HTMLCanvasElement, props: HeatmapProps, height: number, ends: [number, number]): void {
+  const ratio = 2;
+  const [width, head, foot] = [900, 34, 24];
+  const names = rowNames(props);
+  const style = getComputedStyle(document.documentElement);
+  const font = getComputedStyle(document.body).fontFamily;
+  const target = document.createElement("canvas");
+  target.width = width * ratio;
+  target.height = (height + head + foot) * ratio;
+  const context = target.getContext("2d")!;
+  context.scale(ratio, ratio);
+  context.fillStyle = style.getPropertyValue("--panel");
+  context.fillRect(0, 0, width, height + head + foot);
+  context.fillStyle = style.getPropertyValue("--text");
+  context.font = `600 14px ${font}`;
+  context.fillText(`${props.title}: ${formatShort(ends[0])} (dark) to ${formatShort(ends[1])} (bright)`, 12, 22);
+  context.font = `10px ${font}`;
+  context.fillStyle = style.getPropertyValue("--text-dim");
+  const left = names.length ? Math.min(Math.max(...names.map((name) => context.measureText(name).width)) + 20, 260) : 12;
+  context.textAlign = "right";
+  names.forEach((name, at) => context.fillText(name, left - 6, head + ((at + 0.5) * height) / names.length + 3, left - 12));
+  context.imageSmoothingEnabled = false;
+  context.drawImage(source, left, head, width - left - 12, height);
+  context.textAlign = "left";
+  context.fillText(`step ${formatShort(props.x[0] ?? 0)}`, left, height + head + 16);
+  context.textAlign = "right";
+  context.fillText(formatShort(props.x[props.x.length - 1] ?? 0), width - 12, height + head + 16);
+  target.toBlob((blob) => blob && download(fileName(props.title, "png"), "image/png", blob), "image/png");
 }

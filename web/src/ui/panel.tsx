@@ -2,8 +2,8 @@
 import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
 import type { Panel, SeriesQuery } from "../data/types.ts";
-import { panelNames, seriesTitle } from "../logic/metrics.ts";
-import { Chart, type Mark } from "./chart.tsx";
+import { panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
+import { Chart, heightOf, type Mark } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
 import type { ComponentChildren } from "preact";
 
@@ -35,10 +35,23 @@ export function namesOf(panel: Panel): string[] {
 export function ownPanel(name: string, table = "training"): Panel {
   const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
   return {
-    id: `metric:${name}`, title: name, group: table, table, metrics: [name], importance: 2, chart: "line",
-    by: ["rank"], limit: null, low: null, high: null, log: true, smooth: name !== "epoch", unit: known?.unit ?? "",
+    id: `metric:${name}`, title: known?.name === name ? shortName(name) : name, group: table, table, metrics: [name], importance: 2, chart: "line",
+    by: ["rank"], limit: null, low: null, high: null, log: true, smooth: true, unit: known?.unit ?? "",
     rate: known?.kind === "counter" && name !== "step", thresholds: [],
   };
+}
+
+// What is set beforehand has no noise that smoothing could take away.
+const SET = new Set(["learning_rate", "epoch"]);
+export function isNoisy(panel: Panel): boolean {
+  return panel.table === "training" && panel.chart === "line" && !panel.metrics.some((name) => SET.has(name));
+}
+
+// The panel that draws this metric alone, or one for it.
+export function panelOf(name: string): Panel {
+  const aliases = aliasesOf("training");
+  const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.metrics.length === 1 && (panel.metrics[0] === name || aliases.get(panel.metrics[0])?.includes(name)));
+  return declared ?? ownPanel(name);
 }
 
 export function PanelChart(props: PanelChartProps) {
@@ -83,7 +96,7 @@ export function PanelChart(props: PanelChartProps) {
           low={panel.low}
           high={panel.high}
           canLog={panel.log}
-          smoothing={panel.smooth ? props.smoothing : 0}
+          smoothing={isNoisy(panel) ? props.smoothing : 0}
           limit={limits.length ? Math.min(...limits) : null}
           marks={props.marks}
           stale={stale.value}
@@ -91,7 +104,7 @@ export function PanelChart(props: PanelChartProps) {
           help={helpOf(panel)}
         />
       ) : (
-        !error && <div class="chart waiting" style={{ height: `${(props.height ?? 200) + 34}px` }}><h3>{panel.title}</h3></div>
+        !error && <div class="chart waiting" style={{ height: `${heightOf(props) + 34}px` }}><h3>{panel.title}</h3></div>
       )}
     </div>
   );

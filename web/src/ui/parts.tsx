@@ -63,17 +63,17 @@ export function Fact({ title, value, note, tone }: { title: string; value: Compo
   return (
     <div class={`fact ${tone ?? ""}`}>
       <span class="fact-title">{title}</span>
-      <span class="fact-value">{value}</span>
+      <span class={`fact-value ${String(value).length > 8 ? "long" : ""}`}>{value}</span>
       {note && <span class="fact-note">{note}</span>}
     </div>
   );
 }
 
-export function Choice<T extends string>({ label, value, options, onChange }: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange(value: T): void }) {
+export function Choice<T extends string>({ label, name, value, options, onChange }: { label: string; name?: string; value: T; options: readonly (readonly [T, string])[]; onChange(value: T): void }) {
   return (
     <label class="choice">
-      <span>{label}</span>
-      <select value={value} aria-label={label || undefined} onChange={(event) => onChange(event.currentTarget.value as T)}>
+      {label && <span>{label}</span>}
+      <select value={value} aria-label={label || name} onChange={(event) => onChange(event.currentTarget.value as T)}>
         {options.map(([name, title]) => <option key={name} value={name}>{title}</option>)}
       </select>
     </label>

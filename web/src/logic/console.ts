@@ -1,0 +1,46 @@
+// What a program printed, as lines to read.
+import type { TextFile } from "../data/types.ts";
+
+// What is known of a file, with the answer to the question for what follows.
+export function follow(known: TextFile | null, more: TextFile): TextFile {
+  // Another file, one that was begun anew, or one of which too much was written meanwhile.
+  if (!known || known.name !== more.name || more.start !== known.next) return more;
+  const finished = known.text.slice(0, known.text.lastIndexOf("\n") + 1);
+  return { ...more, start: known.start, cut: known.cut, text: finished + more.text };
+}
+
+export interface Shown {
+  text: string;
+  folded: number; // states of the same progress bar before this one
+}
+
+const BAR = /\d\s*%|\d+\/\d+|it\/s|s\/it/;
+
+// The words of a bar without its numbers and its drawing.
+function shape(line: string): string {
+  return line.replace(/[\d.,:%|#█▏▎▍▌▋▊▉ ?=>-]+/g, " ").trim();
+}
+
+// Lines; those of one progress bar after another are one, the last of them.
+export function linesOf(text: string, folded: boolean): Shown[] {
+  const found: Shown[] = [];
+  let before = "";
+  for (const line of text.replace(/\n$/, "").split("\n")) {
+    const bar = folded && BAR.test(line) ? shape(line) : "";
+    const last = found[found.length - 1];
+    if (bar && bar === before) found[found.length - 1] = { text: line, folded: last.folded + 1 };
+    else found.push({ text: line, folded: 0 });
+    before = bar;
+  }
+  return found;
+}
+
+export function matching(lines: Shown[], wanted: string): Shown[] {
+  const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
+  return words.length ? lines.filter((line) => words.every((word) => line.text.toLowerCase().includes(word))) : lines;
+}
+
+// "console.rank0.stderr.log" is told apart by "rank0 stderr".
+export function consoleTitle(name: string): string {
+  return name.replace(/^console\./, "").replace(/\.log$/, "").replaceAll(".", " ").replace(/^rank(\d)/, "rank $1");
+}
