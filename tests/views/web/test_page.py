@@ -300,4 +300,4 @@ def test_the_same_page_is_a_report_that_opens_from_disk(
     tab.page.get_by_role("link", name="Training").click()
     tab.wait(f"{CHARTS} >= 3")
     tab.page.get_by_label("x", exact=True).select_option("relative")
-    tab.wait("document.querySelector('.axis')?.innerText === 'time since start'")
+    tab.wait("document.querySelector('.axis')?.innerText === 'over time since start'")
