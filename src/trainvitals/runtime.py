@@ -281,8 +281,8 @@ def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
             return False
         command = [sys.executable, "-P", "-m", "trainvitals.agent", *(["--keep"] if keep else [])]
         environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
-        if "TRAINVITALS_RUNTIME_DIR" in environment:
-            environment["TRAINVITALS_RUNTIME_DIR"] = str(runtime_dir())
+        # Said, not found again: without a place to write in /tmp the answer depends on the current folder.
+        environment["TRAINVITALS_RUNTIME_DIR"] = str(runtime_dir())
         if environment.get("PYTHONPATH"):  # what is relative is meant from here, and the agent runs elsewhere
             places = environment["PYTHONPATH"].split(os.pathsep)
             environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in places if place)  # noqa: PTH100

@@ -53,7 +53,7 @@ def create(folder: Path, shared: bool = False) -> None:
         raise JournalError(
             f"cannot create the run folder {folder}: {error.strerror or error}",
             hint="choose another place: dir=..., --dir or TRAINVITALS_DIR",
-        ) from error
+        ) from None
 
 
 def write_run(folder: Path, run: Mapping[str, Any], mode: int = 0o600) -> None:
@@ -136,7 +136,8 @@ def find(reference: str | Path, root: Path) -> Path:
             raise RunNotFound(f"there are no runs in {root}", hint="start one: trainvitals run -- python train.py")
         return folders[-1]
     by_id = [folder for folder in folders if folder.name == text]
-    matches = by_id or [folder for folder in folders if folder.name.startswith(text)]
+    # An empty text, such as a variable that is not set, begins every id and means none.
+    matches = by_id or [folder for folder in folders if text and folder.name.startswith(text)]
     if not matches:
         matches = [f for f in folders if (runtime.read_json(f / layout.RUN_FILE) or {}).get("name") == text]
         matches = matches[-1:]  # several runs may share a name: the newest is meant

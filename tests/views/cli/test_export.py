@@ -151,6 +151,14 @@ def test_a_file_that_cannot_be_completed_is_not_there_at_all(
     assert list(target.parent.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("one")
+    done = machine.run("export", "one", "--format", "csv", "-o", "/nowhere/loss.csv")
+    assert done.returncode == 1
+    assert done.stderr.startswith("trainvitals: cannot write /nowhere/loss.csv: No such file or directory")
+    assert "-o FILE" in done.stderr
+
+
 def test_parquet_is_not_thrown_at_a_terminal(make_run: Callable[..., Path], terminal: Callable[..., Any]) -> None:
     make_run("binary")
     session = terminal([*PROGRAM, "export", "binary", "--format", "parquet"])

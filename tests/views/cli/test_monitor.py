@@ -111,6 +111,25 @@ def test_without_a_gpu_it_says_why_and_shows_the_host(watched_machine: Any) -> N
     assert re.search(r"CPU % +\d+ / \d+ / \d+", done.stdout)
 
 
+def test_a_gpu_that_is_not_there_is_named(watched_machine: Any) -> None:
+    empty = watched_machine.folder / "sys"
+    empty.mkdir()
+    done = watched_machine.interrupt_when(
+        lambda output: "System Monitor" in output,
+        *("monitor", "--simulate-gpus", "2", "--gpu", "99", *FAST),
+        environ={"TRAINVITALS_SYSFS_ROOT": str(empty)},
+    )
+    assert "no GPU is measured: none of those here is 99" in done.stderr
+
+
+def test_a_look_too_short_to_be_sure_still_shows_the_host(watched_machine: Any) -> None:
+    empty = watched_machine.folder / "sys"
+    empty.mkdir()
+    watched_machine.run("agent", "start")
+    done = watched_machine.run(*("monitor", *FAST, "--duration", "2"), environ={"TRAINVITALS_SYSFS_ROOT": str(empty)})
+    assert "no GPU is measured" in done.stderr and "System Monitor - CPU" in done.stdout
+
+
 def test_a_folder_that_another_monitor_writes_is_refused(watched_machine: Any) -> None:
     log = watched_machine.folder / "taken"
     process = watched_machine.start("monitor", "--simulate-gpus", "1", *FAST, "--log-dir", str(log))

@@ -157,6 +157,15 @@ def test_rm_refuses_a_live_run_and_then_removes_nothing(machine: Any, make_run: 
     assert live.exists()
 
 
+@pytest.mark.parametrize("action", [("show", ""), ("rm", "--yes", "")])
+def test_an_empty_name_means_no_run(machine: Any, make_run: Callable[..., Path], action: tuple[str, ...]) -> None:
+    """As a shell gives it for a variable that is not set."""
+    folder = make_run("only")
+    done = machine.run("runs", *action)
+    assert done.returncode == 1 and "no run ''" in done.stderr
+    assert folder.is_dir()
+
+
 def test_rm_asks_nobody_without_a_terminal(machine: Any, make_run: Callable[..., Path]) -> None:
     folder = make_run("asked")
     done = machine.run("runs", "rm", "asked", input="y\n")

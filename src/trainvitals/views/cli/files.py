@@ -26,6 +26,10 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
         with open(temporary, "wb") as file:
             write(file)
         temporary.replace(target)
+    except OSError as error:
+        raise TrainvitalsError(
+            f"cannot write {target}: {error.strerror or error}", hint="name another file: -o FILE"
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,7 @@ class Console:
 
     def __init__(self, settings: Settings, *, quiet: bool, table_seconds: float) -> None:
         self._interval = settings.gpu_interval or settings.interval
+        self._gpus_asked_for = settings.gpus
         self._quiet = quiet
         self._table_seconds = table_seconds
         self._began = time.monotonic()
@@ -247,6 +248,8 @@ class Console:
         """The last table."""
         if self._fresh:
             self._print_gpus(time.monotonic())
+        elif not self._latest and self._system is not None:  # it ended before it was clear that there is no GPU
+            self._print_system()
         self._print_table()
 
     def _is_complete(self, now: float) -> bool:
@@ -278,7 +281,7 @@ class Console:
     def _print_system(self) -> None:
         if not self._told_no_gpu:
             self._told_no_gpu = True
-            say(f"no GPU is measured: {_why_no_gpu()}\n  more: trainvitals doctor")
+            say(f"no GPU is measured: {_why_no_gpu(self._gpus_asked_for)}\n  more: trainvitals doctor")
         row, self._system = self._system or {}, None
         self._samples += 1
         if self._quiet:
@@ -311,8 +314,10 @@ def _percent(value: object) -> str:
     return f"{value:.1f}%" if isinstance(value, (int, float)) else quantities.NONE
 
 
-def _why_no_gpu() -> str:
+def _why_no_gpu(asked_for: Sequence[int | str] | None) -> str:
     """The reasons that the agent's GPU sources give."""
     states = (runtime.read_latest() or {}).get("states") or {}
+    if asked_for and any(states.get(name) == "ok" for name in ("nvidia", "amd", "intel", "apple", "simulated")):
+        return f"none of those here is {', '.join(map(str, asked_for))}"
     found = [str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"]
     return "; ".join(found[:1]) or "no source found one"
