@@ -18,7 +18,8 @@ from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.journal.reader import MetricSummary, RunReader, list_runs, open_run
+from trainvitals.journal.reader import RunReader, list_runs, open_run
+from trainvitals.journal.summaries import MetricSummary
 
 START = 1_800_000_000.0
 

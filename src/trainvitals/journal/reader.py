@@ -9,26 +9,27 @@ A `RunReader` remembers what it parsed, so asking again of a live run costs only
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout, segments
+from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, Follower
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.encoding import TimeParser, format_time, spell
+from trainvitals.journal.encoding import TimeParser
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.segments import BUCKET, NO_STEP, Lines, labels_of, parse_labels
+from trainvitals.journal.points import Axis, Bounds, Floats, Points, tail_points, thin
+from trainvitals.journal.sealed import SealedSegments
+from trainvitals.journal.segments import NO_STEP, Lines, labels_of, parse_labels
+from trainvitals.journal.summaries import MetricSummary, merge, summarize
 
-Axis = Literal["step", "time", "relative"]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +43,6 @@ class Series:
     y: Floats
     total: int
     """Points before any were left out for `max_points`."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSummary:
-    """What a metric came to, over everything that was logged. `low` and `high` look at finite values only."""
-
-    count: int
-    last: float
-    last_step: int | None
-    low: float | None
-    low_step: int | None
-    high: float | None
-    high_step: int | None
-    nonfinite: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +117,11 @@ class _Stream:
     host: str | None
     parts: list[tuple[FileName, Path, bool]] = field(default_factory=list)  # name, path, sealed
 
+    def attempts(self) -> list[int]:
+        return sorted({name.attempt for name, _, _ in self.parts})
 
-@dataclass(slots=True)
-class _Points:
-    steps: Integers
-    times: Integers
-    values: Floats
-    total: int
+    def sealed(self, attempt: int | None = None) -> list[Path]:
+        return [path for name, path, sealed in self.parts if sealed and attempt in (None, name.attempt)]
 
 
 class RunReader:
@@ -145,9 +130,8 @@ class RunReader:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._tails: dict[str, tuple[Cursor, Lines]] = {}
-        self._first_steps: dict[str, int | None] = {}
-        self._keys: dict[str, frozenset[tuple[str, str]]] = {}
-        self._connection: Any = None
+        self._sealed = SealedSegments()
+        self._listing: tuple[object, list[tuple[FileName, str, Path]]] = (None, [])
 
     # -- about the run
 
@@ -171,19 +155,16 @@ class RunReader:
 
     def names(self, table: str = "training") -> list[str]:
         """Every metric name of the table, sorted."""
-        found: set[str] = set()
-        for stream in self._streams(table):
-            for name, path, sealed in stream.parts:
-                found.update(key[0] for key in self._part_keys(name, path, sealed))
-        return sorted(found)
+        return sorted({name for name, _ in self._table_keys(table)})
 
     def labels(self, table: str) -> list[dict[str, Any]]:
         """Of what the table speaks: its GPUs, hosts or processes."""
-        found: set[str] = set()
-        for stream in self._streams(table):
-            for name, path, sealed in stream.parts:
-                found.update(key[1] for key in self._part_keys(name, path, sealed))
-        return [parse_labels(text) for text in sorted(found)]
+        return [parse_labels(text) for text in sorted({label for _, label in self._table_keys(table)})]
+
+    def _table_keys(self, table: str) -> set[tuple[str, str]]:
+        streams = self._streams(table)
+        self._sealed.learn_keys(path for stream in streams for path in stream.sealed())
+        return {key for stream in streams for part in stream.parts for key in self._part_keys(*part)}
 
     # -- numbers
 
@@ -207,11 +188,19 @@ class RunReader:
         """
         origin = self._origin() if x == "relative" else 0.0
         wanted_ranks = None if ranks is None else set(ranks)
+        wanted_names = list(dict.fromkeys(names))
+        streams = self._streams(table)
+        if wanted_ranks is not None:
+            streams = [stream for stream in streams if (stream.rank or 0) in wanted_ranks]
+        self._sealed.learn_keys(path for stream in streams for path in stream.sealed())
+        if max_points is not None:
+            for stream in streams:
+                for attempt in stream.attempts():
+                    if sealed := stream.sealed(attempt):
+                        self._sealed.learn_buckets(sealed, wanted_names)
         found = []
-        for name in dict.fromkeys(names):
-            for stream in self._streams(table):
-                if wanted_ranks is not None and (stream.rank or 0) not in wanted_ranks:
-                    continue
+        for name in wanted_names:
+            for stream in streams:
                 for label in self._stream_labels(stream, name):
                     points = self._points(stream, table, name, label, x, origin, start, end, max_points, all_attempts)
                     if points.total:
@@ -229,13 +218,12 @@ class RunReader:
             streams = [stream for stream in streams if (stream.rank or 0) == chosen]
         merged: dict[str, MetricSummary] = {}
         for stream in streams:
-            sealed = [path for _, path, is_sealed in stream.parts if is_sealed]
-            for name, item in self._sealed_summary(sealed):
-                merged[name] = _merge(merged.get(name), item)
+            for name, item in self._sealed.summary(stream.sealed()).items():
+                merged[name] = merge(merged.get(name), item)
             for name_, path, is_sealed in stream.parts:
                 if not is_sealed:
-                    for name, item in _lines_summary(self._tail(name_, path)[1]):
-                        merged[name] = _merge(merged.get(name), item)
+                    for name, item in summarize(self._tail(name_, path)[1]):
+                        merged[name] = merge(merged.get(name), item)
         return dict(sorted(merged.items()))
 
     def newest_steps(self, count: int) -> list[tuple[int, float]]:
@@ -271,14 +259,29 @@ class RunReader:
                     **({"rank": name.rank} if name.rank is not None else {}),
                     **({"attempt": name.attempt} if name.attempt > 1 else {}),
                 }
-                lines = self._segment_rows(path) if sealed else Cursor(path).read()
+                lines = self._sealed.rows(path) if sealed else Cursor(path).read()
                 for row in lines:
                     yield {**row, **{key: value for key, value in added.items() if key not in row}}
 
     # -- files
 
     def _files(self) -> list[tuple[FileName, str, Path]]:
-        return layout.list_files(self.folder)
+        stamp, known = self._listing
+        now = self._stamp()
+        if now is None or now != stamp:
+            known = layout.list_files(self.folder)
+            self._listing = (now, known)
+        return known
+
+    def _stamp(self) -> object:
+        """What changes when a file comes or goes; None if it may change again within a tick of the file system."""
+        changed = []
+        for place in (self.folder, self.folder / layout.SEGMENTS):
+            try:
+                changed.append(place.stat().st_mtime_ns)
+            except FileNotFoundError:
+                changed.append(0)
+        return tuple(changed) if time.time_ns() - max(changed) > SETTLED_NS else None
 
     def _streams(self, table: str) -> list[_Stream]:
         for _ in range(3):
@@ -323,24 +326,10 @@ class RunReader:
         return cursor, lines
 
     def _part_keys(self, name: FileName, path: Path, sealed: bool) -> Iterable[tuple[str, str]]:
-        if not sealed:
-            return self._tail(name, path)[1].columns.keys()
-        if path.name not in self._keys:
-            rows = self._query(
-                f"SELECT DISTINCT name, label FROM read_parquet({segments.paths_literal([_side(path)])})"
-            )
-            self._keys[path.name] = frozenset(rows.fetchall())
-        return self._keys[path.name]
+        return self._sealed.keys(path) if sealed else self._tail(name, path)[1].columns.keys()
 
     def _stream_labels(self, stream: _Stream, name: str) -> list[str]:
-        found: set[str] = set()
-        for file_name, path, sealed in stream.parts:
-            if sealed or len(stream.parts) == 1:
-                found.update(label for key, label in self._part_keys(file_name, path, sealed) if key == name)
-            else:
-                columns = self._tail(file_name, path)[1].columns
-                found.update(label for key, label in columns if key == name)
-        return sorted(found)
+        return sorted({label for part in stream.parts for key, label in self._part_keys(*part) if key == name})
 
     # -- points
 
@@ -356,26 +345,25 @@ class RunReader:
         end: float | None,
         max_points: int | None,
         all_attempts: bool,
-    ) -> _Points:
+    ) -> Points:
         limits = {} if all_attempts or table != "training" else self._attempt_limits(stream)
-        pieces: list[_Points] = []
-        for attempt in sorted({part[0].attempt for part in stream.parts}):
+        pieces: list[Points] = []
+        for attempt in stream.attempts():
             parts = [part for part in stream.parts if part[0].attempt == attempt]
             below = limits.get(attempt)
-            bounds = _Bounds(x, origin, start, end, below)
-            sealed = [path for _, path, is_sealed in parts if is_sealed]
-            if sealed:
-                pieces.append(self._sealed_points(sealed, name, label, bounds, max_points))
+            bounds = Bounds(x, origin, start, end, below)
+            if sealed := stream.sealed(attempt):
+                pieces.append(self._sealed.points(sealed, name, label, bounds, max_points))
             for file_name, path, is_sealed in parts:
                 if not is_sealed:
-                    pieces.append(bounds.cut(_tail_points(self._tail(file_name, path)[1], name, label)))
+                    pieces.append(bounds.cut(tail_points(self._tail(file_name, path)[1], name, label)))
         if not pieces:
-            return _Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
+            return Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
         total = sum(piece.total for piece in pieces)
         if max_points is not None and any(len(piece.values) < piece.total for piece in pieces):
             # Some pieces came as extremes only: thin the others out alike, or they would fill the chart.
-            pieces = [_thin(piece, max(4, max_points * piece.total // total)) for piece in pieces]
-        return _Points(
+            pieces = [thin(piece, max(4, max_points * piece.total // total)) for piece in pieces]
+        return Points(
             np.concatenate([piece.steps for piece in pieces]),
             np.concatenate([piece.times for piece in pieces]),
             np.concatenate([piece.values for piece in pieces]),
@@ -386,7 +374,7 @@ class RunReader:
         """For each attempt the step from which a later attempt takes over."""
         limits: dict[int, int] = {}
         ceiling: int | None = None
-        for attempt in sorted({part[0].attempt for part in stream.parts}, reverse=True):
+        for attempt in reversed(stream.attempts()):
             if ceiling is not None:
                 limits[attempt] = ceiling
             firsts = (self._first_step(*part) for part in stream.parts if part[0].attempt == attempt)
@@ -399,94 +387,7 @@ class RunReader:
         if not sealed:
             steps = self._tail(name, path)[1].steps
             return next((step for step in steps if step != NO_STEP), None)
-        if path.name not in self._first_steps:
-            query = (
-                f"SELECT arg_min(step, row) FROM read_parquet({segments.paths_literal([path])}) WHERE step IS NOT NULL"
-            )
-            self._first_steps[path.name] = self._query(query).fetchone()[0]
-        return self._first_steps[path.name]
-
-    def _sealed_points(
-        self, paths: list[Path], name: str, label: str, bounds: _Bounds, max_points: int | None
-    ) -> _Points:
-        if max_points is not None:
-            condition, values = bounds.condition(buckets=True)
-            query = (
-                f"SELECT count, low, low_row, low_step, low_time, high, high_row, high_step, high_time, "
-                f"coalesce(broken, 0) AS broken, broken_value, coalesce(broken_step, {NO_STEP}) AS broken_step, "
-                f"coalesce(broken_time, 0) AS broken_time, low IS NULL AS empty "
-                f"FROM read_parquet({segments.paths_literal(_side(path) for path in paths)}) "
-                f"WHERE name = ? AND label = ?{condition}"
-            )
-            buckets = self._query(query, [name, label, *values]).fetchnumpy()
-            total = int(buckets["count"].sum())
-            if total >= max_points * BUCKET // 4:  # then two points a bucket still make a full chart
-                return bounds.cut(_bucket_points(buckets, total), keep_total=True)
-        condition, values = bounds.condition(buckets=False)
-        query = (
-            f"SELECT coalesce(step, {NO_STEP}) AS step, time, value "
-            f"FROM read_parquet({segments.paths_literal(paths)}) "
-            f"WHERE name = ? AND label = ? AND value IS NOT NULL{condition}"
-        )
-        columns = self._query(query, [name, label, *values]).fetchnumpy()
-        times = columns["time"]
-        return bounds.cut(_Points(columns["step"], times, np.ma.getdata(columns["value"]), len(times)))
-
-    def _sealed_summary(self, paths: list[Path]) -> Iterator[tuple[str, MetricSummary]]:
-        if not paths:
-            return
-        # Files are in order of writing, so the last value is that of the last file that has the metric.
-        query = (
-            "SELECT name, sum(count), arg_max(last, (file_index, last_row)), "
-            "arg_max(last_step, (file_index, last_row)), min(low), arg_min(low_step, low), max(high), "
-            "arg_max(high_step, high), sum(broken) FROM (SELECT *, list_position(?, filename) AS file_index "
-            f"FROM read_parquet({segments.paths_literal(_side(path) for path in paths)}, filename = true)) "
-            "GROUP BY name"
-        )
-        for row in self._query(query, [[str(_side(path)) for path in paths]]).fetchall():
-            name, count, last, last_step, low, low_step, high, high_step, broken = row
-            yield (
-                name,
-                MetricSummary(
-                    int(count),
-                    last,
-                    _step(last_step),
-                    low,
-                    _step(low_step),
-                    high,
-                    _step(high_step),
-                    int(broken or 0),
-                ),
-            )
-
-    def _query(self, query: str, values: Sequence[Any] = ()) -> Any:
-        if self._connection is None:
-            self._connection = segments.connect()
-            self._connection.execute("SET parquet_metadata_cache = true")
-        return self._connection.execute(query, list(values))
-
-    def _segment_rows(self, path: Path) -> Iterator[dict[str, Any]]:
-        query = (
-            "SELECT row, name, label, step, time, value, text FROM "
-            f"read_parquet({segments.paths_literal([path])}) ORDER BY row"
-        )
-        result = self._query(query)
-        current: dict[str, Any] | None = None
-        place = -1
-        while batch := result.fetchmany(10_000):
-            for row, name, label, step, time, value, text in batch:
-                if row != place:
-                    if current is not None:
-                        yield current
-                    place = row
-                    current = {"timestamp": format_time(time / 1e6)}
-                    if step is not None:
-                        current["step"] = step
-                    current.update(parse_labels(label))
-                assert current is not None
-                current[name] = text if value is None else spell(value)
-        if current is not None:
-            yield current
+        return self._sealed.first_step(path)
 
     # -- the rest
 
@@ -504,51 +405,8 @@ class RunReader:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """Which points are wanted: a range on the axis, and the step at which a later attempt takes over."""
-
-    x: Axis
-    origin: float
-    start: float | None
-    end: float | None
-    below_step: int | None
-
-    def condition(self, *, buckets: bool) -> tuple[str, list[Any]]:
-        """SQL that keeps what may be wanted; `cut` then keeps exactly that."""
-        column = "step" if self.x == "step" else "time"
-        low_column, high_column = (f"{column}_to", f"{column}_from") if buckets else (column, column)
-        text, values = "", []
-        for operator, wanted, name in ((">=", self.start, low_column), ("<=", self.end, high_column)):
-            if wanted is not None:
-                text += f" AND {name} {operator} ?"
-                values.append(wanted if self.x == "step" else (wanted + self.origin) * 1e6)
-        if self.below_step is not None:
-            text += f" AND {'step_from' if buckets else 'step'} < ?"
-            values.append(self.below_step)
-        return text, values
-
-    def cut(self, points: _Points, *, keep_total: bool = False) -> _Points:
-        keep = np.ones(len(points.times), dtype=bool)
-        if self.x == "step":
-            keep &= points.steps != NO_STEP
-            axis: Any = points.steps
-        else:
-            axis = points.times / 1e6 - self.origin
-        if self.start is not None:
-            keep &= axis >= self.start
-        if self.end is not None:
-            keep &= axis <= self.end
-        if self.below_step is not None:
-            keep &= points.steps < self.below_step
-        if keep.all():
-            return points
-        total = points.total if keep_total else int(keep.sum())
-        return _Points(points.steps[keep], points.times[keep], points.values[keep], total)
-
-
 def _as_series(
-    name: str, label: str, stream: _Stream, points: _Points, x: Axis, origin: float, max_points: int | None
+    name: str, label: str, stream: _Stream, points: Points, x: Axis, origin: float, max_points: int | None
 ) -> Series:
     axis = points.steps.astype(np.float64) if x == "step" else points.times / 1e6 - origin
     values = points.values
@@ -559,93 +417,3 @@ def _as_series(
         chosen = pick(values, max_points)
         axis, values = axis[chosen], values[chosen]
     return Series(name, labels_of(stream.parts[0][0], label), stream.rank, axis, values, points.total)
-
-
-def _thin(points: _Points, max_points: int) -> _Points:
-    chosen = pick(points.values, max_points)
-    return _Points(points.steps[chosen], points.times[chosen], points.values[chosen], points.total)
-
-
-def _tail_points(lines: Lines, name: str, label: str) -> _Points:
-    column = lines.columns.get((name, label))
-    if column is None:
-        return _Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
-    # Copies: the arrays go on growing, which a view of them would forbid.
-    rows = np.array(column.rows, dtype=np.int64)
-    return _Points(
-        np.array(lines.steps, dtype=np.int64)[rows],
-        np.array(lines.times, dtype=np.int64)[rows],
-        np.array(column.values, dtype=np.float64),
-        len(rows),
-    )
-
-
-def _bucket_points(buckets: Mapping[str, Any], total: int) -> _Points:
-    full = ~np.asarray(buckets["empty"], dtype=bool)
-    low_first = np.ma.getdata(buckets["low_row"]) <= np.ma.getdata(buckets["high_row"])
-    columns: dict[str, list[Any]] = {"step": [], "time": [], "value": [], "order": []}
-    order = np.arange(len(full), dtype=np.float64)
-    same = np.ma.getdata(buckets["low_row"]) == np.ma.getdata(buckets["high_row"])
-    broken = np.asarray(np.ma.getdata(buckets["broken"])) > 0
-    kinds = (
-        ("low", full, np.where(low_first, 0.0, 0.5)),
-        ("high", full & ~same, np.where(low_first, 0.5, 0.0)),
-        ("broken", broken, np.full(len(full), 0.75)),
-    )
-    for kind, keep, shift in kinds:
-        value = "broken_value" if kind == "broken" else kind
-        columns["step"].append(np.ma.getdata(buckets[f"{kind}_step"])[keep])
-        columns["time"].append(np.ma.getdata(buckets[f"{kind}_time"])[keep])
-        columns["value"].append(np.ma.getdata(buckets[value])[keep])
-        columns["order"].append((order + shift)[keep])
-    sequence = np.argsort(np.concatenate(columns["order"]), kind="stable")
-    return _Points(
-        np.concatenate(columns["step"]).astype(np.int64)[sequence],
-        np.concatenate(columns["time"]).astype(np.int64)[sequence],
-        np.concatenate(columns["value"]).astype(np.float64)[sequence],
-        total,
-    )
-
-
-def _lines_summary(lines: Lines) -> Iterator[tuple[str, MetricSummary]]:
-    steps = np.array(lines.steps, dtype=np.int64)
-    for (name, _), column in lines.columns.items():
-        values = np.array(column.values, dtype=np.float64)
-        at = steps[np.array(column.rows, dtype=np.int64)]
-        finite = np.isfinite(values)
-        broken = len(values) - int(finite.sum())
-        extremes: tuple[float | None, int | None, float | None, int | None] = (None, None, None, None)
-        if finite.any():
-            low = int(np.where(finite, values, np.inf).argmin())
-            high = int(np.where(finite, values, -np.inf).argmax())
-            extremes = (float(values[low]), _step(at[low]), float(values[high]), _step(at[high]))
-        yield name, MetricSummary(len(values), float(values[-1]), _step(at[-1]), *extremes, broken)
-
-
-def _merge(older: MetricSummary | None, newer: MetricSummary) -> MetricSummary:
-    if older is None:
-        return newer
-    low, low_step = older.low, older.low_step
-    if low is None or (newer.low is not None and newer.low < low):
-        low, low_step = newer.low, newer.low_step
-    high, high_step = older.high, older.high_step
-    if high is None or (newer.high is not None and newer.high > high):
-        high, high_step = newer.high, newer.high_step
-    return MetricSummary(
-        older.count + newer.count,
-        newer.last,
-        newer.last_step,
-        low,
-        low_step,
-        high,
-        high_step,
-        older.nonfinite + newer.nonfinite,
-    )
-
-
-def _step(value: Any) -> int | None:
-    return None if value is None or int(value) == NO_STEP else int(value)
-
-
-def _side(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix('.parquet')}.minmax.parquet")

@@ -33,7 +33,7 @@ from trainvitals.trainer import console, description, facts, launch, ranks, scal
 
 if TYPE_CHECKING:
     from trainvitals.alerts.conditions import Conditions
-    from trainvitals.journal.reader import MetricSummary
+    from trainvitals.journal.summaries import MetricSummary
     from trainvitals.trainer.tee import Tee
     from trainvitals.trainer.watch.loop import Watch
 

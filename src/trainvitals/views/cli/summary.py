@@ -11,7 +11,8 @@ from typing import Any
 
 from trainvitals import catalog
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.reader import MetricSummary, RunInfo, RunReader, Series
+from trainvitals.journal.reader import RunInfo, RunReader, Series
+from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, print_error, width
 

@@ -23,7 +23,8 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName, list_files
-from trainvitals.journal.reader import Axis, RunInfo, RunReader, read_info
+from trainvitals.journal.points import Axis
+from trainvitals.journal.reader import RunInfo, RunReader, read_info
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity

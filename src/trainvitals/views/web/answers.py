@@ -15,11 +15,12 @@ from trainvitals.alerts import records
 from trainvitals.analysis.comparison import flatten
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
-from trainvitals.analysis.progress import find_progress
+from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import TimeParser, number
-from trainvitals.journal.reader import MetricSummary, RunInfo, RunReader
+from trainvitals.journal.reader import RunInfo, RunReader
+from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views import panels
 from trainvitals.views.web.charts import layer_measures, list_histograms
 from trainvitals.views.web.texts import stack_files
@@ -128,7 +129,7 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
     statuses = run_folder.read_statuses(reader.folder)
     summary = reader.summary()
     alerts = reader.alerts()
-    firing = [row for row in records.current(alerts) if not _is_silenced(row)]
+    firing = [row for row in records.current(alerts) if not records.is_silenced(row, time.time())]
     latest = {name: item.last for name, item in summary.items()}
     row = describe_row(info, key, statuses)
     if row["step"] is None:
@@ -186,13 +187,6 @@ def _details(info: RunInfo) -> Answer:
     }
 
 
-def _is_silenced(row: Mapping[str, Any]) -> bool:
-    until = row.get("silenced")
-    if not until:
-        return False
-    return until is True or records.seconds(row, "silenced") > time.time()
-
-
 def _last_step(run: Mapping[str, Any], said: Mapping[str, Any]) -> int | None:
     steps = [run.get("last_step")]
     ranks = said.get("ranks")
@@ -226,7 +220,11 @@ def _ranks(statuses: Iterable[Mapping[str, Any]]) -> list[Answer]:
 
 
 def _pace(ranks: Sequence[Mapping[str, Any]], reader: RunReader, info: RunInfo) -> float | None:
-    """Seconds per step: what the agent measured of the slowest rank, else from the first and last line."""
+    """Seconds per step: of a live run from its newest steps, else what the agent measured of the slowest rank, else
+    from the first and last line."""
+    pace = find_pace(reader.newest_steps(PACE_STEPS)) if info.is_live else None
+    if pace is not None:
+        return pace
     known = [rank["step_seconds"] for rank in ranks if isinstance(rank.get("step_seconds"), (int, float))]
     if known:
         return float(max(known))

@@ -10,7 +10,8 @@ import numpy as np
 from trainvitals.analysis.comparison import compare_configs, compare_metric, last_stretch
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.reader import MetricSummary, RunReader
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.web.answers import MAX_SUMMARY, describe_row, unit_of
 from trainvitals.views.web.charts import LAYER_MEASURES, pack_series
 from trainvitals.views.web.wire import Answer
