@@ -1,0 +1,109 @@
+"""Points of one series on their way to a chart: cut to what is wanted, thinned out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainvitals.journal.downsample import pick
+from trainvitals.journal.segments import NO_STEP, Lines
+
+Axis = Literal["step", "time", "relative"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Points:
+    """Some or all points of a series."""
+
+    steps: Integers
+    times: Integers
+    values: Floats
+    total: int
+    """How many there are in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which points are wanted: a range on the axis, and the step at which a later attempt takes over."""
+
+    x: Axis
+    origin: float
+    start: float | None
+    end: float | None
+    below_step: int | None
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """SQL that keeps what may be wanted; `cut` then keeps exactly that."""
+        column = "step" if self.x == "step" else "time"
+        text, values = "", []
+        for operator, wanted in ((">=", self.start), ("<=", self.end)):
+            if wanted is not None:
+                text += f" AND {column} {operator} ?"
+                values.append(self._stored(wanted))
+        if self.below_step is not None:
+            text += " AND step < ?"
+            values.append(self.below_step)
+        return text, values
+
+    def may_hold(self, buckets: Mapping[str, Any]) -> NDArray[np.bool_]:
+        """Which buckets may hold something wanted."""
+        column = "step" if self.x == "step" else "time"
+        keep = np.ones(len(buckets["count"]), dtype=bool)
+        if self.start is not None:
+            keep &= buckets[f"{column}_to"] >= self._stored(self.start)
+        if self.end is not None:
+            keep &= buckets[f"{column}_from"] <= self._stored(self.end)
+        if self.below_step is not None:
+            keep &= buckets["step_from"] < self.below_step
+        if column == "step" or self.below_step is not None:
+            keep &= buckets["step_to"] != NO_STEP
+        return keep
+
+    def _stored(self, wanted: float) -> float:
+        return wanted if self.x == "step" else (wanted + self.origin) * 1e6
+
+    def cut(self, points: Points, *, keep_total: bool = False) -> Points:
+        """Only what is wanted."""
+        keep = np.ones(len(points.times), dtype=bool)
+        if self.x == "step":
+            keep &= points.steps != NO_STEP
+            axis: Any = points.steps
+        else:
+            axis = points.times / 1e6 - self.origin
+        if self.start is not None:
+            keep &= axis >= self.start
+        if self.end is not None:
+            keep &= axis <= self.end
+        if self.below_step is not None:
+            keep &= points.steps < self.below_step
+        if keep.all():
+            return points
+        total = points.total if keep_total else int(keep.sum())
+        return Points(points.steps[keep], points.times[keep], points.values[keep], total)
+
+
+def thin(points: Points, max_points: int) -> Points:
+    """At most so many of them, every peak kept."""
+    chosen = pick(points.values, max_points)
+    return Points(points.steps[chosen], points.times[chosen], points.values[chosen], points.total)
+
+
+def tail_points(lines: Lines, name: str, label: str) -> Points:
+    """Of what is not sealed yet."""
+    column = lines.columns.get((name, label))
+    if column is None:
+        return Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
+    # Copies: the arrays go on growing, which a view of them would forbid.
+    rows = np.array(column.rows, dtype=np.int64)
+    return Points(
+        np.array(lines.steps, dtype=np.int64)[rows],
+        np.array(lines.times, dtype=np.int64)[rows],
+        np.array(column.values, dtype=np.float64),
+        len(rows),
+    )
