@@ -72,7 +72,8 @@ class ActivationSample:
     def collect(self) -> None:
         """Work out what was seen, outputs of one shape together, and send it to the host."""
         self.collected = True
-        torch = import_module("torch")
+        import torch
+
         alike: dict[tuple[Any, Any], list[str]] = {}
         for name, rows in self._rows.items():
             alike.setdefault((rows.device, rows.shape), []).append(name)
@@ -100,16 +101,24 @@ class ActivationSample:
 def take_rows(output: Any, units: int) -> Any:
     """A copy of a part of an output, a row for each sample. `units` is the dimension of the units (channels,
     features). The output itself may be changed in place by what follows in the model."""
-    torch = import_module("torch")
-    few = _thin(output.detach(), units).movedim(units, -1)
-    copied = few.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-    return copied.view(-1, few.shape[-1])
+    import torch
+
+    output = output.detach().movedim(units, -1)
+    width = output.shape[-1]
+    count = output.numel() // width
+    wanted = max(ELEMENTS // width, ROWS)
+    if not output.is_contiguous():
+        output = _thin(output, wanted * width)
+    elif count > wanted:  # one call instead of one per dimension
+        output = output.as_strided((wanted, width), (count // wanted * width, 1))
+    return output.to(torch.float32, copy=True, memory_format=torch.contiguous_format).view(-1, width)
 
 
 def describe(outputs: Any) -> Any:
     """The STATISTICS of several outputs, a row for each. `outputs` is their rows; a unit is dead if it is 0 in each of
     an output's rows."""
-    torch = import_module("torch")
+    import torch
+
     flat = outputs.flatten(1)
     mean = flat.mean(dim=1, keepdim=True)
     squares = (flat - mean).square_()
@@ -124,17 +133,15 @@ def describe(outputs: Any) -> Any:
 
 def entropy(weights: Any) -> Any:
     """Mean entropy of attention in nats: 0 looks at one position, log(n) at all n alike."""
-    kept = _thin(weights.detach(), weights.dim() - 1).float()
+    kept = _thin(weights.detach(), ELEMENTS).float()
     return -(kept * kept.clamp_min(1e-30).log()).sum(dim=-1).mean().reshape(1)
 
 
-def _thin(tensor: Any, keep: int) -> Any:
-    """Every k-th slice along each other dimension than `keep`, until few enough elements are left."""
-    others = [dimension for dimension in range(tensor.dim()) if dimension != keep]
-    wanted = max(ELEMENTS, ROWS * tensor.shape[keep])
-    for left, dimension in zip(range(len(others), 0, -1), others, strict=True):
+def _thin(tensor: Any, wanted: int) -> Any:
+    """Every k-th slice along each dimension but the last, until about `wanted` elements are left."""
+    for dimension in range(tensor.dim() - 1):
         excess = tensor.numel() / wanted
-        step = min(round(excess ** (1 / left)), tensor.shape[dimension])
+        step = min(round(excess ** (1 / (tensor.dim() - 1 - dimension))), tensor.shape[dimension])
         if step > 1:
             tensor = tensor[(slice(None),) * dimension + (slice(None, None, step),)]
     return tensor

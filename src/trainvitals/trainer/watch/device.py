@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from trainvitals.trainer.watch.clock import StepMarks
@@ -49,7 +48,8 @@ def find_timer(device: Any) -> DeviceTimer | None:
     """A timer for a torch device; None where the host's clock is the right one (CPU) or the only one (MPS, meta)."""
     if device is None or device.type not in ("cuda", "xpu"):
         return None
-    torch = import_module("torch")
+    import torch
+
     module = getattr(torch, device.type)
     capturing = torch.cuda.is_current_stream_capturing if device.type == "cuda" else bool
 
@@ -67,7 +67,8 @@ class Arrival:
         if tensor.is_cpu:
             self._host, self._event = tensor, None
             return
-        torch = import_module("torch")
+        import torch
+
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
         self._host.copy_(tensor, non_blocking=True)
         # The copy is on the current stream of its own device, which need not be the current device.

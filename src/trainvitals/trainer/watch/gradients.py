@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -26,7 +25,9 @@ class Unseen(Exception):
 @cache
 def _ordinary() -> tuple[type, ...]:
     """Classes of tensors that are neither sharded nor wrapped."""
-    return (import_module("torch").Tensor, import_module("torch.nn").Parameter)
+    import torch
+
+    return (torch.Tensor, torch.nn.Parameter)
 
 
 def plain(tensor: Any) -> Any:
@@ -44,13 +45,16 @@ def plain(tensor: Any) -> Any:
     if tensor.device.type == "meta":
         raise Unseen("tensors on the meta device have no values")
     if tensor.is_complex():
-        tensor = import_module("torch").view_as_real(tensor.resolve_conj())
+        import torch
+
+        tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor
 
 
 def norms(tensors: Sequence[Any]) -> list[Any]:
     """The L2 norm of each tensor, one fused call per device and type; half precision is added up in single."""
-    torch = import_module("torch")
+    import torch
+
     groups: dict[tuple[Any, Any], list[int]] = {}
     for index, tensor in enumerate(tensors):
         groups.setdefault((tensor.device, tensor.dtype), []).append(index)
@@ -65,9 +69,10 @@ def norms(tensors: Sequence[Any]) -> list[Any]:
     return found
 
 
-def total_norm(each: Sequence[Any]) -> Any:
+def total_norm(each: list[Any]) -> Any:
     """The norm of all together from the norm of each, as a tensor of one element."""
-    torch = import_module("torch")
+    import torch
+
     if len(each) == 1:
         return each[0]
     device = each[0].device
@@ -138,7 +143,8 @@ class LayerSample:
 
     def end(self) -> None:
         """After the optimizer: what the step changed."""
-        torch = import_module("torch")
+        import torch
+
         found = [group.end() for group in self._groups.values()]
         self._places = [group.places for group in self._groups.values()]
         if len(found) == 1:
@@ -219,7 +225,8 @@ class _Group:
         self._lengths.append(length)
 
     def begin(self) -> None:
-        torch = import_module("torch")
+        import torch
+
         first = self._weights[0]
         wide = _wide(first.dtype)
         zero = torch.zeros((), dtype=wide, device=first.device)
@@ -250,12 +257,15 @@ class _Group:
 
     def _sampled(self) -> Any:
         """A row per parameter; a shorter one ends with zeros, which change no norm."""
+        import torch
+
         pieces = [piece for pair in zip(self._samples, self._tails, strict=True) for piece in pair if piece.numel()]
-        return import_module("torch").cat(pieces).view(len(self._weights), -1)
+        return torch.cat(pieces).view(len(self._weights), -1)
 
     def end(self) -> Any:
         """`ROWS` by parameters."""
-        torch = import_module("torch")
+        import torch
+
         width = self._before.shape[1]
         # What is no view of the weight has to be read again.
         self._samples = [
@@ -271,5 +281,6 @@ class _Group:
 
 def _wide(dtype: Any) -> Any:
     """The type in which values of `dtype` are added up."""
-    torch = import_module("torch")
+    import torch
+
     return torch.float64 if dtype == torch.float64 else torch.float32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ class HistogramSample:
     """One look at the weights and gradients of every layer."""
 
     def __init__(self, layers: dict[str, list[Any]]) -> None:
+        import torch
+
         # Layers of which equally many elements are taken are counted together: a call for each would cost more than
         # the counting.
         alike: dict[tuple[Any, int], tuple[list[str], list[Any]]] = {}
@@ -35,9 +36,8 @@ class HistogramSample:
                     names, samples = alike.setdefault(key, ([], []))
                     names.append(f"{kind}/{name}")
                     samples += pieces
-        cat = import_module("torch").cat
         self._arrivals = [
-            (names, Arrival(cat([piece.to(device, non_blocking=True) for piece in pieces]).float()))
+            (names, Arrival(torch.cat([piece.to(device, non_blocking=True) for piece in pieces]).float()))
             for (device, _), (names, pieces) in alike.items()
         ]
 
@@ -79,7 +79,8 @@ def _sample(tensors: Sequence[Any]) -> list[Any]:
 
 def _count(values: Any) -> list[dict[str, Any]]:
     """A histogram of each row; an empty one where nothing is finite."""
-    torch = import_module("torch")
+    import torch
+
     count, length = values.shape
     lowest, highest = torch.aminmax(values, dim=1)
     if not bool((highest - lowest).isfinite().all()):
@@ -97,13 +98,15 @@ def _count(values: Any) -> list[dict[str, Any]]:
 
 def _count_finite(row: Any) -> dict[str, Any]:
     """Of a row in which NaN or infinity may be."""
+    import torch
+
     finite = row[row.isfinite()]
     if not finite.numel():
         return {}
-    low, high = (float(end) for end in import_module("torch").aminmax(finite))
+    low, high = (float(end) for end in torch.aminmax(finite))
     counts = [finite.numel()]
     if high > low:
-        counts = import_module("torch").histc(finite, bins=BINS, min=low, max=high).long().tolist()
+        counts = torch.histc(finite, bins=BINS, min=low, max=high).long().tolist()
     return {"low": low, "high": high, "counts": counts, "nonfinite": int(row.numel() - finite.numel())}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,7 +51,8 @@ class Scalars:
         if all(value.is_cpu for value in values):
             self._floats = [float(value) for value in values]
         else:
-            torch = import_module("torch")
+            import torch
+
             device = next(value.device for value in values if not value.is_cpu)
             flat = [value.reshape(()).to(device, torch.float32, non_blocking=True) for value in values]
             self._arrival = Arrival(torch.stack(flat))
@@ -118,7 +118,10 @@ class Measures:
 
     def __init__(self, options: Options, tell: Tell, report: Callable[[Any], None]) -> None:
         """`report` gets every finding about a layer's health."""
+        import torch
+
         self.options = options
+        self._no_grad = torch.no_grad
         self.costs: dict[str, float] = {}
         """Seconds each look took in this step."""
         self._tell = tell
@@ -237,7 +240,7 @@ class Measures:
             self._next[name] = self._step + getattr(self.options, f"{name}_every")
         began = time.perf_counter()
         try:
-            with import_module("torch").no_grad():
+            with self._no_grad():
                 look()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: a look that fails is the last
             self._next[name] = math.inf

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ def read_allocator(device: Any) -> dict[str, float]:
     never the device."""
     if device is None or device.type not in ("cuda", "xpu", "mps"):
         return {}
-    torch = import_module("torch")
+    import torch
+
     if device.type == "mps":
         allocated = torch.mps.current_allocated_memory()
         return {
@@ -51,8 +51,11 @@ def parse_allocator(stats: dict[str, Any]) -> dict[str, float]:
 def read_host() -> dict[str, float]:
     """Resident memory of this process in MB; empty where /proc is not (the agent measures it there)."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return {"host_memory_mb": int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB}
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # a third of the system calls of `open`
+        try:
+            return {"host_memory_mb": int(os.read(descriptor, 128).split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB}
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError, IndexError):
         return {}
 
@@ -95,7 +98,9 @@ def summarize_allocator(device: Any) -> str | None:
     """torch's own table of the allocator's state, for the file that is saved when memory runs out; None for a CPU."""
     if device is None or device.type != "cuda":
         return None
-    return str(import_module("torch").cuda.memory_summary(device))
+    import torch
+
+    return str(torch.cuda.memory_summary(device))
 
 
 def save_summary(folder: Path, name: str, error: BaseException, device: Any) -> Path | None:
