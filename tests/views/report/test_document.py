@@ -34,6 +34,14 @@ def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> No
     assert "GPU 0 (simulated)" in text
 
 
+def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
+    text = markdown(write(gpus=gpu_rows(100, 8), gpu_count=8, config={"lr": 0.1 + 0.2}))
+    assert "| batch\\_time | 20 ms | 20 ms | 20 ms |" in text
+    assert "| memory\\_used\\_mb | 8 together (simulated) | 40 GB |" in text
+    assert "| lr | 0.3 |" in text
+    assert "| started | 2026-09-21 14:13:20 UTC |" in text
+
+
 def test_hostile_names_stay_text_when_markdown_becomes_html(write: Write) -> None:
     text = markdown(write(HOSTILE, config={HOSTILE: HOSTILE}))
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)

@@ -110,6 +110,26 @@ def test_many_gpus_are_a_band(write: Write) -> None:
     assert float(band.high[0] - band.low[0]) == 4.0
 
 
+def test_every_line_is_in_the_legend_or_counted_there() -> None:
+    few = [line([1.0, 2.0], f"GPU {at}") for at in range(12)]
+    assert {item.title for item in few} <= set(texts(draw_svg([Chart("wide", few)], width=600)))
+    many = [line([1.0, 2.0], f"a line with a long name {at}") for at in range(40)]
+    said = texts(draw_svg([Chart("many", many)], width=600))
+    shown = [text for text in said if text.startswith("a line")]
+    assert f"and {40 - len(shown)} more" in said
+
+
+def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> None:
+    said = texts(draw_picture([write("slow"), write("fast")], "svg"))
+    assert "fast against slow" in said and "Loss" in said and "Learning rate" in said
+
+
+def test_a_smooth_line_begins_and_ends_among_its_neighbours() -> None:
+    values = np.full(400, 10.0)
+    values[0] = values[-1] = 100.0
+    assert smoothen(values)[[0, -1]].max() < 40
+
+
 def test_a_smooth_line_does_not_lag_and_keeps_gaps() -> None:
     ramp = np.linspace(0, 100, 400)
     assert np.abs(smoothen(ramp) - ramp)[50:350].max() < 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,12 @@ SHEET = (
 )
 """What a sheet of charts shows, in this order, where it was measured."""
 MAX_OWN = 12
+SCHEDULED = frozenset(("learning_rate", "epoch"))
+"""What is set beforehand has no noise that smoothing could take away."""
+
+
+_ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
+"""The unit in a name, which the axis says already."""
 
 
 def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
@@ -89,7 +96,7 @@ def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart
         low=panel.low,
         high=panel.high,
         log=panel.log_scale and panel.id in ("gradient_norm",),
-        smooth=panel.smooth,
+        smooth=panel.table == "training" and not stacked and not SCHEDULED.intersection(names),
         note="simulated" if any(item.labels.get("simulated") for item in found) else "",
         limit=_limit(reader, panel),
     )
@@ -119,9 +126,21 @@ def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
 
 
 def _metric_chart(reader: RunReader, name: str) -> Chart:
+    return _own_chart(name, _lines(reader.series([name], max_points=POINTS), ("rank",), 0.0))
+
+
+def _own_chart(name: str, lines: list[Line]) -> Chart:
+    """A metric alone: called as its panel is, or by its own name."""
     metric = catalog.find("training", name)
-    found = reader.series([name], max_points=POINTS)
-    return Chart(name, _lines(found, ("rank",), 0.0), unit=metric.unit if metric else "", smooth=True)
+    panel = next((panel for panel in panels.PANELS if panel.metrics == (metric.name if metric else name,)), None)
+    own = _ENDING.sub("", name).replace("_", " ") if metric and metric.name == name else name
+    return Chart(
+        panel.title if panel else own,
+        lines,
+        unit=metric.unit if metric else "",
+        smooth=name not in SCHEDULED,
+        low=panel.low if panel else None,
+    )
 
 
 def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Line]:
@@ -142,7 +161,7 @@ def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Lin
 def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: bool) -> str:
     words = []
     if several_names:
-        words.append(item.name.removesuffix("_time").removesuffix("_mb").replace("_", " "))
+        words.append(_ENDING.sub("", item.name).replace("_", " "))
     if several_lines:
         for label in by:
             value = item.rank if label == "rank" and item.rank is not None else item.labels.get(label)
@@ -159,7 +178,6 @@ def make_comparison(runs: Sequence[tuple[str, RunReader]], names: Sequence[str])
         for title, reader in runs:
             found = [item for item in reader.series([name], max_points=POINTS) if item.rank in (None, 0)]
             lines += [Line(title, item.x, item.y) for item in found[:1]]
-        metric = catalog.find("training", name)
         if lines:
-            charts.append(Chart(name, lines, unit=metric.unit if metric else "", smooth=True))
+            charts.append(_own_chart(name, lines))
     return charts

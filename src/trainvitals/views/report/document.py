@@ -81,7 +81,8 @@ def draw_picture(
     else:
         wanted = list(names) or _shared(runs)
         charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
-        title, subtitle = "Comparison", ", ".join(key for key, _ in runs)
+        title = describe_comparison([reader.info.name for _, reader in runs])
+        subtitle = ", ".join(key for key, _ in runs)
         subtitle += "; GPUs simulated" if any(is_simulated(reader) for _, reader in runs) else ""
     if not charts:
         raise TrainvitalsError(
@@ -94,6 +95,12 @@ def draw_picture(
     from trainvitals.views.report.png import draw_png
 
     return draw_png(svg)
+
+
+def describe_comparison(names: Sequence[str]) -> str:
+    """A title for runs beside each other, the first being the baseline."""
+    others = names[1] if len(names) == 2 else f"{len(names) - 1} runs"
+    return f"{others} against {names[0]}"
 
 
 def describe_run(reader: RunReader) -> tuple[str, str]:
@@ -111,6 +118,6 @@ def is_simulated(reader: RunReader) -> bool:
 
 def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
     """The metrics worth comparing, as the comparison chooses them."""
-    from trainvitals.views.web.comparison import describe_comparison
+    from trainvitals.views.web import comparison
 
-    return list(describe_comparison(runs, [], points=4)["names"])
+    return list(comparison.describe_comparison(runs, [], points=4)["names"])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainvitals.views.cli import quantities
+from trainvitals.views.report import ticks
 from trainvitals.views.report.data import Data
+from trainvitals.views.report.document import describe_comparison
 
 MAX_METRICS = 40
 MAX_CONFIG = 60
 MAX_ALERTS = 20
+MANY = 4
+"""Devices beyond which their statistics are one row."""
+_RESCALED = ("s", "MB", "MB/s")
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]#|~!"})
 
 
@@ -21,11 +27,25 @@ def text(value: object) -> str:
 
 
 def value(number: Any, unit: str = "") -> str:
-    """A number of the API: NaN is a string there."""
+    """A number of the API, in the unit that reads best: NaN is a string there."""
     if number is None:
         return "-"
-    shown = quantities.format_value(float(number)) if isinstance(number, (int, float)) else str(number)
-    return text(f"{shown} {unit}".strip())
+    if not isinstance(number, (int, float)):
+        return text(number)
+    if unit in _RESCALED:
+        return text(ticks.format_value(float(number), unit))
+    return text(f"{quantities.format_value(float(number))} {unit}".strip())
+
+
+def moment(said: object) -> str:
+    """A time of the journal for people: `2026-11-16 00:21:47 UTC`."""
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$", str(said))
+    return f"{found[1]} {found[2]} UTC" if found else text(said)
+
+
+def setting(item: object) -> str:
+    """A value of the configuration, without the noise at the end of a float."""
+    return text(f"{item:.8g}" if isinstance(item, float) else "-" if item is None else item)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
@@ -48,7 +68,7 @@ def draw_markdown(data: Data, pictures: Sequence[tuple[str, str]] = ()) -> str:
         lines += _resources(item["diagnosis"]["resources"])
         lines += _alerts(item["alerts"])
         lines += _config(item["run"])
-    lines.append(f"Written {text(data['written'])} by trainvitals {text(data['about']['version'])}.")
+    lines.append(f"Written {moment(data['written'])} by trainvitals {text(data['about']['version'])}.")
     return "\n".join(lines) + "\n"
 
 
@@ -66,7 +86,7 @@ def _run(item: Data, mark: str) -> list[str]:
         ("health", f"**{text(health['word'])}**" + (f": {text(health['reason'])}" if health["reason"] else "")),
         ("what to do", text(health["advice"])),
         ("run", f"{text(run['id'])} in project {text(run['project'])}"),
-        ("started", text(run["started"] or "-")),
+        ("started", moment(run["started"] or "-")),
         ("took", text(quantities.format_span(run["seconds"])) if run["seconds"] is not None else ""),
         ("last step", f"{run['step']:,}" if run["step"] is not None else ""),
         ("energy of the GPUs", _energy(item)),
@@ -135,10 +155,26 @@ def _resources(resources: Sequence[Data]) -> list[str]:
             text(row["subject"]) + (" (simulated)" if row["simulated"] else ""),
             *(value(row[key], row["unit"]) for key in ("low", "mean", "p95", "high")),
         )
-        for row in sorted(resources, key=lambda row: (row["table"], row["metric"]))
+        for row in _together(resources)
     ]
     header = ("what", "of", "lowest", "mean", "95 % below", "highest")
     return ["### Use of resources", "", *table(header, rows, right=(2, 3, 4, 5))]
+
+
+def _together(resources: Sequence[Data]) -> list[Data]:
+    """By table and metric; of many devices one row: the means of their means, the ends of their ends."""
+    groups: dict[tuple[str, str], list[Data]] = {}
+    for row in resources:
+        groups.setdefault((row["table"], row["metric"]), []).append(row)
+    found: list[Data] = []
+    for _, rows in sorted(groups.items()):
+        if len(rows) <= MANY:
+            found += rows
+            continue
+        means = {key: sum(row[key] for row in rows) / len(rows) for key in ("mean", "median", "p95")}
+        ends = {"low": min(row["low"] for row in rows), "high": max(row["high"] for row in rows)}
+        found.append({**rows[0], "subject": f"{len(rows)} together", **means, **ends})
+    return found
 
 
 def _alerts(alerts: Data) -> list[str]:
@@ -147,7 +183,7 @@ def _alerts(alerts: Data) -> list[str]:
         return ["### Alerts", "", "No alert fired.", ""]
     rows = [
         (
-            text(row.get("timestamp", "")),
+            moment(row.get("timestamp", "")),
             text(row.get("severity", "")),
             text(row.get("rule", "")),
             text(row.get("message", "")),
@@ -161,7 +197,7 @@ def _config(run: Data) -> list[str]:
     config = run["config"]
     lines = []
     if config:
-        rows = [(text(key), text(item)) for key, item in list(config.items())[:MAX_CONFIG]]
+        rows = [(text(key), setting(item)) for key, item in list(config.items())[:MAX_CONFIG]]
         lines += ["### Configuration", "", *table(("key", "value"), rows)]
     details = run["details"]
     git, python, host = (details.get(name) or {} for name in ("git", "python", "host"))
@@ -186,7 +222,7 @@ def _packages(packages: object) -> str:
 def _comparison(comparison: Data) -> list[str]:
     runs = comparison["runs"]
     titles = [f"{row['name']} ({row['id']})" for row in runs]
-    lines = ["# " + " against ".join(text(title) for title in titles[::-1]), ""]
+    lines = [f"# {text(describe_comparison([row['name'] for row in runs]))}", ""]
     lines += [f"The baseline is {text(titles[0])}.", "", "## Verdicts", ""]
     if comparison["verdicts"]:
         rows = [
@@ -206,7 +242,7 @@ def _comparison(comparison: Data) -> list[str]:
     else:
         lines += ["The runs have no metric in common that says which is better.", ""]
     if comparison["config"]:
-        rows = [(text(row["key"]), *(text(item) for item in row["values"])) for row in comparison["config"]]
+        rows = [(text(row["key"]), *(setting(item) for item in row["values"])) for row in comparison["config"]]
         lines += ["## Configuration that differs", "", *table(("key", *map(text, titles)), rows)]
     else:
         lines += ["The configurations are the same.", ""]

@@ -41,6 +41,8 @@ THEMES = {
         ("#56b4e9", "#e69f00", "#2fc59b", "#f0e442", "#e07bb5", "#f2764a", "#9fb4ff", "#c9c9c9"),
     ),
 }
+MANY_LINES = 4
+"""Beyond, lines are thin: they lie over each other."""
 _DASHES = ("", "7 4", "2 3", "10 4 2 4")
 
 
@@ -118,18 +120,26 @@ def shorten(text: str, width: float, size: float) -> str:
 
 
 def draw_text(
-    text: str, x: float, y: float, size: float, colour: str, *, anchor: str = "start", bold: bool = False
+    text: str,
+    x: float,
+    y: float,
+    size: float,
+    colour: str,
+    *,
+    anchor: str = "start",
+    bold: bool = False,
+    rest: str = "",
 ) -> str:
-    """One line of text."""
+    """One line of text; `rest` are elements that follow it directly."""
     weight = ' font-weight="600"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-family="{FONT}" font-size="{size:g}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+        f'text-anchor="{anchor}"{weight}>{escape(text)}{rest}</text>'
     )
 
 
 def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", theme: str = "light", width: int = 1200,
-             chart_height: int = 300, columns: int = 2) -> str:  # fmt: skip
+             chart_height: int = 320, columns: int = 2) -> str:  # fmt: skip
     """All charts on one sheet, `columns` beside each other."""
     colours = THEMES[theme]
     columns = max(min(columns, len(charts)), 1)
@@ -161,18 +171,18 @@ def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", th
 def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number: int = 0) -> str:
     """One chart as SVG elements; `number` tells its clip path from those of others."""
     lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
-    place = _place(chart, lines, width, height, legend=_has_legend(lines))
+    legend = _legend_rows(lines, width) if _has_legend(lines) else []
+    place = _place(chart, lines, width, height, legend=len(legend))
     border = "none" if colours.panel == colours.page else colours.grid
     parts = [f'<rect width="{width:.1f}" height="{height}" rx="6" fill="{colours.panel}" stroke="{border}"/>']
-    title, _ = _head(chart, width)
-    parts.append(draw_text(title, 14, 24, 15, colours.text, bold=True))
+    parts.append(_draw_head(chart, width, colours))
     if chart.note:
         parts.append(draw_text(chart.note, width - 14, 24, 13, colours.warning, anchor="end"))
     finite = [line for line in lines if np.isfinite(line.y).any()]
     if not any(len(line.x) for line in lines):
         parts.append(draw_text("no values", width / 2, height / 2, 14, colours.dim, anchor="middle"))
         return "".join(parts)
-    parts.append(_draw_axes(chart, place, colours, width))
+    parts.append(_draw_axes(chart, place, colours))
     clip = f"plot{number}"
     parts.append(
         f'<clipPath id="{clip}"><rect x="{place.left:.1f}" y="{place.top - 2:.1f}" width="{place.width:.1f}" '
@@ -185,12 +195,12 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
         parts.append(
             f'<path d="M{place.left:.1f} {y:.1f}h{place.width:.1f}" stroke="{colours.dim}" stroke-dasharray="5 4"/>'
         )
+        parts.append(draw_text("limit", place.left + place.width - 4, y - 4, 11, colours.dim, anchor="end"))
     parts.append("</g>")
     parts.append(_draw_broken(lines, place, colours))
     if not finite:
         parts.append(draw_text("no finite value", width / 2, height / 2, 14, colours.critical, anchor="middle"))
-    if _has_legend(lines):
-        parts.append(_draw_legend(lines, colours, width, height))
+    parts.append(_draw_legend(legend, lines, colours, height))
     return "".join(parts)
 
 
@@ -203,19 +213,21 @@ SHORT_UNIT = 4
 """Letters of a unit that are written at every mark; a longer one stands once, beside the title."""
 
 
-def _head(chart: Chart, width: float) -> tuple[str, str]:
-    """The title, and what stands beside it: a long unit and what x is."""
-    axis = "time since start" if chart.axis == "time" else chart.axis
-    rest = f"{chart.unit} over {axis}" if len(chart.unit) > SHORT_UNIT else axis
-    room = width - 40 - (len(rest) + len(chart.note)) * 13 * LETTER
-    return shorten(chart.title, max(room, 80.0), 15), rest
+def _draw_head(chart: Chart, width: float, colours: Theme) -> str:
+    """The title, and after it a unit that is too long for the marks."""
+    unit = chart.unit if len(chart.unit) > SHORT_UNIT else ""
+    room = width - 40 - (len(unit) + len(chart.note)) * 13 * LETTER
+    # A part of the same text follows the title wherever that ends: there is no way to measure it here.
+    after = f'<tspan dx="8" font-size="12" font-weight="400" fill="{colours.dim}">{escape(unit)}</tspan>'
+    title = shorten(chart.title, max(room, 80.0), 15)
+    return draw_text(title, 14, 24, 15, colours.text, bold=True, rest=after if unit else "")
 
 
 def _mark_unit(chart: Chart) -> str:
     return chart.unit if len(chart.unit) <= SHORT_UNIT else ""
 
 
-def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, legend: bool) -> _Place:
+def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, legend: int) -> _Place:
     xs = np.concatenate([line.x for line in lines]) if lines else np.empty(0)
     everything = [part for line in lines for part in (line.y, line.low, line.high) if part is not None]
     ys = np.concatenate(everything) if everything else np.empty(0)
@@ -228,12 +240,11 @@ def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, leg
     labels = [ticks.format_value(v, _mark_unit(chart)) for v in ticks.find_ticks(y_low, y_high, log, chart.unit)]
     left = 20 + max([len(text) for text in labels] or [3]) * 12 * LETTER
     top = 40
-    return _Place(
-        left, top, width - left - 18, height - top - (54 if legend else 34), x_low, x_high, y_low, y_high, log
-    )
+    below = 46 + legend * LEGEND_ROW + (4 if legend else 0)
+    return _Place(left, top, width - left - 24, height - top - below, x_low, x_high, y_low, y_high, log)
 
 
-def _draw_axes(chart: Chart, place: _Place, colours: Theme, width: float) -> str:
+def _draw_axes(chart: Chart, place: _Place, colours: Theme) -> str:
     parts = []
     for value in ticks.find_ticks(place.y_low, place.y_high, place.log, chart.unit):
         y = float(place.y(np.array([value]))[0])
@@ -248,8 +259,8 @@ def _draw_axes(chart: Chart, place: _Place, colours: Theme, width: float) -> str
         parts.append(f'<path d="M{x:.1f} {place.top}v{place.height:.1f}" stroke="{colours.grid}" stroke-width="1"/>')
         text = ticks.format_span(value) if chart.axis == "time" else ticks.format_value(value, "")
         parts.append(draw_text(text, x, place.bottom + 17, 12, colours.dim, anchor="middle"))
-    title, rest = _head(chart, width)
-    parts.append(draw_text(rest, 14 + len(title) * 15 * LETTER + 12, 24, 12, colours.dim))
+    axis = "time since start" if chart.axis == "time" else chart.axis
+    parts.append(draw_text(axis, place.left + place.width / 2, place.bottom + 34, 12, colours.dim, anchor="middle"))
     return "".join(parts)
 
 
@@ -275,9 +286,10 @@ def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: 
                 parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
         return "".join(parts)
     smooth = chart.smooth and len(line.y) > 60
+    width = 1 if smooth or len(lines) > MANY_LINES else 1.5
     path = _path(place.x(line.x), place.y(line.y))
     parts.append(
-        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{1 if smooth else 1.5}" stroke-linejoin="round"'
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"'
         f"{' stroke-opacity=' + chr(34) + '0.35' + chr(34) if smooth else ''}{dash}/>"
     )
     if smooth:
@@ -287,20 +299,23 @@ def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: 
 
 
 def smoothen(values: Floats) -> Floats:
-    """A mean over about a fortieth of the values, from both sides so that it does not lag; gaps stay gaps."""
-    weight = min(80.0 / len(values), 0.4)
-    return (_forget(values, weight) + _forget(values[::-1], weight)[::-1]) / 2
+    """A mean over about a fortieth of the values, of both sides alike so that it does not lag; gaps stay gaps."""
+    keep = 1 - min(80.0 / len(values), 0.4)
+    known = np.isfinite(values)
+    filled, count = np.where(known, values, 0.0), known.astype(np.float64)
+    total = _forget(filled, keep) + _forget(filled[::-1], keep)[::-1] - filled
+    weight = _forget(count, keep) + _forget(count[::-1], keep)[::-1] - count
+    with np.errstate(invalid="ignore"):
+        return np.where(known, total / weight, math.nan)
 
 
-def _forget(values: Floats, weight: float) -> Floats:
+def _forget(values: Floats, keep: float) -> Floats:
+    """The sum so far, of which each step keeps a part."""
     result = np.empty(len(values))
-    mean = math.nan
+    total = 0.0
     for at, value in enumerate(values.tolist()):
-        if math.isfinite(value):
-            mean = value if math.isnan(mean) else mean + weight * (value - mean)
-            result[at] = mean
-        else:
-            result[at] = math.nan
+        total = total * keep + value
+        result[at] = total
     return result
 
 
@@ -350,17 +365,40 @@ def _draw_broken(lines: Sequence[Line], place: _Place, colours: Theme) -> str:
     )
 
 
-def _draw_legend(lines: Sequence[Line], colours: Theme, width: float, height: float) -> str:
-    parts, x = [], 16.0
+LEGEND_ROW = 18
+MOST_ROWS = 3
+
+
+def _legend_rows(lines: Sequence[Line], width: float) -> list[list[tuple[float, str]]]:
+    """Rows of (x, title), in the order of the lines; what three rows do not hold is counted."""
+    rows: list[list[tuple[float, str]]] = [[]]
+    x = 16.0
     for at, line in enumerate(lines):
         title = shorten(line.title, width * 0.6, 12)
         size = 28 + len(title) * 12 * LETTER
         left = len(lines) - at
-        if x + size > width - (90 if left > 1 else 10):
-            parts.append(draw_text(f"and {left} more", x, height - 10, 12, colours.dim))
-            break
-        colour, dash = _style(at, colours)
-        parts.append(f'<path d="M{x:.1f} {height - 14}h14" stroke="{colour}" stroke-width="3"{dash}/>')
-        parts.append(draw_text(title, x + 19, height - 10, 12, colours.dim))
+        if x + size > width - (90 if left > 1 and len(rows) == MOST_ROWS else 10) and rows[-1]:
+            if len(rows) == MOST_ROWS:
+                rows[-1].append((x, f"and {left} more"))
+                break
+            rows.append([])
+            x = 16.0
+        rows[-1].append((x, title))
         x += size + 8
+    return rows
+
+
+def _draw_legend(
+    rows: Sequence[Sequence[tuple[float, str]]], lines: Sequence[Line], colours: Theme, height: float
+) -> str:
+    parts, at = [], 0
+    for number, row in enumerate(rows):
+        y = height - 10 - (len(rows) - 1 - number) * LEGEND_ROW
+        for x, title in row:
+            is_line = not (at == sum(map(len, rows)) - 1 < len(lines) - 1)  # the last may be "and 3 more"
+            if is_line:
+                colour, dash = _style(at, colours)
+                parts.append(f'<path d="M{x:.1f} {y - 4}h14" stroke="{colour}" stroke-width="3"{dash}/>')
+            parts.append(draw_text(title, x + (19 if is_line else 0), y, 12, colours.dim))
+            at += 1
     return "".join(parts)

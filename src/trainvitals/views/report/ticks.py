@@ -40,7 +40,7 @@ def find_ticks(low: float, high: float, log: bool = False, unit: str = "", count
     scale = _unit_scale(max(abs(low), abs(high)), unit)
     raw = span / count * 2 / scale
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= raw * 0.999) * scale
+    step = next(power * nice for nice in (1, 2, 2.5, 5, 10) if power * nice >= raw * 0.75) * scale
     first = math.ceil(low / step - 1e-9)
     return [round(place * step, 12) if step > 1e-9 else place * step for place in range(first, first + 3 * count + 2)
             if place * step <= high * (1 + 1e-12) + 1e-300]  # fmt: skip
