@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import hcl2
 import pytest
 import yaml
 
@@ -125,6 +127,12 @@ def test_the_units_test_of_the_rules_passes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_alert_has_a_unit_test() -> None:
+    tested = (DEPLOY / "prometheus" / "trainvitals.rules.test.yml").read_text()
+    for alert in rules.build("mb")["groups"][1]["rules"]:
+        assert re.search(rf"alertname(=|: )\"?{alert['alert']}\b", tested), alert["alert"]
+
+
 def test_a_wrong_expectation_would_be_noticed(tmp_path: Path) -> None:
     text = (DEPLOY / "prometheus" / "trainvitals.rules.test.yml").read_text()
     wrong = tmp_path / "wrong.yml"
@@ -158,6 +166,26 @@ def test_the_compose_file_pins_images_keeps_ports_at_home_and_has_no_password() 
     assert "deploy" not in compose["services"]["trainvitals"], "GPUs only where there are some"
     for secret in compose["secrets"].values():
         assert secret["file"].startswith("./secrets/")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.nvidia.yaml"])
+def test_the_compose_files_fit_the_schema_of_compose(name: str, tmp_path: Path) -> None:
+    check = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    done = run(*check, DEPLOY / "compose" / name)
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / name
+    wrong.write_text((DEPLOY / "compose" / name).read_text().replace("healthcheck:", "heathcheck:"))
+    assert run(*check, wrong).returncode != 0
+
+
+def test_what_both_compose_files_name_is_declared() -> None:
+    compose = load_all(DEPLOY / "compose" / "compose.yaml")[0]
+    for name, service in compose["services"].items():
+        assert set(service.get("secrets", [])) <= compose["secrets"].keys(), name
+        assert set(service.get("depends_on", {})) <= compose["services"].keys(), name
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source.startswith(("./", "/")) or source in compose["volumes"], volume
 
 
 def test_provisioning_leads_to_the_files_of_the_stack() -> None:
@@ -244,9 +272,44 @@ def test_every_series_named_in_the_dashboards_exists() -> None:
                     assert name in known, name
 
 
+def read_terraform() -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """File name -> its blocks by kind."""
+    found = {}
+    for path in sorted((DEPLOY / "terraform" / "gcp").glob("*.tf")):
+        with path.open(encoding="utf-8") as file:
+            found[path.name] = hcl2.load(file)
+    return found
+
+
+def test_terraform_files_use_only_what_they_declare() -> None:
+    files = read_terraform()
+    text = "".join((DEPLOY / "terraform" / "gcp" / name).read_text() for name in files)
+    declared = {name.strip('"') for block in files["variables.tf"]["variable"] for name in block}
+    assert set(re.findall(r"\bvar\.(\w+)", text)) == declared, "every variable is declared, and each is used"
+    resources = {
+        f"{kind}.{name}".replace('"', "")
+        for block in files["main.tf"]["resource"]
+        for kind, named in block.items()
+        for name in named
+    }
+    for used in re.findall(r"(?<![\w.])google_\w+\.\w+", text):
+        assert used in resources, used
+    template = (DEPLOY / "terraform" / "gcp" / "startup.sh.tftpl").read_text()
+    given = re.search(r"templatefile\([^,]+,\s*\{(.*?)\}\)", text, re.DOTALL)
+    assert given is not None
+    assert set(re.findall(r"\$\{(\w+)", template.replace("$${", ""))) == set(re.findall(r"(\w+)\s*=", given[1]))
+
+
 def test_terraform_lets_in_the_operator_only() -> None:
     text = (DEPLOY / "terraform" / "gcp" / "main.tf").read_text()
     assert text.count('resource "google_compute_firewall"') == 1
     assert "source_ranges = [var.operator_cidr]" in text and "0.0.0.0/0" not in text
-    for name in re.findall(r"var\.(\w+)", text):
-        assert f'variable "{name}"' in (DEPLOY / "terraform" / "gcp" / "variables.tf").read_text()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_systemd_accepts_the_unit(wrong: bool, tmp_path: Path) -> None:
+    text = (DEPLOY / "systemd" / "trainvitals-agent.service").read_text()
+    here = text.replace("/opt/trainvitals/bin/python", sys.executable)
+    (tmp_path / "trainvitals-agent.service").write_text(here.replace("ExecStart=", "ExecStrat=") if wrong else here)
+    done = run("systemd-analyze", "verify", tmp_path / "trainvitals-agent.service")
+    assert (done.returncode, done.stderr) == (0, "") if not wrong else done.returncode != 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 from trainvitals.exporters.names import SPELLINGS
@@ -28,4 +28,6 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "deploy"))
+    parser = argparse.ArgumentParser("python -m trainvitals.views.deployment", description="Write what is generated.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("deploy"), metavar="DIR")
+    main(parser.parse_args().folder)
