@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
@@ -198,6 +199,29 @@ def test_every_value_is_what_the_driver_said(read: Callable[..., list[Sample]]) 
         "process_count": 2,
         "state": "ok",
     }
+
+
+def test_what_does_not_change_within_a_second_is_asked_once_a_second(
+    source: NvidiaSource, fake_nvml: FakeNvml, clock: Clock
+) -> None:
+    fake_nvml.script("count = 1")
+    (unit,) = gpus(source)
+
+    def read() -> Mapping[str, Any]:
+        (found,) = (item for item in unit.read() if isinstance(item, Sample))
+        return found.values
+
+    first = read()
+    clock.now += 0.1
+    second = read()
+    clock.now += 0.9
+    third = read()
+    unit.close()
+    steady = {"power_limit_watts", "pcie_link_width", "performance_state", "ecc_uncorrected_total", "recovery_action"}
+    always = {"utilization_percent", "memory_used_mb", "power_draw_watts", "temperature_celsius", "fan_speed_percent"}
+    assert steady | always <= first.keys() and steady | always <= third.keys()
+    assert steady.isdisjoint(second) and {*always, "energy_joules", "throttle_reasons"} <= second.keys()
+    assert "pcie_rx_mb_s" in second  # the width of the link, which a rate needs, is remembered
 
 
 def test_every_value_has_a_row_in_the_catalog(source: NvidiaSource, fake_nvml: FakeNvml, clock: Clock) -> None:

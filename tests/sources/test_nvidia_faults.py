@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
@@ -320,12 +321,15 @@ def test_a_sleeping_gpu_beside_an_awake_one_is_not_touched(
 
 
 def test_a_gpu_that_falls_asleep_is_let_sleep_and_read_again_when_it_wakes(
-    source: NvidiaSource, fake_nvml: FakeNvml, sysfs: Path
+    fake_nvml: FakeNvml, sysfs: Path, clock: Any
 ) -> None:
+    fake_nvml.load()
+    source = NvidiaSource(World(sysfs_root=str(sysfs)), Driver(), clock)
     put_gpu(sysfs, "0000:10:00.0", "active")
     fake_nvml.script("count = 1")
     (unit,) = gpus(source)
     unit.read()
+    clock.advance(1)
     put_gpu(sysfs, "0000:10:00.0", "suspended")
     first = unit.read()
     assert [(notice.event, notice.severity) for notice in notices(first)] == [("gpu_asleep", "info")]

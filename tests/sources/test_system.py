@@ -20,9 +20,11 @@ from trainvitals.sources.system import (
     CpuTimes,
     DiskSpaceUnit,
     HostUnit,
+    Memory,
     core_shares,
     cpu_times,
     parse_cpu_list,
+    parse_meminfo,
     parse_oom_kills,
     parse_pressure,
     read_cpu_temperature,
@@ -99,9 +101,9 @@ def test_the_first_reading_has_no_rates():
 
 def test_every_name_is_in_the_catalog():
     unit = HostUnit(World())
-    read(unit)
+    first = read(unit)
     time.sleep(0.05)
-    names = [*read(unit), *DiskSpaceUnit(World()).read()[0].values]
+    names = [*first, *read(unit), *DiskSpaceUnit(World()).read()[0].values]
 
     assert [name for name in names if catalog.find("system", name) is None] == []
     assert {"cpu_usage_percent", "disk_read_mb_s", "network_send_mb_s", "load_5m", "cpu0_percent"} <= set(names)
@@ -123,9 +125,10 @@ def test_a_busy_core_is_seen_as_busy(busy_core):
     assert values["cpu_count"] == cores
 
 
-def test_memory_is_what_psutil_says(host):
+@pytest.mark.parametrize("bare", [False, True], ids=["from /proc", "without /proc"])
+def test_memory_is_what_psutil_says(host, bare):
     before = psutil.virtual_memory()
-    values = read(HostUnit(host.world))
+    values = read(HostUnit(host.world if bare else World()))
     after = psutil.virtual_memory()
 
     assert values["memory_total_mb"] == before.total / MIB
@@ -135,6 +138,41 @@ def test_memory_is_what_psutil_says(host):
     expected = values["memory_used_mb"] / values["memory_total_mb"] * 100
     assert values["memory_usage_percent"] == pytest.approx(expected)
     assert "memory_limit_mb" not in values
+    assert values["swap_used_mb"] == pytest.approx(psutil.swap_memory().used / MIB, abs=64)
+
+
+MEMINFO = b"""MemTotal:       16384000 kB
+MemFree:          100000 kB
+MemAvailable:    8192000 kB
+SwapCached:          512 kB
+SwapTotal:       2048000 kB
+SwapFree:        1024000 kB
+HugePages_Total:       0
+"""
+
+
+def test_memory_and_swap_come_out_of_one_file():
+    assert parse_meminfo(MEMINFO) == Memory(16384000 << 10, 8192000 << 10, 2048000 << 10, 1024000 << 10)
+
+
+def test_no_more_is_available_than_there_is():
+    raised = MEMINFO.replace(b"MemAvailable:    8192000", b"MemAvailable:   99999999")
+    assert parse_meminfo(raised) == Memory(16384000 << 10, 16384000 << 10, 2048000 << 10, 1024000 << 10)
+
+
+@pytest.mark.parametrize("text", [b"", b"MemTotal: much", MEMINFO.replace(b"MemAvailable", b"MemUnknown")])
+def test_a_file_that_does_not_say_enough_says_nothing(text):
+    assert parse_meminfo(text) is None
+
+
+def test_what_the_kernel_averages_is_read_once_a_second_at_most(host, clock):
+    unit = HostUnit(host.world, clock)
+    first = read(unit)
+    clock.advance(0.1)
+    second = read(unit)
+    clock.advance(0.9)
+    assert "load_1m" in first and "load_1m" not in second and "load_1m" in read(unit)
+    assert "memory_used_mb" in second and "cpu_count" in second
 
 
 def test_what_is_written_to_disk_is_counted_once(clock, tmp_path):
@@ -421,7 +459,7 @@ from trainvitals.sources.system import HostUnit
 unit = HostUnit(World())
 before = dict(unit.read()[0].values)
 greedy = subprocess.run([sys.executable, "-c", "bytearray(200 << 20).count(1)"], stderr=subprocess.DEVNULL)
-after = dict(unit.read()[0].values)
+after = dict(HostUnit(World()).read()[0].values)
 print(json.dumps([before, after, greedy.returncode]))
 """
     answer = real_cgroup.run(code)

@@ -30,13 +30,17 @@ from trainvitals.sources.sysfs import list_folder, read_bytes, read_int, read_te
 
 MIB = 1 << 20
 GIB = 1 << 30
+STEADY_INTERVAL = 0.7
+"""Seconds between readings of what the kernel itself averages or seldom counts: load, pressure, kills. Less than a
+second, so that a reading every second always has them, even if it comes a little early."""
 SLOW_INTERVAL = 5.0
-"""Seconds between readings of what changes slowly: limits, affinity, temperature, space on disk."""
+"""Seconds between readings of what changes slowly: limits, affinity, devices, temperature, space on disk."""
 MOST_CORES = 256
 """With more cores than this there is no column per core."""
 
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "scpi_sensors", "apm_xgene")
 CPU_ZONES = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal", "soc_thermal")
+_MEMINFO = re.compile(rb"^(MemTotal|MemAvailable|SwapTotal|SwapFree): +(\d+) kB$", re.MULTILINE)
 _WHOLE_CHIP = re.compile(r"Package id \d+|Tdie")
 _NOT_A_DISK = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d")
 
@@ -88,10 +92,10 @@ class HostUnit:
     def __init__(self, world: World, clock: Callable[[], float] = time.monotonic) -> None:
         self._world = world
         self._clock = clock
-        self._next_slow = float("-inf")
+        self._next_slow = self._next_steady = float("-inf")
         self._group: Cgroup | None = None
         self._cpu = CpuMeter(world.sysfs_root)
-        self._memory = MemoryMeter()
+        self._memory = MemoryMeter(world.procfs_root)
         self._disk = DiskMeter(world.sysfs_root)
         self._network = NetworkMeter(world.sysfs_root)
 
@@ -104,10 +108,13 @@ class HostUnit:
             self._cpu.refresh(self._group)
             self._memory.refresh(self._group)
             self._disk.refresh()
+            self._network.refresh()
             values |= read_cpu_temperature(self._world.sysfs_root)
-        values |= {**self._cpu.read(now, self._group), **read_load(), **self._memory.read(self._group)}
+        values |= {**self._cpu.read(now, self._group), **self._memory.read(self._group)}
         values |= {**self._disk.read(now), **self._network.read(now)}
-        values |= {**read_pressure(self._world.procfs_root), **self._read_kills()}
+        if now >= self._next_steady:
+            self._next_steady = now + STEADY_INTERVAL
+            values |= {**read_load(), **read_pressure(self._world.procfs_root), **self._read_kills()}
         return [Sample("system", {}, values, began)]
 
     def close(self) -> None:
@@ -284,16 +291,15 @@ def read_load() -> dict[str, Value]:
 class MemoryMeter:
     """Memory against what may be used: the limit of the container where it is smaller than the machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, procfs_root: str) -> None:
+        self._file = f"{procfs_root}/meminfo"
         self._limit: tuple[int, str] | None = None
 
     def refresh(self, group: Cgroup | None) -> None:
         self._limit = read_memory_limit(group) if group else None
 
     def read(self, group: Cgroup | None) -> dict[str, Value]:
-        import psutil
-
-        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        memory = parse_meminfo(read_bytes(self._file) or b"") or read_memory()
         total, available = memory.total, memory.available
         used = total - available
         values: dict[str, Value] = {}
@@ -308,11 +314,40 @@ class MemoryMeter:
             "memory_used_mb": used / MIB,
             "memory_available_mb": available / MIB,
             "memory_total_mb": total / MIB,
-            "swap_used_mb": swap.used / MIB,
+            "swap_used_mb": memory.swap_used / MIB,
         }
-        if swap.total:
-            values["swap_usage_percent"] = swap.used / swap.total * 100
+        if memory.swap_total:
+            values["swap_usage_percent"] = memory.swap_used / memory.swap_total * 100
         return values
+
+
+class Memory(NamedTuple):
+    """Bytes."""
+
+    total: int
+    available: int
+    swap_total: int
+    swap_used: int
+
+
+def parse_meminfo(raw: bytes) -> Memory | None:
+    """Out of /proc/meminfo; None where it does not say what is available, as before Linux 3.14."""
+    sizes = {name: int(size) * 1024 for name, size in _MEMINFO.findall(raw)}
+    try:
+        total, available = sizes[b"MemTotal"], sizes[b"MemAvailable"]
+        swap_total, swap_free = sizes[b"SwapTotal"], sizes[b"SwapFree"]
+    except KeyError:
+        return None
+    # Inside some containers `available` is that of the machine and `total` is not.
+    return Memory(total, min(available, total), swap_total, max(swap_total - swap_free, 0))
+
+
+def read_memory() -> Memory:
+    """As psutil knows it, on every system; on Linux that costs several times as much."""
+    import psutil
+
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    return Memory(memory.total, memory.available, swap.total, swap.used)
 
 
 class DiskMeter:
@@ -373,7 +408,11 @@ class NetworkMeter:
 
     def __init__(self, sysfs_root: str) -> None:
         self._folder = Path(sysfs_root, "class/net")
+        self._physical: dict[str, bool] = {}
         self._before: tuple[float, dict[str, Any]] | None = None
+
+    def refresh(self) -> None:
+        self._physical = {}
 
     def read(self, now: float) -> dict[str, Value]:
         interfaces = self._read_counters()
@@ -401,8 +440,13 @@ class NetworkMeter:
         except (OSError, ValueError):
             return {}
         outside = {name: nic for name, nic in every.items() if not name.lower().startswith("lo")}
-        physical = {name: nic for name, nic in outside.items() if (self._folder / name / "device").exists()}
+        physical = {name: nic for name, nic in outside.items() if self._is_physical(name)}
         return physical or outside
+
+    def _is_physical(self, name: str) -> bool:
+        if name not in self._physical:
+            self._physical[name] = (self._folder / name / "device").exists()
+        return self._physical[name]
 
 
 def read_pressure(procfs_root: str) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from trainvitals.sources.nvidia.gpm import Gpm
 from trainvitals.sources.nvidia.mig import Slice, read_slices
 from trainvitals.sources.nvidia.nvml import Device, Driver, DriverRestarted, GpuLost, GpuSilent, Refused
 from trainvitals.sources.nvidia.processes import Processes
-from trainvitals.sources.nvidia.values import GpuValues, read_fixed
+from trainvitals.sources.nvidia.values import STEADY_SECONDS, GpuValues, read_fixed
 
 # Slower than the samples, because the answers change slowly or cost the driver more.
 _PROCESS_SECONDS = 1.9
@@ -134,11 +134,11 @@ class GpuUnit:
         self._opened: _Opened | None = None
         self._holding = False
         self._state = "ok"
-        self._processes_at = self._seldom_at = float("-inf")
+        self._processes_at = self._seldom_at = self._next_look = float("-inf")
 
     def read(self) -> list[Sample | Notice]:
         started = time.time()
-        if pci.is_asleep(self._sysfs_root, self.identity.address):
+        if self._fell_asleep():
             self.close()  # an open handle would keep it awake
             return self._without_values(started, "asleep", "is asleep and is not woken", "info")
         try:
@@ -155,6 +155,14 @@ class GpuUnit:
         except GpuSilent as trouble:
             state = trouble_state(trouble.code)
             return self._without_values(started, state, f"answers nothing: {trouble}", "critical")
+
+    def _fell_asleep(self) -> bool:
+        """Looked for once a second: a GPU that was read a moment ago is awake."""
+        now = self._clock()
+        if self._opened is not None and now < self._next_look:
+            return False
+        self._next_look = now + STEADY_SECONDS
+        return pci.is_asleep(self._sysfs_root, self.identity.address)
 
     def _recover(self, trouble: Exception) -> list[Notice]:
         """Get ready for a second try: a fresh handle, and a fresh NVML if the old one is dead."""

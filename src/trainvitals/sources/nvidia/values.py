@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from trainvitals.sources import Value
@@ -53,6 +54,10 @@ _RECOVERY_ACTIONS = {
 
 # Bytes per second and lane, after line coding, by PCIe generation.
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9, 7: 15.1e9}
+
+STEADY_SECONDS = 0.7
+"""Between readings of what does not change within a second: limits, link, errors. Less than a second, so that a sample
+every second always has them, even if it comes a little early."""
 
 _MEMORY_V2 = 0x02000028  # structure version: reserved apart from used
 _GRAPHICS, _SM, _MEMORY = 0, 1, 2  # clocks
@@ -114,39 +119,44 @@ def read_fixed(device: Device) -> dict[str, Value]:
     return {name: value for name, value in answers.items() if value is not None}
 
 
+def _collect() -> tuple[dict[str, Value], Callable[..., None]]:
+    """Values, and a function that puts one there unless NVML does not know it."""
+    values: dict[str, Value] = {}
+
+    def put(name: str, value: Any, scale: float | None = None) -> None:
+        if value is not None and value != _NOT_AVAILABLE:
+            values[name] = value if scale is None else round(value * scale, 3)
+
+    return values, put
+
+
 class GpuValues:
-    """The values of one GPU, in at most 17 calls; counters are remembered for their rates."""
+    """The values of one GPU, in at most 18 calls once a second and 11 in between; counters are remembered for their
+    rates."""
 
     def __init__(self, device: Device, driver_version: str) -> None:
         self._device = device
         self._rates = Rates()
         self._held = held_fields(driver_version)
-        fields = [
-            _ECC_CORRECTED,
-            _ECC_UNCORRECTED,
-            _HELD_BY_POWER,
-            _HELD_BY_HEAT,
-            _MEMORY_TEMPERATURE,
-            _ENERGY,
-            _PCIE_REPLAY,
-            *_REMAPPED,
-            _PCIE_TX,
-            _PCIE_RX,
-            _RECOVERY,
-            *(self._held or ()),
-        ]
-        scoped = [(field, 0) for field in fields] + [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
-        self._batch = FieldBatch(device.driver.binding, scoped)
+        self._next_steady = float("-inf")
+        self._link_bytes: float | None = None
+        self._batch = FieldBatch(
+            device.driver.binding,
+            [
+                *((field, 0) for field in (_MEMORY_TEMPERATURE, _ENERGY, _PCIE_TX, _PCIE_RX)),
+                *((field, ALL_LINKS) for field in (_NVLINK_TX, _NVLINK_RX)),
+            ],
+        )
+        steady = (_ECC_CORRECTED, _ECC_UNCORRECTED, _HELD_BY_POWER, _HELD_BY_HEAT, _PCIE_REPLAY, *_REMAPPED, _RECOVERY)
+        self._steady_batch = FieldBatch(device.driver.binding, [(field, 0) for field in (*steady, *(self._held or ()))])
 
     def read(self, now: float, activity: dict[int, float]) -> dict[str, Value]:
         """Everything cheap, with the GPM metrics in `activity` worked in."""
         ask = self._device.ask
-        values: dict[str, Value] = {}
-
-        def put(name: str, value: Any, scale: float | None = None) -> None:
-            if value is not None and value != _NOT_AVAILABLE:
-                values[name] = value if scale is None else round(value * scale, 3)
-
+        values, put = _collect()
+        if now >= self._next_steady:
+            self._next_steady = now + STEADY_SECONDS
+            values.update(self._read_steady())
         utilization = ask("nvmlDeviceGetUtilizationRates")
         if utilization is not None:
             put("utilization_percent", utilization.gpu)
@@ -159,35 +169,46 @@ class GpuValues:
             self._device.first(("nvmlDeviceGetTemperatureV", 0), ("nvmlDeviceGetTemperature", 0)),
         )
         put("power_draw_watts", ask("nvmlDeviceGetPowerUsage"), 0.001)
+        put("graphics_clock_mhz", ask("nvmlDeviceGetClockInfo", _GRAPHICS))
+        put("sm_clock_mhz", ask("nvmlDeviceGetClockInfo", _SM))
+        put("memory_clock_mhz", ask("nvmlDeviceGetClockInfo", _MEMORY))
+        put("fan_speed_percent", ask("nvmlDeviceGetFanSpeed"))
+        reasons = self._device.first(
+            ("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",)
+        )
+        put("throttle_reasons", None if reasons is None else parse_throttle_reasons(reasons))
+        fields = self._batch.read(self._device)
+        if _MEMORY_TEMPERATURE in fields:
+            put("memory_temperature_celsius", fields[_MEMORY_TEMPERATURE][0])
+        energy = fields[_ENERGY][0] if _ENERGY in fields else ask("nvmlDeviceGetTotalEnergyConsumption")
+        put("energy_joules", energy, 0.001)
+        values.update(self._traffic(fields, now, activity))
+        for metric, name in gpm.PERCENTAGES.items():
+            put(name, activity.get(metric), 1)
+        return values
+
+    def _read_steady(self) -> dict[str, Value]:
+        """What does not change within a second."""
+        ask = self._device.ask
+        values, put = _collect()
         put(
             "power_limit_watts",
             self._device.first(("nvmlDeviceGetEnforcedPowerLimit",), ("nvmlDeviceGetPowerManagementLimit",)),
             0.001,
         )
-        put("graphics_clock_mhz", ask("nvmlDeviceGetClockInfo", _GRAPHICS))
-        put("sm_clock_mhz", ask("nvmlDeviceGetClockInfo", _SM))
-        put("memory_clock_mhz", ask("nvmlDeviceGetClockInfo", _MEMORY))
-        put("fan_speed_percent", ask("nvmlDeviceGetFanSpeed"))
         put("fan_speed_rpm", ask("nvmlDeviceGetFanSpeedRPM"))
         state = ask("nvmlDeviceGetPerformanceState")
         put("performance_state", state if state != 32 else None)  # 32 is NVML's "unknown"
-        reasons = self._device.first(
-            ("nvmlDeviceGetCurrentClocksEventReasons",), ("nvmlDeviceGetCurrentClocksThrottleReasons",)
-        )
-        put("throttle_reasons", None if reasons is None else parse_throttle_reasons(reasons))
         put("pcie_link_generation", ask("nvmlDeviceGetCurrPcieLinkGeneration"))
         put("pcie_link_width", ask("nvmlDeviceGetCurrPcieLinkWidth"))
+        lane, width = _LANE.get(int(values.get("pcie_link_generation", 0))), values.get("pcie_link_width")
+        self._link_bytes = lane * int(width) if lane and width else None
+        return values | self._read_health()
 
-        fields = self._batch.read(self._device)
-        values.update(self._health(fields))
-        values.update(self._traffic(fields, now, activity, values))
-        for metric, name in gpm.PERCENTAGES.items():
-            put(name, activity.get(metric), 1)
-        return values
-
-    def _health(self, fields: dict[int, tuple[float, int]]) -> dict[str, Value]:
-        """Energy, heat of the memory, errors and time held down; by single calls where fields are refused."""
+    def _read_health(self) -> dict[str, Value]:
+        """Errors and time held down; by single calls where fields are refused."""
         ask = self._device.ask
+        fields = self._steady_batch.read(self._device)
         found: dict[str, Any] = {}
 
         def field(number: int) -> float | None:
@@ -196,12 +217,6 @@ class GpuValues:
         def seconds(*numbers: int) -> float | None:
             parts = [part for part in map(field, numbers) if part is not None]
             return round(sum(parts) / 1e9, 6) if parts else None
-
-        found["memory_temperature_celsius"] = field(_MEMORY_TEMPERATURE)
-        energy = field(_ENERGY)
-        if energy is None:
-            energy = ask("nvmlDeviceGetTotalEnergyConsumption")
-        found["energy_joules"] = None if energy is None else round(energy / 1000, 3)
 
         replay = field(_PCIE_REPLAY)
         found["pcie_replay_total"] = ask("nvmlDeviceGetPcieReplayCounter") if replay is None else replay
@@ -230,12 +245,10 @@ class GpuValues:
         fields: dict[int, tuple[float, int]],
         now: float,
         activity: dict[int, float],
-        values: dict[str, Value],
     ) -> dict[str, Value]:
         """PCIe and NVLink in MB/s: differences of counters, or GPM. nvmlDeviceGetPcieThroughput is not used:
         it blocks for 20 ms in each direction."""
-        lane, width = _LANE.get(int(values.get("pcie_link_generation", 0))), values.get("pcie_link_width")
-        most = lane * int(width) if lane and width else None
+        most = self._link_bytes
         found: dict[str, Value] = {}
         for name, number, unit, highest, metric in (
             ("pcie_tx_mb_s", _PCIE_TX, 1, most, gpm.PCIE_TX),
