@@ -65,6 +65,39 @@ def test_slack_gets_what_slack_documents(receiver: Receiver, monkeypatch: pytest
     assert "do this" in json.dumps(body)
 
 
+def test_gotify_gets_what_gotify_documents(receiver: Receiver) -> None:
+    services.send(f"gotify://127.0.0.1:{receiver.port}/Atokenofgotify1", outgoing())
+    path, headers, data = receiver.requests[0]
+    assert path == "/message"
+    assert headers["X-Gotify-Key"] == "Atokenofgotify1"
+    body = json.loads(data)
+    assert "message 1" in body["title"] and "do this" in body["message"] and isinstance(body["priority"], int)
+
+
+ADDRESSES = {
+    "Slack": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
+    "Discord": "discord://123456789012345678/abcdefghijklmnopqrstuvwxyz0123456789",
+    "Teams": "workflows://prod-1.westeurope.logic.azure.com/0123456789abcdef0123456789abcdef/signature0123",
+    "Telegram": "tgram://123456789:abcdefghijklmnopqrstuvwxyz012345678/12315544/",
+    "e-mail": "mailtos://me:password@smtp.example.org:587?mode=starttls&to=you@example.org",
+    "ntfy": "ntfy://a-topic",
+    "Pushover": "pover://uuuuuuuuuuuuuuuuuuuuuuuuuuuuuu@tttttttttttttttttttttttttttttt",
+    "Gotify": "gotify://gotify.example.org/Atokenofgotify1",
+    "PagerDuty": "pagerduty://ABCDEFGHIJKLMNOPQRSTUVWXYZ012345@abcdefghijklmnopqrst",
+}
+
+
+@pytest.mark.parametrize("service", ADDRESSES)
+def test_the_address_of_every_service_is_understood_and_not_shown(service: str) -> None:
+    import apprise
+
+    from trainvitals.settings.addresses import ADDRESSES as parse
+
+    assert apprise.Apprise.instantiate(ADDRESSES[service]) is not None
+    (address,) = parse.parse([ADDRESSES[service]])
+    assert address.shown == f"{address.name}:[redacted]"
+
+
 def test_a_service_that_refuses_is_an_error_with_the_reason(receiver: Receiver) -> None:
     receiver.answers = [500]
     with pytest.raises(NotSent, match="500"):
@@ -133,6 +166,19 @@ def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
     assert "CRITICAL message 1" in str(mail["Subject"])
     text = mail.get_body(("plain", "html"))
     assert text is not None and "do this" in text.get_content()
+
+
+def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) -> None:
+    evil = "loss < 3 <img src=x onerror=alert(1)> {x.__class__} %s\r\nBcc: eve@example.org"
+    result = carry(mail_url(mailbox, "pa55word"), message(message=evil)["body"])
+    assert result.sent, result.reason
+    envelope = mailbox.mails[0][1]
+    assert envelope.rcpt_tos == ["you@example.org"]
+    mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
+    assert mail["Bcc"] is None
+    page, text = mail.get_body(("html",)), mail.get_body(("plain",))
+    assert page is None or "<img" not in page.get_content()
+    assert text is not None and "loss < 3 <img src=x" in text.get_content()
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(mailbox: Mailbox) -> None:

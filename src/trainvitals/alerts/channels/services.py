@@ -50,7 +50,16 @@ def send(url: str, outgoing: Outgoing) -> None:
     if body["state"] == "resolved":
         kind = apprise.NotifyType.SUCCESS
     attach = outgoing.picture if outgoing.picture and getattr(service, "attachment_support", False) else None
-    taken = service.notify(body=outgoing.text, title=outgoing.title, notify_type=kind, attach=attach)
+    to = apprise.Apprise()
+    to.add(service)
+    # Said to be plain text, it is escaped for the services that take HTML: what a message quotes is never markup.
+    taken = to.notify(
+        body=outgoing.text,
+        title=outgoing.title,
+        notify_type=kind,
+        attach=attach,
+        body_format=apprise.NotifyFormat.TEXT,
+    )
     if not taken:
         reason = "; ".join(log.lines[-3:]) or "the service did not take it"
         raise NotSent(redact_text(reason)[:500])
