@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -342,3 +344,46 @@ def test_a_run_whose_process_is_gone_is_not_called_running(tmp_path: Path) -> No
     assert RunReader(folder).info.status == "crashed"
     elsewhere = make_run(tmp_path / "p" / "s", status="running", process={**who, "host": "another-host"})
     assert RunReader(elsewhere).info.status == "running"
+
+
+def test_words_are_told_when_they_change_sealed_or_not(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "run")
+    words = ["none", "none", "power cap", "thermal", "thermal"]
+    rows = [{"gpu_index": gpu, "throttle_reasons": word} for word in words for gpu in (0, 1)]
+    first = write(folder, rows, "gpu_metrics_20260101_000000")
+    write(folder, [{"gpu_index": 0, "throttle_reasons": "thermal"}], "gpu_metrics_20260101_000100", START + 60)
+    write(folder, [{"gpu_index": 0, "throttle_reasons": "none"}], "gpu_metrics_20260101_000200", START + 120)
+    live = [(item.labels, item.changes) for item in RunReader(folder).states(["throttle_reasons"])]
+    segments.seal(first)
+    assert [(item.labels, item.changes) for item in RunReader(folder).states(["throttle_reasons"])] == live
+    expected = [(START, "none"), (START + 4, "power cap"), (START + 6, "thermal"), (START + 120, "none")]
+    assert live[0] == ({"gpu_index": 0}, expected)
+    assert [word for _, word in live[1][1]] == ["none", "power cap", "thermal"]
+
+
+def test_a_file_that_comes_later_is_seen_by_a_reader_that_has_looked(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "run")
+    write(folder, [{"step": 0, "loss": 1.0}])
+    old = time.time() - 3600
+    os.utime(folder, (old, old))
+    reader = RunReader(folder)
+    assert reader.series(["loss"])[0].y.tolist() == [1.0]
+    write(folder, [{"step": 1, "loss": 2.0}], "training_metrics_20260101_000100")
+    assert reader.series(["loss"])[0].y.tolist() == [1.0, 2.0]
+
+
+def test_many_names_asked_together_are_what_each_is_alone(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "run")
+    rows = [
+        {"step": step, "a": float(step), "b": math.nan if step == 700 else -step, "c/d": 1.0} for step in range(5000)
+    ]
+    segments.seal(write(folder, rows))
+    write(folder, [{"step": 5000, "a": 5000.0, "b": 0.0}], "training_metrics_20260101_000100")
+    names = ["b", "never", "a", "c/d"]
+    for limits in ({}, {"start": 1500, "end": 3200}, {"start": 4990}, {"x": "time"}):
+        options: Any = {"max_points": 8, **limits}
+        together = {item.name: item for item in RunReader(folder).series(names, **options)}
+        assert list(together) == ["b", "a", "c/d"]
+        for name, item in together.items():
+            (alone,) = RunReader(folder).series([name], **options)
+            assert (item.x.tolist(), bits(item.y), item.total) == (alone.x.tolist(), bits(alone.y), alone.total)

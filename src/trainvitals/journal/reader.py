@@ -46,6 +46,17 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class States:
+    """What is a word and not a number, such as why a GPU holds its clocks down: when it became another."""
+
+    name: str
+    labels: Mapping[str, Any]
+    rank: int | None
+    changes: Sequence[tuple[float, str]]
+    """(seconds since 1970, word), ascending."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run at a glance, from run.json and what the agents said."""
 
@@ -225,6 +236,29 @@ class RunReader:
                     for name, item in summarize(self._tail(name_, path)[1]):
                         merged[name] = merge(merged.get(name), item)
         return dict(sorted(merged.items()))
+
+    def states(self, names: Iterable[str], *, table: str = "gpu") -> list[States]:
+        """The words of the given names over time, one for each GPU, host or process that has them."""
+        found = []
+        for name in dict.fromkeys(names):
+            for stream in self._streams(table):
+                rows = list(self._sealed.changes(stream.sealed(), name))
+                for file_name, path, sealed in stream.parts:
+                    if not sealed:
+                        lines = self._tail(file_name, path)[1]
+                        rows += [
+                            (label, lines.times[row], text) for row, key, label, text in lines.texts if key == name
+                        ]
+                by_label: dict[str, list[tuple[float, str]]] = {}
+                for label, micros, text in rows:
+                    changes = by_label.setdefault(label, [])
+                    if not changes or changes[-1][1] != text:
+                        changes.append((micros / 1e6, text))
+                found += [
+                    States(name, labels_of(stream.parts[0][0], label), stream.rank, sorted(changes))
+                    for label, changes in sorted(by_label.items())
+                ]
+        return found
 
     def newest_steps(self, count: int) -> list[tuple[int, float]]:
         """(step, seconds since 1970) of the newest lines of the lowest rank, oldest first. Only of what is not sealed

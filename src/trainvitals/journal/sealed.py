@@ -153,12 +153,18 @@ class SealedSegments:
         if current is not None:
             yield current
 
-    def texts(self, paths: Sequence[Path], name: str) -> Iterator[tuple[str, int, str]]:
-        """(label, microseconds, text) of every line that has text under `name`, in order of writing."""
-        if paths:
-            source = f"read_parquet({segments.paths_literal(paths)})"
-            query = f"SELECT label, time, text FROM {source} WHERE name = ? AND text IS NOT NULL"
-            yield from self._query(query, [name]).fetchall()
+    def changes(self, paths: Sequence[Path], name: str) -> list[tuple[str, int, str]]:
+        """(label, microseconds, text) of every line whose text under `name` is another than in the line before."""
+        if not paths:
+            return []
+        query = (
+            "SELECT label, time, text FROM (SELECT *, list_position(?, filename) AS file_index "
+            f"FROM {_tables(paths)} WHERE name = ? AND text IS NOT NULL) "
+            "QUALIFY text IS DISTINCT FROM lag(text) OVER (PARTITION BY label ORDER BY file_index, row) "
+            "ORDER BY file_index, row"
+        )
+        found: list[tuple[str, int, str]] = self._query(query, [[str(path) for path in paths], name]).fetchall()
+        return found
 
     def _query(self, query: str, values: Sequence[Any] = ()) -> Any:
         if self._connection is None:

@@ -109,7 +109,8 @@ def test_show_tells_what_the_run_came_to(machine: Any, make_run: Callable[..., P
         for place in range(101)
     ]  # fmt: skip
     events = [{"event": "source_trouble", "severity": "warning", "message": "GPU 0 was late"}]
-    make_run("shown", gpus=gpus, events=events, config={"lr": 0.1}, command="python train.py", notes="try")
+    folder = make_run("shown", gpus=gpus, events=events, config={"lr": 0.1}, command="python train.py", notes="try")
+    (folder / "console.rank0.log").write_text("".join(f"epoch {number}\n" for number in range(9)) + " 10%\r 20%\n")
     text = machine.run("runs", "show", "shown").stdout
     assert "finished  last step 99  1 min 40 s" in text
     assert "best 0.1" in text
@@ -120,6 +121,20 @@ def test_show_tells_what_the_run_came_to(machine: Any, make_run: Callable[..., P
     assert "1 warning; newest: GPU 0 was late" in text
     assert "python train.py" in text
     assert "lr = 0.1" in text
+    assert "printed   epoch 5\n" in text
+    assert text.endswith("epoch 8\n             20%\n")
+
+
+def test_show_tells_what_is_wrong_and_what_to_do(machine: Any, make_run: Callable[..., Path]) -> None:
+    rows = [{"step": step, "loss": 1.0 if step < 150 else float("nan")} for step in range(200)]
+    make_run("broken", rows=rows)
+    text = machine.run("runs", "show", "broken").stdout
+    (finding, advice) = text[text.index("  findings") :].splitlines()[:2]
+    assert finding.startswith("  findings  critical  ")
+    assert "NaN" in finding
+    assert advice.strip()
+    shown = json.loads(machine.run("runs", "show", "broken", "--json").stdout)
+    assert shown["diagnosis"]["findings"][0]["severity"] == "critical"
 
 
 def test_show_as_json_spells_what_json_cannot(machine: Any, make_run: Callable[..., Path]) -> None:

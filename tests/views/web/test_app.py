@@ -299,3 +299,27 @@ def test_the_console_is_followed_line_by_line(server: Server, root: Path, keys: 
     again = ask(server, f"{path}?after={then['next']}").json()
     assert (again["start"], again["text"]) == (0, "anew\n")
     file.unlink()
+
+
+def test_throttle_reasons_are_told_as_changes_of_a_word(server: Server, root: Path, keys: list[str]) -> None:
+    folder = root / "p" / keys[0]
+    words = ["none", "none", "power cap", "power cap", "none"]
+    rows = [
+        {"timestamp": f"2026-01-01T00:00:0{second}.000Z", "gpu_index": gpu, "throttle_reasons": word, "state": "ok"}
+        for second, word in enumerate(words)
+        for gpu in (0, 1)
+    ]
+    path = folder / "gpu_metrics_20260101_000000.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    begin = 1767225600.0
+    found = ask(server, f"/runs/{keys[0]}/states?name=throttle_reasons&name=state&end={begin + 100}").json()["states"]
+    expected = [[begin, "none"], [begin + 2, "power cap"], [begin + 4, "none"]]
+    assert [(item["name"], item["gpu"], item["changes"]) for item in found] == [
+        ("throttle_reasons", 0, expected),
+        ("throttle_reasons", 1, expected),
+        ("state", 0, [[begin, "ok"]]),
+        ("state", 1, [[begin, "ok"]]),
+    ]
+    later = ask(server, f"/runs/{keys[0]}/states?name=throttle_reasons&start={begin + 3}&end={begin + 100}").json()
+    assert later["states"][0]["changes"] == [[begin + 2, "power cap"], [begin + 4, "none"]]
+    path.unlink()

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.reader import RunReader
+from trainvitals.settings import Settings
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.summary import Summary
 from trainvitals.views.cli.terminal import Paint, clean, shorten
+from trainvitals.views.web.texts import read_text
 
 MAX_CONFIG = 30
+MAX_FINDINGS = 5
+TAIL_BYTES = 64 << 10
 _SHOWN_EVENTS = 5
+_SHOWN_LINES = 5
 
 
-def make_json(summary: Summary) -> dict[str, Any]:
+def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
+    """What was found wrong with the run, what is fine, and what could not be judged."""
+    from trainvitals.analysis.diagnosis import diagnose
+    from trainvitals.views.diagnosis import describe_findings, read_measurements
+
+    prices = {"gpu_hour": settings.price_gpu_hour, "kwh": settings.price_kwh, "currency": settings.price_currency or ""}
+    return describe_findings(diagnose(read_measurements(RunReader(folder), prices)))
+
+
+def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """Everything, with NaN and infinity spelled as in the journal."""
     data = {
         **summary.info.details,
@@ -34,12 +51,13 @@ def make_json(summary: Summary) -> dict[str, Any]:
             "criticals": summary.criticals,
             "damage": {"torn": summary.torn, "foreign": summary.foreign},
         },
+        "diagnosis": diagnosis,
     }
     spelled: dict[str, Any] = spell_all(data)
     return spelled
 
 
-def draw_details(summary: Summary, paint: Paint, columns: int | None) -> str:
+def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
     """Lines of `word  text`; only what there is."""
     run = summary.info.details
     lines: list[tuple[str, str]] = []
@@ -69,8 +87,27 @@ def draw_details(summary: Summary, paint: Paint, columns: int | None) -> str:
         moment = quantities.format_clock(quantities.parse_time(row.get("timestamp")))
         text = f"{moment}  {row.get('severity')}  {clean(row.get('message', row.get('event', '')))}"
         lines.append(("events" if place == 0 else "", text))
+    lines += _findings(diagnosis["findings"])
+    lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(summary.info.folder))]
     limit = (columns or 10_000) - 12
     return "\n".join(f"  {paint('dim', f'{word:<8}')}  {shorten(text, limit)}" for word, text in lines)
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    lines = []
+    for finding in findings[:MAX_FINDINGS]:
+        subject = f" ({clean(finding['subject'])})" if finding["subject"] else ""
+        lines += [f"{finding['severity']}  {clean(finding['title'])}{subject}", f"  {clean(finding['advice'])}"]
+    if len(findings) > MAX_FINDINGS:
+        lines.append(f"and {len(findings) - MAX_FINDINGS} more: trainvitals report")
+    return [("findings" if place == 0 else "", text) for place, text in enumerate(lines)]
+
+
+def _printed(folder: Path) -> list[str]:
+    """The last lines of what the lowest rank printed, where that was kept."""
+    files = [path for path in list_consoles(folder) if ".older." not in path.name][:1]
+    found = [read_text(files, path.name, TAIL_BYTES)["text"] for path in files]
+    return [clean(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:

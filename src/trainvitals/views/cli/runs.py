@@ -163,18 +163,20 @@ def _add_show(parser: Parser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
-    from trainvitals.views.cli.details import draw_details, make_json
+    from trainvitals.views.cli.details import draw_details, make_json, read_diagnosis
     from trainvitals.views.cli.summary import draw_summary, read_summary
 
+    settings = resolve_settings(arguments)
+    folder = run_folder.find(arguments.run, Path(settings.dir))
     summary = read_summary(folder)
+    diagnosis = read_diagnosis(folder, settings)
     if arguments.json:
-        print(json.dumps(make_json(summary), indent=2, ensure_ascii=False))
+        print(json.dumps(make_json(summary, diagnosis), indent=2, ensure_ascii=False))
         return 0
     paint = Paint(sys.stdout)
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
     print(draw_summary(summary, paint, columns, next_steps=False))
-    details = draw_details(summary, paint, columns)
+    details = draw_details(summary, diagnosis, paint, columns)
     if details:
         print()
         print(details)

@@ -131,6 +131,14 @@ def show_series(web: Web, values: Values) -> dict[str, Any]:
         )
 
 
+def show_states(web: Web, values: Values) -> dict[str, Any]:
+    _check_range(values)
+    with web.runs.reader(values["run"]) as reader:
+        return charts.describe_states(
+            reader, values["name"], table=values["table"], start=values["start"], end=values["end"]
+        )
+
+
 def _check_range(values: Values) -> None:
     if values["start"] is not None and values["end"] is not None and values["start"] > values["end"]:
         raise BadRequest("'start' is after 'end'")
@@ -327,6 +335,21 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("all_attempts", "Also what a later attempt logged again", "switch", default=False),
         ),
         "Series",
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/states",
+        "What is a word and not a number, such as `throttle_reasons`: when it became another",
+        show_states,
+        (
+            RUN,
+            Parameter("name", "Metric; may be repeated", "texts", required=True, most=MAX_SERIES_NAMES),
+            Parameter("table", "Where the metric is", choices=TABLES, default="gpu"),
+            Parameter("start", "First time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
+            Parameter("end", "Last time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
+        ),
+        "States",
         (404,),
     ),
     Endpoint(

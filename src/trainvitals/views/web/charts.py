@@ -15,6 +15,7 @@ from trainvitals.views.web.wire import Answer, pack_axis, pack_values
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
 MAX_LAYERS = 400
+MAX_CHANGES = 2000
 
 
 def describe_series(
@@ -123,6 +124,33 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
             }
         )
     return bands
+
+
+# -- states
+
+
+def describe_states(
+    reader: RunReader, names: Sequence[str], *, table: str = "gpu", start: float | None = None, end: float | None = None
+) -> Answer:
+    """Words over time. The word that holds at `start` is told as well; of too many changes, the newest."""
+    states = []
+    for item in reader.states(names, table=table):
+        changes = [change for change in item.changes if end is None or change[0] <= end]
+        if start is not None:
+            before = [change for change in changes if change[0] <= start][-1:]
+            changes = before + [change for change in changes if change[0] > start]
+        if changes:
+            states.append(
+                {
+                    "name": item.name,
+                    "labels": dict(item.labels),
+                    "rank": item.rank,
+                    "gpu": item.labels.get("gpu_index"),
+                    "left_out": max(len(changes) - MAX_CHANGES, 0),
+                    "changes": [[round(at, 3), word] for at, word in changes[-MAX_CHANGES:]],
+                }
+            )
+    return {"table": table, "states": states}
 
 
 # -- layers and histograms

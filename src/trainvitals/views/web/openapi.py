@@ -113,6 +113,19 @@ SCHEMAS: dict[str, Schema] = {
         not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
         resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
     ),
+    "States": _object(
+        table=TEXT,
+        states=_list(
+            _object(
+                name=TEXT,
+                labels=OBJECT,
+                rank=WHOLE_OR_NULL,
+                gpu=WHOLE_OR_NULL,
+                left_out=WHOLE,
+                changes=_list({"type": "array", "prefixItems": [{"type": "number"}, TEXT]}),
+            )
+        ),
+    ),
     "Text": _object(name=TEXT, size=WHOLE, start=WHOLE, next=WHOLE, cut=SWITCH, text=TEXT),
     "Comparison": _object(
         runs=_list(_ref("Row")),
