@@ -199,8 +199,10 @@ def fake_machine() -> Iterator[tuple[dict[str, str], Path]]:
     """(environment, folder) of a machine with eight fake GPUs, no run and no agent."""
     with tempfile.TemporaryDirectory() as place:
         build(Path(place))
+        # A user's installed package is compiled; where writing that is forbidden every start would compile anew.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         env = {
-            **os.environ,
+            **inherited,
             "LD_LIBRARY_PATH": place,
             "FAKE_NVML_COUNT": "8",
             "TRAINVITALS_DIR": f"{place}/runs",

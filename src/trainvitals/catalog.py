@@ -9,6 +9,7 @@ key, never 0 and never a marker number. `<N>` in a name stands for a number: a f
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Literal, NamedTuple
 
@@ -203,6 +204,7 @@ TABLES: dict[str, tuple[Metric, ...]] = {
 }
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def find(table: str, name: str) -> Metric | None:
     """The row for `name`, also by alias or as one of a family; None for a metric of the user's own."""
     family = re.sub(r"\d+", "<N>", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
     # Textual draws through stderr, so that stdout may be a file.
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal here", hint="print one frame instead: trainvitals top --once")
+    gc.disable()  # until the first picture is there: imports make much, and nothing of it is garbage
     from trainvitals.views.tui.app import run
 
     return run(feed, palette=chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -35,6 +36,7 @@ PATIENCE_SECONDS = 0.9
 KEY_PATIENCE_SECONDS = 5.0
 """A key is answered with the curves at hand; the next snapshot brings the new ones."""
 SWITCH_SECONDS = 0.001
+FIRST_LOOK_SECONDS = 0.01
 LEAST_SPAN = 1e-3
 """Share of all there is that a zoomed window shows at least."""
 
@@ -147,6 +149,7 @@ class TopApp(App[int]):
         self._program = program
         self._ending: int | None = None
         """The exit code, once a signal has asked for the end."""
+        self._looking = False
         self._version = 0
         """Grows with every change of the view."""
         self._actions = {key: item.action for item in KEYS for key in item.keys}
@@ -160,8 +163,6 @@ class TopApp(App[int]):
         self._paint_background()
         if self._ending is not None:
             self.exit(self._ending)
-            return
-        self.feed.start(self._deliver)
 
     def end_on_signals(self) -> None:
         """A dashboard is not a training: a signal that asks it to end is answered by ending it, in good order."""
@@ -222,7 +223,8 @@ class TopApp(App[int]):
             return
         self._hits = frame.hits
         self.board.show(frame.lines, self.view.palette.text)
-        self.feed.want(screen.request(self.snapshot, self.view, *self.size))
+        # First the answer to a key on the terminal, then the look at the world: both at once would take twice as long.
+        self.call_after_refresh(self.feed.want, screen.request(self.snapshot, self.view, *self.size))
 
     def _paint_background(self) -> None:
         self.board.styles.background = self.view.palette.background
@@ -233,6 +235,17 @@ class TopApp(App[int]):
         if self._program is not None:
             self._program.resize(event.size.width - 2, event.size.height // 3)
         self.call_after_refresh(self.draw)
+        if not self._looking:
+            self._looking = True
+            # After the first picture: what is imported to look at the world would hold it up.
+            self.set_timer(FIRST_LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """What was made until now stays: the collector need not look at it again, which would hold up keys."""
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        self.feed.start(self._deliver)
 
     # -- keys
 

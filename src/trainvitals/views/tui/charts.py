@@ -26,6 +26,8 @@ SINGLE_LINES = 4
 LARGE_HEIGHT = 18
 LARGEST = 1.79e308
 """About the largest number there is: an axis ends here at the latest."""
+UNMOVED_SECONDS = 5.0
+"""So long at most a curve is shown again because it would not have moved by a cell."""
 LIVE_SECONDS = 15.0
 """What ends this close to now ends now."""
 LEAST_SECONDS = 60.0
@@ -54,7 +56,23 @@ class _Drawing:
     chart: Chart
     curves: tuple[object, ...]
     lines: list[Line]
+    axes: Axes | None
+    """None where there was nothing to draw."""
     moment: float
+
+    def still_holds(self, curves: list[Curve], width: int, now: float, patience: float) -> bool:
+        """Whether it may be shown although there is more: it is young, or not a cell would move and nothing has
+        happened that must be seen."""
+        age = now - self.moment
+        if age < patience:
+            return True
+        if self.axes is None or patience <= 0 or age > UNMOVED_SECONDS:
+            return False
+        cell = (self.axes.right - self.axes.left) / width
+        return all(
+            float(curve.x[-1]) - self.axes.right < cell and self.axes.low <= float(curve.y[-1]) <= self.axes.high
+            for curve in curves
+        )
 
 
 _drawings: dict[tuple[object, ...], _Drawing] = {}
@@ -73,16 +91,17 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
     if known is not None:
         if known.curves == curves:
             return known.lines
-        if now - known.moment < look.patience and look.window is None and look.cross is None:
-            told = [curve for curve in chart.lines if len(curve.x)]
+        told = [curve for curve in chart.lines if len(curve.x)]
+        still = look.window is None and look.cross is None
+        if still and known.still_holds(told, width, now, look.patience):
             plot = height - (2 if height >= 5 else 1)
             return [_title(chart, told, None, width, plot, look), *known.lines[1:]] if told else known.lines
     if len(_drawings) >= _KEPT_DRAWINGS:
         _drawings.clear()
     # Numbers at the edge of what a float holds overflow on the way; a warning would be written across the screen.
     with np.errstate(over="ignore", invalid="ignore"):
-        lines = _draw(chart, width, height, look)
-    _drawings[key] = _Drawing(chart, curves, lines, now)
+        lines, axes = _draw(chart, width, height, look)
+    _drawings[key] = _Drawing(chart, curves, lines, axes, now)
     return lines
 
 
@@ -90,16 +109,16 @@ def _is_live(curve: Curve, now: float) -> bool:
     return len(curve.x) > 0 and abs(now - float(curve.x[-1])) < LIVE_SECONDS
 
 
-def _draw(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
+def _draw(chart: Chart, width: int, height: int, look: Look) -> tuple[list[Line], Axes | None]:
     palette = look.palette
     if height < 2 or width < 8:
-        return [[Segment(" " * width, palette.text)] for _ in range(height)]
+        return [[Segment(" " * width, palette.text)] for _ in range(height)], None
     curves = [curve for curve in chart.lines if len(curve.x)]
     extent = find_extent(curves, look.window, LEAST_SECONDS if chart.axis == "time" else 0.0)
     if extent is None:
         title = _title(chart, [], None, width, height, look)
         middle = [[Segment(fit("  no values yet", width), palette.faint)]]
-        return _pad([title, *([[]] * max((height - 2) // 2, 0)), *middle], width, height, palette)
+        return _pad([title, *([[]] * max((height - 2) // 2, 0)), *middle], width, height, palette), None
     axes = find_axes(chart.panel, curves, extent, look.log and chart.panel.log_scale)
     with_foot = height >= 5
     plot_height = height - (2 if with_foot else 1)
@@ -120,7 +139,7 @@ def _draw(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
         lines.append([*head, *content, Segment(" ")])
     if with_foot:
         lines.append(_foot(chart, axes, gutter, plot_width, cross, look))
-    return _pad(lines, width, height, palette)
+    return _pad(lines, width, height, palette), axes
 
 
 def find_extent(
@@ -406,14 +425,14 @@ def _span(panel: Panel, curves: list[Curve], look: Look) -> str:
 
 
 def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None, look: Look) -> Line:
-    left, right = _place(chart, axes.left, axes, look), _place(chart, axes.right, axes, look)
     if chart.axis == "time" and abs(look.now - axes.right) < LIVE_SECONDS:
-        right = "now"
-        left = f"-{duration(axes.right - axes.left)}"
+        left, right = f"-{duration(axes.right - axes.left)}", "now"
+    else:
+        left, right = _place(chart, axes.left, axes), _place(chart, axes.right, axes)
     palette = look.palette
     line: Line = [Segment(" " * gutter)]
     if cross is not None and look.cross is not None:
-        text = f"step {cross:,.0f}" if chart.axis == "step" else _place(chart, cross, axes, look)
+        text = f"step {cross:,.0f}" if chart.axis == "step" else _place(chart, cross, axes)
         at = min(max(int(look.cross * width) - len(text) // 2, 0), max(width - len(text), 0))
         before = fit(left, at) if at > len(left) else " " * at
         room = width - at - len(text)
@@ -430,7 +449,7 @@ def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None
     return [*line, Segment(left, palette.dim), Segment(" " * space), Segment(right, palette.dim)]
 
 
-def _place(chart: Chart, x: float, axes: Axes, look: Look) -> str:
+def _place(chart: Chart, x: float, axes: Axes) -> str:
     if chart.axis == "step":
         return f"{x:,.0f}"
     days = axes.right - axes.left > 86_400

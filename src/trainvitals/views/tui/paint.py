@@ -95,6 +95,20 @@ _DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of a Braille cell: left and right column, each from the bottom up."""
 
 
+_NO_LEVEL = -1
+
+
+def _pair(left: int, right: int) -> str:
+    """The character for two neighbouring levels; a steep part is one line, not two dots."""
+    code = _DOTS[0][left] | _DOTS[1][right]
+    for level in range(min(left, right) + 1, max(left, right)):
+        code |= _DOTS[1][level]
+    return chr(0x2800 + code)
+
+
+_PAIRS = {(left, right): _pair(left, right) for left in range(4) for right in range(4)}
+
+
 def sparkline(values: Sequence[float], width: int, low: float, high: float, style: Style, palette: Palette) -> Line:
     """The newest values as a fine curve, two to a cell; `✕` marks NaN and infinity."""
     shown = list(values[-2 * width :]) if width > 0 else []
@@ -102,20 +116,11 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, styl
         shown = shown[1:] if len(shown) > 1 else [shown[0], shown[0]]
     blank = width - len(shown) // 2
     line: Line = [Segment(" " * blank, palette.faint)] if blank > 0 else []
-    span = high - low
-    text = []
-    for place in range(0, len(shown), 2):
-        pair = shown[place : place + 2]
-        if not all(math.isfinite(value) for value in pair):
-            text.append("✕")
-            continue
-        levels = [min(max(int((value - low) / span * 4), 0), 3) if span > 0 else 0 for value in pair]
-        code = _DOTS[0][levels[0]] | _DOTS[1][levels[1]]
-        for level in range(min(levels) + 1, max(levels)):  # a steep part is one line, not two dots
-            code |= _DOTS[1][level]
-        text.append(chr(0x2800 + code))
+    scale = 4 / (high - low) if high > low else 0.0
+    levels = [_NO_LEVEL if v - v != 0 else 0 if v <= low else min(int((v - low) * scale), 3) for v in shown]
+    text = "".join([_PAIRS.get(pair, "✕") for pair in zip(levels[::2], levels[1::2], strict=True)])
     if text:
-        line.append(Segment("".join(text), style))
+        line.append(Segment(text, style))
     return line
 
 

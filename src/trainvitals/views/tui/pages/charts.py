@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.segment import Segment
 
 from trainvitals.views.tui.pages import Hit, Page, empty
-from trainvitals.views.tui.paint import Line, crop, fit
+from trainvitals.views.tui.paint import Line, fit
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
@@ -69,6 +69,7 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
     down = -(-len(charts) // across)
     size, tall = width // across, max(height // max(down, 1), 2)
     first = first_chart(view, width, height) if select else 0
+    gap, below = Segment(" ", view.palette.text), [Segment(" " * size, view.palette.text)]
     lines: list[Line] = []
     hits: list[Hit] = []
     for row in range(down):
@@ -83,7 +84,7 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
             chart = charts[place]
             # Drawing sees the cross-hair in every chart of the same axis, so that they can be compared.
             picture = draw_chart(chart, size - 1, last - 1, look_of(snapshot, view, chart.axis, selected=chosen))
-            pictures.append([crop(line, size, view.palette.text) for line in [*picture, []]])
+            pictures.append([*([*line, gap] for line in picture), below])
             hits.append(Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place))
         lines += [[segment for picture in pictures for segment in picture[y]] for y in range(last)]
     return Page(lines[:height], hits)
