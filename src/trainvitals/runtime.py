@@ -141,6 +141,8 @@ class Registration:
     cuda_visible_devices: str | None = None
     goodbye: str = ""
     """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
+    cell: str | None = None
+    """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
     console: list[dict[str, Any]] = field(default_factory=list)
     """The files to which its output goes (`trainer/console.py`)."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -164,6 +166,14 @@ def say_goodbye(path: Path, registration: Registration, status: str) -> None:
     """Write into the registration how the rank ended, unless the agent has taken it away already."""
     if path.exists():
         write_atomically(path, json.dumps(asdict(replace(registration, goodbye=status))).encode())
+
+
+def note_cell(path: Path, registration: Registration, began: str) -> Registration:
+    """Write into the registration which cell of a notebook is being run; it is left alone if it was taken away."""
+    registration = replace(registration, cell=began)
+    if path.exists():
+        write_atomically(path, json.dumps(asdict(registration)).encode())
+    return registration
 
 
 def registrations() -> list[tuple[Path, Registration]]:

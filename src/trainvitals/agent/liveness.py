@@ -29,6 +29,8 @@ EXIT_STATUS_SECONDS = 1.5
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the counters of the kernel's out-of-memory killer."""
 
+_TO_MILLISECONDS = len("2026-11-15T22:36:01.123")
+
 
 class Progress:
     """When a rank logged, and how long it usually takes between two steps."""
@@ -184,6 +186,13 @@ class Rank:
         status = str(found.get("goodbye") or "")
         mine = runtime.is_registered(self.path, self.registration)
         return status if mine and status in run_folder.ENDED else None
+
+    def waits_for_its_user(self) -> bool:
+        """In a notebook: no cell is being run, or the one that is has logged nothing yet and may take any time."""
+        found = runtime.read_registration(self.path)
+        if found is None or found.cell is None:
+            return False
+        return not found.cell or (self.progress.last_log or "")[:_TO_MILLISECONDS] < found.cell[:_TO_MILLISECONDS]
 
     def read_process_state(self) -> str | None:
         """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""

@@ -43,12 +43,15 @@ class Stalls:
     def judge(self, rank: Rank, now: float) -> None:
         """Notice a change of state of a living training rank."""
         state = rank.progress.judge(now, self._settings.stall_after, self._settings.stall_factor)
+        message = f"{rank.name} logs again, at step {rank.progress.step}"
+        if state != "running" and rank.waits_for_its_user():
+            state = "running"
+            message = f"{rank.name} is left alone until a cell of its notebook logs again"
         if state == rank.state:
             return
         before, rank.state = rank.state, state
         number, silence = rank.registration.rank, rank.progress.silence(now)
         if state == "running":
-            message = f"{rank.name} logs again, at step {rank.progress.step}"
             self._lines.write_event("recovered", message, rank=number, data={"was": before})
         elif before == "running":
             self._investigate(rank, silence)

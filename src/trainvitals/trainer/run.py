@@ -29,7 +29,7 @@ from trainvitals.journal.encoding import encode_line, format_time, spell
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
 from trainvitals.redaction import redact
-from trainvitals.trainer import console, description, facts, launch, ranks, scalars, stacks
+from trainvitals.trainer import console, description, facts, launch, notebook, ranks, scalars, stacks
 
 if TYPE_CHECKING:
     from trainvitals.alerts.conditions import Conditions
@@ -88,6 +88,7 @@ class Run:
         self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
         self._registered: tuple[Path, runtime.Registration] | None = None
+        self._cells: notebook.Cells | None = None
         self.automatic = False
         """Begun by `trainvitals run`, not by the program."""
         self.watching: Watch | None = None
@@ -351,6 +352,20 @@ class Run:
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._log_failed(error)
 
+    def _begin_cell(self, began: str) -> None:
+        """Tell the agent which cell of a notebook is being run: when it began, or that none is."""
+        try:
+            if self._registered is not None:
+                path, registration = self._registered
+                self._registered = (path, runtime.note_cell(path, registration, began))
+        except OSError as error:  # the runtime folder cannot be written: an idle notebook may be called stalled
+            self._tell("cell", f"the agent cannot be told which cell is being run: {error.strerror}")
+
+    def _end_cell(self) -> None:
+        if self.watching is not None:
+            self.watching.pause()
+        self._begin_cell("")
+
     def advance(self, step: int) -> None:
         """Steps up to this one are over, though the loop may have logged none of them."""
         self._step = max(self._step, step)
@@ -435,8 +450,7 @@ class Run:
                     if writer.dropped:
                         self._tell("dropped", f"{writer.dropped} lines could not be written to {writer.path}")
             stacks.disarm()
-            if self._tee is not None:
-                self._tee.remove()
+            self._let_go()
             if self.rank == 0:
                 self._write_end(status, cause, tentative)
             if self._registered is not None:
@@ -454,10 +468,16 @@ class Run:
             self._tee = Tee(self.folder, self.rank, self._settings)
         return files
 
-    def _hand_over(self) -> None:
-        """The program calls init() itself after all: leave the folder to it, as it was found."""
+    def _let_go(self) -> None:
+        """Take off what hangs on the user's program."""
         if self._tee is not None:
             self._tee.remove()
+        if self._cells is not None:
+            self._cells.remove()
+
+    def _hand_over(self) -> None:
+        """The program calls init() itself after all: leave the folder to it, as it was found."""
+        self._let_go()
         if self.watching is not None:
             self.watching.close()
         self._status = run_folder.RUNNING
@@ -666,6 +686,7 @@ def _reach(folder: Path, rank: ranks.Rank, said: dict[str, Any], details: dict[s
 def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
     """Tell the agent that this rank wants to be watched, and see to it that there is an agent."""
     try:
+        shell = notebook.find_shell()
         signal_number, stack_file = stacks.arm(run.folder, rank.rank) if effective.stack_dumps else (None, None)
         registration = runtime.Registration(
             run_id=run.id,
@@ -682,10 +703,13 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
             stack_signal=signal_number,
             stack_file=str(stack_file) if stack_file else None,
             cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            cell=None if shell is None else format_time(),
             settings=effective.as_json(),
             console=run._keep_console(),
         )
         run._registered = (runtime.register(registration), registration)
+        if shell is not None:
+            run._cells = notebook.Cells(shell, run._begin_cell, run._end_cell)
         if effective.agent and not runtime.ensure_agent():
             say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
     except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training

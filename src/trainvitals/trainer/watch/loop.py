@@ -222,6 +222,23 @@ class Watch:
         """End the step here: for loops whose steps have no torch optimizer."""
         self._close_step()
 
+    @_guarded
+    def pause(self) -> None:
+        """The loop has ended or was interrupted, and may go on later, as in a notebook: write what there is. A step
+        that was not finished is dropped, and the time until it goes on belongs to no step."""
+        if self._stepped:
+            self._close_step(trim=True)
+        if self._counting:
+            self._counting = False
+            self._counter.__exit__(None, None, None)
+        self._measures.drop()
+        self._entered.clear()
+        self._data_depth = self._optimizer_depth = 0
+        self._data_seen = self._forward_seen = self._backward_seen = self._begun = False
+        self._shapes, self._losses = [], []
+        self.clock.begin_step()
+        self._lines.write_ready()
+
     # -- moments of the loop
 
     @_guarded

@@ -1,0 +1,172 @@
+"""A real Jupyter kernel: trainings in cells, with and without `trainvitals run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager, start_new_kernel
+
+TRAIN = """
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(steps, after=lambda: None):
+    for _ in range(steps):
+        loss = model(torch.randn(8, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        after()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_AGENT", "0")
+    monkeypatch.setenv("TRAINVITALS_SUMMARY", "0")
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+class Kernel:
+    """What a notebook's page does: run a cell to its end, or interrupt it."""
+
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
+        self._manager = manager
+        self._client = client
+
+    def run(self, code: str) -> str | None:
+        """The name of the error with which the cell ended, None if with none."""
+        reply = self._client.execute_interactive(code, timeout=120, output_hook=lambda _: None)
+        content = reply["content"]
+        return None if content["status"] == "ok" else str(content["ename"])
+
+    def start(self, code: str) -> None:
+        self._client.execute(code)
+
+    def interrupt(self) -> None:
+        self._manager.interrupt_kernel()
+
+    def wait_for_reply(self) -> str:
+        reply = self._client.get_shell_msg(timeout=120)
+        return str(reply["content"].get("ename", ""))
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        yield Kernel(manager, client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def rows(folder: Path, table: str = "training_metrics") -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob(f"{table}*")) for line in path.read_text().splitlines()]
+
+
+def folders(place: Path) -> list[Path]:
+    return sorted(path.parent for path in place.glob("runs/*/*/run.json"))
+
+
+def cell_of(place: Path) -> str | None:
+    (path,) = place.glob("runtime/runs/*.json")
+    cell: str | None = json.loads(path.read_text())["cell"]
+    return cell
+
+
+def test_a_notebook_that_never_heard_of_us_is_watched_to_its_last_step(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(code) for code in (TRAIN, "train(5)", "train(2)")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "train.ipynb")
+    jupyter = [str(Path(sys.executable).parent / "jupyter"), "execute", "--kernel_name=python3", "train.ipynb"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainvitals", "run", "--", *jupyter], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    steps = [row["step"] for row in rows(folder) if "loss" in row]
+    assert steps == list(range(7))
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+
+
+def test_cells_end_steps_and_are_told_to_the_agent(tmp_path: Path, kernel: Kernel) -> None:
+    assert kernel.run(TRAIN) is None
+    assert kernel.run("import trainvitals\nrun = trainvitals.init()\nrun.watch(model, optimizer)") is None
+    assert cell_of(tmp_path) == ""  # nothing is being run
+    (folder,) = folders(tmp_path)
+    assert kernel.run("train(3)") is None
+    assert [row["step"] for row in rows(folder)] == [0, 1, 2]  # also the last one, though nothing comes after it
+
+    # Ctrl-C in the middle of a forward
+    kernel.start("model[1].register_forward_hook(lambda *_: __import__('time').sleep(600))\ntrain(1)")
+    wait_for(lambda: cell_of(tmp_path))
+    time.sleep(0.2)  # into the forward; whenever it comes, what follows must hold
+    kernel.interrupt()
+    assert kernel.wait_for_reply() == "KeyboardInterrupt"
+    assert cell_of(tmp_path) == ""
+    assert kernel.run("model[1]._forward_hooks.clear()\ntrain(3)") is None
+    told = rows(folder)
+    assert [row["step"] for row in told] == [0, 1, 2, 3, 4, 5]
+    assert all(row["batch_time"] < 100 and row["forward_time"] > 0 for row in told)
+
+    # init() once more in the same kernel
+    assert kernel.run("run = trainvitals.init()\nrun.watch(model, optimizer)\ntrain(2)") is None
+    first, second = folders(tmp_path)
+    assert json.loads((first / "run.json").read_text())["status"] == "finished"
+    assert json.loads((second / "run.json").read_text())["status"] == "running"
+    assert len(rows(first)) == 6
+    assert len(rows(second)) == 2
+    assert rows(second, "events") == []
+    assert kernel.run("assert len(get_ipython().events.callbacks['post_run_cell']) == 1") is None
+
+
+def test_only_a_cell_that_trains_can_stall(tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged by a real agent, beside a script that goes silent later than the notebook and is found to have stalled."""
+    options = "agent=True, stall_after=1.0, stall_factor=2.0, stack_dumps=False, capture_git=False"
+    log = "[(run.log({'loss': 1.0}), time.sleep(0.05)) for _ in range(4)]"
+    start = f"import time, trainvitals\nrun = trainvitals.init({options})"
+    assert kernel.run(f"{start}\n{log}") is None
+    (notebook,) = folders(tmp_path)
+    kernel.start("time.sleep(600)")  # a cell that does something else: its user knows
+    script = subprocess.Popen([sys.executable, "-c", f"{start}\n{log}\ntime.sleep(600)"])
+    try:
+        (other,) = wait_for(lambda: [folder for folder in folders(tmp_path) if folder != notebook])
+        wait_for(lambda: "stalled" in {row["event"] for row in rows(other, "events")})
+        assert "stalled" not in {row["event"] for row in rows(notebook, "events")}
+        kernel.interrupt()
+        kernel.wait_for_reply()
+        kernel.start(f"{log}\ntime.sleep(600)")
+        wait_for(lambda: "stalled" in {row["event"] for row in rows(notebook, "events")})
+        kernel.interrupt()
+        kernel.wait_for_reply()
+        wait_for(lambda: "recovered" in {row["event"] for row in rows(notebook, "events")})
+        assert "until a cell of its notebook logs again" in rows(notebook, "events")[-1]["message"]
+    finally:
+        script.kill()
+        script.wait()
+        kernel.run("run.finish()")
+        subprocess.run([sys.executable, "-m", "trainvitals", "agent", "stop"], capture_output=True, check=False)
