@@ -13,7 +13,8 @@ from fake_nvml import FakeNvml
 
 sys.path.insert(0, str(Path(__file__).parent))  # servers.py beside this file; importlib mode adds no path
 
-from servers import Answering, Server, Watched, free_port
+from servers import Answering, Server, Watched
+from waiting import free_port
 
 
 @pytest.fixture(scope="module")

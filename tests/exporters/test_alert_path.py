@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from servers import Answering, Server, Watched, wait_until
+from servers import Answering, Server, Watched
+from waiting import wait_until
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "trainvitals.rules.yml"
 HEALTHY = "count = 2\ngpu.*.temp_gpu = 60\n"

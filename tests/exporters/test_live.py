@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 from answers import AHEAD, NOBODY, SCRIPT, STALLED, TRAINING, Answers, script_processes
-from servers import Server, Watched, fetch, free_port, wait_until
+from servers import Server, Watched, fetch
+from waiting import free_port, wait_until
 
 from trainvitals.exporters import names
 from trainvitals.exporters.names import SPELLINGS, Spelling

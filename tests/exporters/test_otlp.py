@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import threading
+import time
 
+import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
-from servers import Answering, free_port
+from servers import Answering
+from waiting import free_port
 
 from trainvitals.exporters.otlp import Otlp
 
@@ -62,7 +66,22 @@ def test_an_endpoint_that_refuses_is_told(answering: Answering) -> None:
     assert len(told) == 1
 
 
-def test_an_endpoint_that_is_not_there_is_told() -> None:
+def test_an_endpoint_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.exporters.otlp.TIMEOUT", 1.0)  # the SDK tries again and again for so long
     told: list[str] = []
     assert not export(f"http://127.0.0.1:{free_port()}/v1/metrics", told)
     assert len(told) == 1
+
+
+def test_the_end_does_not_wait_for_an_endpoint_that_is_not_there() -> None:
+    begun = threading.Event()
+
+    def collect() -> list[Metric]:
+        begun.set()
+        return families()
+
+    otlp = Otlp(f"http://127.0.0.1:{free_port()}/v1/metrics", collect, host="box", started=0.0, interval=0.01)
+    assert begun.wait(60)
+    time.sleep(0.5)  # it is on its way, or waits to try again
+    otlp.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "otlp"]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from servers import Answering, Server, fetch, free_port
+from servers import Answering, Server, fetch
+from waiting import free_port
 
 from trainvitals.exporters.pushgateway import Pushgateway, by_run
 

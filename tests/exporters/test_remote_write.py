@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from servers import Answering, Server, fetch, free_port, wait_until
+from servers import Answering, Server, fetch
+from waiting import free_port, wait_until
 
 from trainvitals.exporters import wire
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite

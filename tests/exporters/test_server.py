@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from servers import fetch, free_port
+from servers import fetch
+from waiting import free_port
 
 from trainvitals.errors import SettingError
 from trainvitals.exporters.server import MOST_CONNECTIONS, Address, PageServer

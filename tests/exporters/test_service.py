@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Answering, fetch, free_port, wait_until
+from servers import Answering, fetch
+from waiting import free_port, wait_until
 
+from trainvitals.exporters.families import Options
 from trainvitals.exporters.service import Exports
 from trainvitals.exporters.store import RunView
 from trainvitals.journal.encoding import encode_line, format_time
@@ -46,6 +47,12 @@ def page(port: int) -> str:
     return fetch(f"http://127.0.0.1:{port}/metrics")[1]
 
 
+def losses(machine: Machine) -> list[float]:
+    """What a page would say of the loss, without anybody looking at one."""
+    found = [family for family in machine.exports.collect(Options()) if family.name == "training_loss"]
+    return [sample.value for family in found for sample in family.samples]
+
+
 def test_the_last_values_of_a_run_are_in_one_more_page_and_then_the_port_is_given_back(machine: Machine) -> None:
     port = free_port()
     machine.log(1, loss=0.5)
@@ -55,7 +62,7 @@ def test_the_last_values_of_a_run_are_in_one_more_page_and_then_the_port_is_give
     machine.log(2, loss=0.25)
     machine.exports.update([], [])
     machine.exports.want([])
-    time.sleep(1.0)  # the follower looks twice a second
+    wait_until(lambda: 0.25 in losses(machine), "the last line to be read")
     assert 'run="run-1"} 0.25' in page(port)
     assert "training_loss{" not in page(port)
     machine.exports.want([])

@@ -129,8 +129,8 @@ class Otlp:
 
     def close(self) -> None:
         self._ending.set()
+        self._exporter.shutdown()  # first: it ends the wait between two tries
         self._thread.join(2.0)
-        self._exporter.shutdown()
 
     def _run(self) -> None:
         while not self._ending.wait(self._interval):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import encode_line, format_time
@@ -26,18 +27,6 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
-PATIENCE = 60.0
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true result of `condition`; fails the test when that takes too long."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"waited in vain for {what}")
 
 
 class Machine:

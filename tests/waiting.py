@@ -1,0 +1,31 @@
+"""Waiting for what other processes do: patiently, for the machine may be busy, and never for longer than it takes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+PATIENCE = 60.0
+
+
+def wait_until(condition: Callable[[], T], what: str) -> T:
+    """The first true result of `condition`; fails the test when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"waited in vain for {what}")
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
