@@ -11,16 +11,19 @@ One writer per file: the agent of each host, every rank that has conditions of i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.alerts.engine import Change
 from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.encoding import TimeParser, format_time
+from trainvitals.journal.encoding import TimeParser, encode_line, format_time
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import LineWriter
 
 STATES = ("pending", "firing", "resolved", "silenced", "acknowledged")
 
@@ -87,6 +90,18 @@ def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: Tr
             rows.extend(Cursor(path).read())
     rows.sort(key=lambda row: str(row["timestamp"]))
     return rows
+
+
+def ask(folder: Path, control: str, rule: str, by: str, until: float | None = None) -> Row:
+    """Leave a wish in the run folder, in a file of this process's own; the agent follows it. Returns the line."""
+    row: Row = {"timestamp": format_time(), "control": control, "rule": rule, "by": by}
+    if until is not None:
+        row["until"] = format_time(until)
+    host = layout.host_token(runtime.host_name())
+    writer = LineWriter(folder, FileName("alerts", 1, "", pid=os.getpid(), host=host))
+    writer.append(encode_line(row))
+    writer.close()
+    return row
 
 
 def changes(rows: Iterable[Row]) -> list[Row]:

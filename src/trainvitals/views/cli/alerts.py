@@ -17,9 +17,7 @@ from trainvitals.alerts import builtin, delivery, messages, records
 from trainvitals.alerts.language import RuleError
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.encoding import encode_line, format_time, spell_all
-from trainvitals.journal.layout import FileName
-from trainvitals.journal.writer import LineWriter
+from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
@@ -221,8 +219,8 @@ def _add_silence(parser: Parser) -> None:
 
 
 def _silence(arguments: argparse.Namespace) -> int:
-    until = format_time(time.time() + arguments.seconds)
-    return _control(arguments, {"control": "silence", "until": until}, f"silenced until {_clock(until)} UTC")
+    until = time.time() + arguments.seconds
+    return _control(arguments, "silence", f"silenced until {_clock(format_time(until))} UTC", until)
 
 
 def _add_ack(parser: Parser) -> None:
@@ -232,11 +230,10 @@ def _add_ack(parser: Parser) -> None:
 
 
 def _ack(arguments: argparse.Namespace) -> int:
-    return _control(arguments, {"control": "ack"}, "acknowledged: no repetition, no escalation")
+    return _control(arguments, "ack", "acknowledged: no repetition, no escalation")
 
 
-def _control(arguments: argparse.Namespace, row: dict[str, Any], done: str) -> int:
-    """Leave the wish in the run folder, in a file of this process's own; the agent follows it."""
+def _control(arguments: argparse.Namespace, control: str, done: str, until: float | None = None) -> int:
     folders = _folders(arguments)
     if not folders:
         raise TrainvitalsError("there is no run", hint="list them: trainvitals runs")
@@ -246,11 +243,7 @@ def _control(arguments: argparse.Namespace, row: dict[str, Any], done: str) -> i
             raise UsageError(
                 f"no rule '{clean(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
             )
-        token = runtime.host_name().replace(".", "-")
-        writer = LineWriter(folder, FileName("alerts", 1, "", pid=os.getpid(), host=token))
-        line = {"timestamp": format_time(), **row, "rule": arguments.rule, "by": getpass.getuser()}
-        writer.append(encode_line(line))
-        writer.close()
+        records.ask(folder, control, arguments.rule, getpass.getuser(), until)
         print(f"{clean(arguments.rule)} in {folder.name}: {done}")
     return 0
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals import __version__
-from trainvitals.errors import JournalError, TrainvitalsError
+from trainvitals.alerts import builtin, records
+from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
@@ -256,21 +257,13 @@ def delete_run(web: Web, values: Values) -> dict[str, Any]:
 
 
 def control_alert(web: Web, values: Values) -> dict[str, Any]:
-    """Ask the agent to acknowledge or silence a rule: a line in the run folder, as the command writes it."""
-    import time
-
-    from trainvitals.journal import layout
-    from trainvitals.journal.encoding import encode_line, format_time
-
+    """Ask the agent to acknowledge or silence a rule."""
     folder = web.runs.find(values["run"])
-    row: dict[str, Any] = {"timestamp": format_time(), "control": values["action"], "rule": values["rule"], "by": "web"}
-    if values["action"] == "silence":
-        row["until"] = format_time(time.time() + values["seconds"])
-    stamp = layout.next_stamp(())
-    name = layout.FileName("alerts", 1, stamp, pid=os.getpid())
-    with open(folder / name.jsonl, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(encode_line(row))
-    return {"asked": row}
+    known = {str(row.get("rule")) for row in records.read_rows(folder)} | {str(rule["name"]) for rule in builtin.RULES}
+    if values["rule"] not in known and values["rule"] != "all":
+        raise NotFound(f"there is no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
+    until = time.time() + values["seconds"] if values["action"] == "silence" else None
+    return {"asked": records.ask(folder, values["action"], values["rule"], "web", until)}
 
 
 def openapi(web: Web, values: Values) -> dict[str, Any]:
