@@ -12,7 +12,7 @@ import { Runs } from "./pages/runs.tsx";
 import { System } from "./pages/system.tsx";
 import { Training } from "./pages/training.tsx";
 import { Icon } from "./ui/icons.tsx";
-import { Empty, Link, Problem, runRoute, Status } from "./ui/parts.tsx";
+import { Empty, Link, Loading, Problem, runRoute, Status } from "./ui/parts.tsx";
 
 const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
   overview: { title: "Overview", view: Overview },
@@ -45,23 +45,49 @@ export function App() {
           <main class="page" id="main"><Empty title="There is no such page"><p><Link to={{ page: "runs", run: null, query: new Map() }}>To the runs</Link></p></Empty></main>
         )}
       </div>
+      <Keys />
     </div>
   );
 }
 
-// g then a letter, as in mail programs: g r runs, g o overview, g f findings, g t training, g s system, g a alerts, g l logs, g e export.
+const KEYS: [string, string][] = [
+  ["g r, g c", "runs, compare"],
+  ["g o, g f, g t, g s, g a, g l, g e", "overview, findings, training, system, alerts, logs, export of this run"],
+  ["/", "search on this page"],
+  ["Tab", "to the next chart or button"],
+  ["← →", "in a chart: read its values; with Shift: move"],
+  ["+ − 0", "in a chart: zoom in, zoom out, show everything"],
+  ["f", "in a chart: full screen"],
+  ["?", "these keys"],
+];
+
+function Keys() {
+  return (
+    <dialog id="keys" class="keys" aria-label="keys">
+      <form method="dialog">
+        <header><h2>Keys</h2><button>close</button></header>
+        <dl>{KEYS.map(([key, what]) => <><dt><kbd>{key}</kbd></dt><dd>{what}</dd></>)}</dl>
+      </form>
+    </dialog>
+  );
+}
+
+// g then the first letter of a page, as in mail programs.
 let lead = 0;
 function shortcuts(event: KeyboardEvent): void {
   const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "?") {
+    (document.getElementById("keys") as HTMLDialogElement | null)?.showModal();
+    return;
+  }
   if (event.key === "g") {
     lead = Date.now();
     return;
   }
   if (Date.now() - lead > 1500) return;
   lead = 0;
-  const letters: Record<string, string> = { o: "overview", f: "findings", t: "training", s: "system", a: "alerts", l: "logs", e: "export" };
-  const page = letters[event.key];
+  const page = RUN_PAGES.find((name) => name[0] === event.key);
   if (page && route.value.run) go({ page, run: route.value.run, query: new Map() });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
@@ -100,6 +126,7 @@ function Side() {
           const place = THEMES.findIndex(([name]) => name === theme.value);
           theme.value = THEMES[(place + 1) % THEMES.length][0];
         }}><Icon name={THEMES.find(([name]) => name === theme.value)![1]} /></button>
+        <button type="button" class="theme" title="keys: ?" aria-label="keys" onClick={() => (document.getElementById("keys") as HTMLDialogElement).showModal()}>?</button>
         <span class="dim version">{about.value?.version}</span>
       </div>
     </nav>
@@ -156,7 +183,7 @@ function RunPage() {
       </main>
     );
   }
-  if (!run.value) return <main class="page" id="main" aria-busy="true" />;
+  if (!run.value) return <main class="page" id="main"><Loading /></main>;
   return (
     <main class="page" id="main" tabIndex={-1}>
       {runError.value && <Problem error={runError.value} />}

@@ -19,7 +19,7 @@ import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def make_run(root: Path, name: str, *, steps: int = 200, scale: float = 1.0, project: str = "p", **config: Any) -> str:
@@ -66,6 +66,7 @@ def _write_hardware(folder: Path) -> None:
                     "temperature_celsius": 60.0,
                     "power_draw_watts": 400.0,
                     "power_limit_watts": 700.0,
+                    "throttle_reasons": "thermal slowdown" if gpu and second > 50 else "none",
                 }
                 file.write(encode_line(row))
     with open(folder / f"system_metrics_{stamp}.jsonl", "wb") as file:

@@ -149,6 +149,99 @@ def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> Non
     assert tab.page.locator("td.changed").all_inner_texts() == ["0.05"]
 
 
+def test_a_metric_is_found_pinned_and_drawn_over_another_axis(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.page.get_by_label("search metrics").fill("val loss")
+    tab.wait("[...document.querySelectorAll('.chart h3')].map(h => h.innerText).join() === 'val/loss'")
+    tab.page.get_by_label("pin val/loss").click()
+    tab.page.get_by_label("search metrics").fill("")
+    tab.page.get_by_label("x", exact=True).select_option("epoch")
+    tab.wait("document.querySelector('.section .axis')?.innerText === 'by epoch'")
+    assert tab.page.locator(".section h2").first.inner_text() == "Pinned"
+    tab.page.get_by_role("button", name="log", exact=True).first.click()
+    assert tab.page.get_by_role("button", name="log", exact=True).first.get_attribute("aria-pressed") == "true"
+    tab.page.reload()
+    tab.wait("document.querySelector('.section h2')?.innerText === 'Pinned'")
+
+
+def test_layers_and_words_over_time_are_saved_as_they_are_shown(
+    server: Server, open_tab: Open, keys: list[str], tmp_path: Path
+) -> None:
+    tab = open_tab(accept_downloads=True)
+
+    def save(title: str) -> str:
+        with tab.page.expect_download() as waited:
+            tab.page.get_by_label(f"{title}: save as CSV").click()
+        waited.value.save_as(tmp_path / "saved.csv")
+        return (tmp_path / "saved.csv").read_text()
+
+    tab.page.goto(link(server, keys[0], "training"))
+    lines = save("gradient norm by layer and step").splitlines()
+    assert lines[0].startswith("row,0,") and lines[1].startswith("blocks.0.mlp,1,") and len(lines) == 13
+    tab.page.goto(link(server, keys[0], "system"))
+    words = save("Clocks held down by").splitlines()
+    assert words[0] == "time,of,word" and [line.partition(",")[2] for line in words[1:]] == [
+        "GPU 0,none",
+        "GPU 1,none",
+        "GPU 1,thermal slowdown",
+    ]
+
+
+def test_what_is_zoomed_in_is_exported(server: Server, open_tab: Open, keys: list[str], tmp_path: Path) -> None:
+    tab = open_tab(accept_downloads=True)
+    tab.page.goto(link(server, keys[0], "training", "?zx=step&from=50&to=99"))
+    tab.wait(f"{CHARTS} >= 1")
+    tab.page.get_by_role("link", name="Export").click()
+    tab.page.get_by_label("search metrics").fill("loss")
+    with tab.page.expect_download() as waited:
+        tab.page.get_by_role("button", name="save 2 as CSV").click()
+    waited.value.save_as(tmp_path / "part.csv")
+    lines = (tmp_path / "part.csv").read_text().splitlines()
+    assert lines[0] == "step,loss,val/loss"
+    assert [line.partition(",")[0] for line in lines[1:]] == [str(step) for step in range(50, 100)]
+    assert "60,NaN," in [line[:7] for line in lines]
+
+
+def test_runs_are_tagged_and_an_alert_is_silenced(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
+    key = make_run(tmp_path, "mine", steps=3)
+    server = serve(tmp_path, "--allow-edit")
+    tab = open_tab()
+    tab.page.on("dialog", lambda dialog: dialog.accept("paper, final"))
+    tab.page.goto(f"{server.base}#/runs")
+    tab.page.get_by_label("choose mine").check()
+    tab.page.get_by_role("button", name="tag", exact=True).click()
+    tab.wait("document.querySelector('table.runs')?.innerText.includes('final')")
+    tab.page.goto(link(server, key, "alerts"))
+    tab.page.get_by_label("how long").select_option("900")
+    tab.page.get_by_role("button", name="silence for").click()
+    folder = next(tmp_path.glob("*/*/run.json")).parent
+    deadline = time.monotonic() + DEADLINE
+    while not any('"control":"silence"' in file.read_text() for file in folder.glob("alerts_*.jsonl")):
+        assert time.monotonic() < deadline, "nobody was asked to be silent"
+        time.sleep(0.05)
+
+
+def test_what_is_printed_is_followed_folded_and_searched(
+    serve: Callable[..., Server], open_tab: Open, live: Any
+) -> None:
+    console = Path(live.folder) / "console.rank0.log"
+    console.write_text(
+        "epoch 0\n 10%|#  | 1/10 [00:01<00:09, 1.0it/s]\n 90%|###| 9/10 [00:09<00:01, 1.0it/s]\nloss 0.5\n"
+    )
+    server = serve(Path(live.folder).parent.parent)
+    tab = open_tab()
+    tab.page.goto(link(server, Path(live.folder).name, "logs"))
+    shown = "[...document.querySelectorAll('.console div')].map(line => line.innerText.trim())"
+    tab.wait(f"{shown}.length === 3")
+    assert tab.page.evaluate(shown)[1].startswith("90%") and tab.page.evaluate(shown)[1].endswith("2")
+    with open(console, "a") as file:
+        file.write("<b>loss 0.4</b>\n")
+    tab.wait(f"{shown}.at(-1) === '<b>loss 0.4</b>'")
+    tab.page.get_by_label("search the logs").fill("loss")
+    tab.wait(f"{shown}.length === 2")
+
+
 def test_the_table_of_runs_sorts_filters_and_groups(server: Server, open_tab: Open) -> None:
     tab = open_tab()
     tab.page.goto(f"{server.base}#/runs")

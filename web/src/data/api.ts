@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, States, TextFile,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -111,6 +111,10 @@ export class ApiSource implements Source {
     }
   }
 
+  async states(run: string, table: string, names: string[]): Promise<States[]> {
+    const path = `/runs/${encodeURIComponent(run)}/states${query([["table", table], ...names.map((name): [string, string] => ["name", name])])}`;
+    return (await ask<{ states: States[] }>(path)).states;
+  }
   layers(run: string, measure: string, points: number): Promise<Layers> {
     return ask(`/runs/${encodeURIComponent(run)}/layers${query([["measure", measure], ["points", points]])}`);
   }

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, States, TextFile,
 } from "./types.ts";
 
 // The data of a report: the answers of the API, put into the file.
@@ -9,6 +9,7 @@ export interface InlineRun {
   // By table, then by axis ("step", "time"): every series of that table.
   series: Record<string, Record<string, Series[]>>;
   layers?: Record<string, Layers>;
+  states?: States[];
   histograms?: Record<string, Histogram[]>;
   // Which step was when, so that what is known by step can be drawn over time.
   clock?: { step: number[]; time: number[] } | null;
@@ -56,6 +57,9 @@ export class InlineSource implements Source {
   }
   async series(key: string, query: SeriesQuery): Promise<SeriesAnswer> {
     return { axis: query.x, table: query.table, series: selectSeries(this.#find(key), query) };
+  }
+  async states(key: string, _table: string, names: string[]): Promise<States[]> {
+    return (this.#find(key).states ?? []).filter((item) => names.includes(item.name));
   }
   async layers(key: string, measure: string): Promise<Layers> {
     return this.#find(key).layers?.[measure] ?? { measure, layers: [], x: [], values: [], left_out: 0 };

@@ -1,6 +1,6 @@
 import type {
   About, Alert, Alerts, Comparison, Diagnosis, Event, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
-  SeriesQuery, State, TextFile,
+  SeriesQuery, State, States, TextFile,
 } from "./types.ts";
 
 export interface Listener {
@@ -29,6 +29,7 @@ export interface Source {
   runs(): Promise<Runs>;
   run(key: string): Promise<Run>;
   series(run: string, query: SeriesQuery): Promise<SeriesAnswer>;
+  states(run: string, table: string, names: string[]): Promise<States[]>;
   layers(run: string, measure: string, points: number): Promise<Layers>;
   histograms(run: string, name: string): Promise<Histogram[]>;
   events(run: string): Promise<Events>;

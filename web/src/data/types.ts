@@ -190,6 +190,14 @@ export interface SeriesQuery {
   allAttempts?: boolean;
 }
 
+// A metric that is a word: when it became another.
+export interface States {
+  name: string;
+  labels: Labels;
+  rank: number | null;
+  changes: [number, string][];
+}
+
 export interface Layers {
   measure: string;
   layers: string[];

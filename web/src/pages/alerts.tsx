@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
 import type { Alert, Alerts as Answer, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
-import { Choice, Empty, Problem, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
 
 export function Alerts() {
   const key = run.value!.key;
@@ -23,7 +23,7 @@ export function Alerts() {
     );
   };
   if (error && !answer) return <Problem error={error} />;
-  if (!answer) return null;
+  if (!answer) return <Loading />;
   if (!answer.total && !answer.firing.length) {
     return (
       <Empty title="No alert so far">

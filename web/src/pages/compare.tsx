@@ -7,7 +7,7 @@ import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/fo
 import { first } from "../logic/route.ts";
 import { Chart } from "../ui/chart.tsx";
 import { isNoisy, panelOf } from "../ui/panel.tsx";
-import { Choice, Empty, Link, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
 const AGAIN_MS = 3000;
@@ -52,7 +52,7 @@ export function Compare() {
     );
   }
   if (error && !answer) return <main class="page" id="main"><div class="controls">{picker}</div><Problem error={error} /></main>;
-  if (!answer) return null;
+  if (!answer) return <main class="page" id="main"><Loading /></main>;
   const titles = uniqueTitles(answer.runs.map((row) => row.name));
   return (
     <main class="page" id="main">

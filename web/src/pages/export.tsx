@@ -1,8 +1,12 @@
-import { about, run, source } from "../data/page.ts";
-import { fileName } from "../logic/csv.ts";
-import { formatClock, formatConfig } from "../logic/format.ts";
+import { useState } from "preact/hooks";
+import { about, panels, run, source } from "../data/page.ts";
+import { setZoom, zoom } from "../data/store.ts";
+import type { Run, Series } from "../data/types.ts";
+import { fileName, toCsv } from "../logic/csv.ts";
+import { formatClock, formatConfig, formatX } from "../logic/format.ts";
+import { search, seriesTitle } from "../logic/metrics.ts";
 import { download } from "../ui/download.ts";
-import { Section } from "../ui/parts.tsx";
+import { Choice, Problem, Search, Section } from "../ui/parts.tsx";
 
 const FORMATS = [
   ["csv", "CSV", "for spreadsheets; a column for every name"],
@@ -37,11 +41,11 @@ export function Export() {
               </tbody>
             </table>
           </div>
-          <p class="note">Each chart also has buttons for PNG and for CSV of what it shows.</p>
         </Section>
       ) : (
-        <Section title="Export"><p>This is a report in one file. Each chart has buttons for PNG and CSV of what it shows; everything else is in the run folder.</p></Section>
+        <Section title="Export"><p>This is a report in one file. Every line as it was logged is in the run folder.</p></Section>
       )}
+      <Selection known={known} />
       <Section title="This run, summed up" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>
         <Details known={known.details} />
       </Section>
@@ -57,10 +61,60 @@ curl ${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name
   );
 }
 
+const MOST_POINTS = 20_000;
+const TOGETHER = 50;
+
+// Some metrics of one table, of the stretch that is zoomed in.
+function Selection({ known }: { known: Run }) {
+  const tables = Object.keys(known.tables).filter((table) => known.tables[table].names.length && table in TITLES);
+  const [chosen, setTable] = useState("training");
+  const [text, setText] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<Error | null>(null);
+  if (!tables.length) return null;
+  const table = tables.includes(chosen) ? chosen : tables[0];
+  const names = search(known.tables[table].names, text).filter((name) => name !== "step");
+  const axis = table === "training" ? (zoom.value?.axis ?? "step") : zoom.value?.axis === "relative" ? "relative" : "time";
+  const stretch = zoom.value?.axis === axis ? zoom.value : null;
+  const save = async (format: "csv" | "json") => {
+    setBusy(true);
+    try {
+      const series: Series[] = [];
+      for (let at = 0; at < names.length; at += TOGETHER) {
+        const answer = await source.value!.series(known.key, { names: names.slice(at, at + TOGETHER), table, x: axis, start: stretch?.start, end: stretch?.end, points: MOST_POINTS });
+        series.push(...answer.series);
+      }
+      const by = panels.value?.panels.find((panel) => panel.table === table)?.by ?? [];
+      const titles = series.map((item) => [item.name, seriesTitle({ ...item, name: "" }, series.map((other) => ({ ...other, name: "" })), by)].filter(Boolean).join(" "));
+      const name = fileName(`${known.id}-${table}-selection`, format);
+      if (format === "csv") download(name, "text/csv", toCsv(axis, series, titles));
+      else download(name, "application/json", JSON.stringify({ run: known.id, table, axis, start: stretch?.start, end: stretch?.end, series }));
+      setError(null);
+    } catch (problem) {
+      setError(problem as Error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Section title="A selection" note={stretch ? `${formatX(axis, stretch.start)} to ${formatX(axis, stretch.end)}` : "from beginning to end; zoom into a chart to take a part"}>
+      <div class="controls">
+        <Choice label="table" value={table} options={tables.map((name) => [name, TITLES[name]] as const)} onChange={setTable} />
+        <Search label="search metrics" placeholder={`all ${known.tables[table].names.length.toLocaleString("en-US")} metrics, or some of them`} value={text} onInput={setText} />
+        {stretch && <button type="button" onClick={() => setZoom(null)}>from beginning to end</button>}
+        <button type="button" disabled={busy || !names.length} onClick={() => void save("csv")}>save {names.length.toLocaleString("en-US")} as CSV</button>
+        <button type="button" disabled={busy || !names.length} onClick={() => void save("json")}>as JSON</button>
+      </div>
+      {error && <Problem error={error} />}
+      <p class="note">At most {MOST_POINTS.toLocaleString("en-US")} points of each, every peak among them. Each chart also has buttons for PNG and for CSV of what it shows.</p>
+    </Section>
+  );
+}
+
 function Details({ known }: { known: Record<string, unknown> }) {
   const config = (known.config ?? {}) as Record<string, unknown>;
   const rows: [string, unknown][] = [
-    ["folder", known.folder], ["command", known.command], ["started", formatClock(known.started as string)],
+    ["folder", known.folder], ["command", Array.isArray(known.command) ? known.command.join(" ") : known.command], ["started", formatClock(known.started as string)],
     ["host", short(known.host, ["name", "distribution", "cpu_count", "memory_total_mb"])], ["python", short(known.python, ["version"])],
     ["git", short(known.git, ["branch", "commit", "dirty"])], ["packages", short(known.packages)], ["notes", known.notes],
   ];

@@ -6,7 +6,7 @@ import { formatClock, formatValue } from "../logic/format.ts";
 import { shortName } from "../logic/metrics.ts";
 import { byMetric } from "../logic/resources.ts";
 import type { Route } from "../logic/route.ts";
-import { Empty, Link, Problem, runRoute, Section } from "../ui/parts.tsx";
+import { Empty, Link, Loading, Problem, runRoute, Section } from "../ui/parts.tsx";
 
 const AGAIN_MS = 30_000;
 const LATER_MS = 1200; // on the overview the charts come first
@@ -36,7 +36,7 @@ export function Findings() {
   const known = run.value!;
   const [found, error] = useDiagnosis(known);
   if (error && !found) return <Problem error={error} />;
-  if (!found) return null;
+  if (!found) return <Loading />;
   return (
     <>
       <Section title="Findings" note={found.from_step === null ? `${found.findings.length || ""}` : `in the steps from ${found.from_step.toLocaleString("en-US")} on`}>

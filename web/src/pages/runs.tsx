@@ -7,7 +7,7 @@ import { formatClock, formatConfig, formatSpan, formatValue } from "../logic/for
 import { first } from "../logic/route.ts";
 import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
-import { Choice, Empty, Link, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
 
 const SHOWN = 100;
 
@@ -31,7 +31,7 @@ export function Runs() {
   const rows = useMemo(() => sortRows(filterRows(all, { text, status, project }), sort), [all, text, status, project, sort]);
   const groups = useMemo(() => groupRows(rows, group), [rows, group]);
   if (runsError.value && !answer) return <main class="page"><Problem error={runsError.value} /></main>;
-  if (!answer) return null;
+  if (!answer) return <main class="page" id="main"><Loading /></main>;
   if (!all.length) {
     return (
       <main class="page">

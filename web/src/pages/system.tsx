@@ -3,6 +3,7 @@ import { first } from "../logic/route.ts";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart } from "../ui/panel.tsx";
+import { StatesChart } from "../ui/states.tsx";
 import { Choice, Empty, Section } from "../ui/parts.tsx";
 
 const GROUPS = ["gpu", "system", "process"];
@@ -20,6 +21,7 @@ export function System() {
     id,
     title: panels.value?.groups.find((group) => group.id === id)?.title ?? id,
     panels: all.filter((panel) => panel.group === id && panel.chart !== "states" && panel.importance <= Number(detail) && namesOf(panel).length),
+    states: known.tables[id] ? all.filter((panel) => panel.group === id && panel.chart === "states") : [],
   })).filter((group) => group.panels.length);
   // The training underneath, on the same time axis: what the machine did, and what for.
   const phases = PHASES.flatMap((id) => all.filter((panel) => panel.id === id && namesOf(panel).length)).slice(0, 3);
@@ -44,6 +46,7 @@ export function System() {
           <div class="charts">
             {group.panels.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} spread={spread} marks={marks} height={170} />)}
           </div>
+          {group.states.map((panel) => <StatesChart key={panel.id} panel={panel} axis={axis} />)}
         </Section>
       ))}
       {phases.length > 0 && (

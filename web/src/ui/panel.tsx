@@ -7,7 +7,7 @@ import { Chart, heightOf, type Mark } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
 import type { ComponentChildren } from "preact";
 
-const MANY = 12;
+const MANY = 12; // lines
 export const POINTS = 1000;
 
 export interface PanelChartProps {
@@ -62,7 +62,7 @@ export function PanelChart(props: PanelChartProps) {
   const limitName = panel.limit && known?.tables[panel.table]?.names.includes(panel.limit) ? panel.limit : null;
   const subjects = panel.table === "training" ? Math.max(known?.ranks.length ?? 1, 1) : (known?.tables[panel.table]?.labels.length ?? 1);
   const spread = props.spread ?? "auto";
-  const band = panel.chart !== "stacked" && subjects > 1 && (spread === "band" || (spread === "auto" && subjects > MANY));
+  const band = panel.chart !== "stacked" && subjects > 1 && (spread === "band" || (spread === "auto" && subjects * names.length > MANY));
   const zoomed = zoom.value?.axis === props.axis ? zoom.value : null;
   const query: SeriesQuery | null = near && known
     ? {

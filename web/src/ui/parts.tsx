@@ -41,6 +41,11 @@ export function Problem({ error }: { error: Error }) {
   );
 }
 
+// Said only to those who have waited a moment: most answers are there before.
+export function Loading() {
+  return <p class="loading" role="status" aria-busy="true">loading…</p>;
+}
+
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">

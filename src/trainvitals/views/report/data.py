@@ -66,6 +66,7 @@ def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any
             name: charts.describe_histograms(reader, name, 60)["histograms"]
             for name in run["histograms"][:MAX_HISTOGRAMS]
         },
+        "states": [state for table in run["tables"] for state in _read_states(reader, table)],
         "events": redact(answers.describe_events(reader, MAX_LINES)),
         "alerts": redact(answers.describe_alerts(reader, MAX_LINES)),
         "texts": dict(_read_texts(reader)),
@@ -144,6 +145,15 @@ def round_digits(values: Any, digits: int = DIGITS) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = np.round(values * factor) / factor
     return np.where(np.isfinite(rounded) & usual, rounded, values)
+
+
+def _read_states(reader: RunReader, table: str) -> list[Data]:
+    """What is a word: the newest changes of each."""
+    names = [
+        name for panel in panels.PANELS if (panel.table, panel.chart) == (table, "states") for name in panel.metrics
+    ]
+    found: list[Data] = charts.describe_states(reader, names, table=table)["states"] if names else []
+    return [{**state, "changes": state["changes"][-MAX_LINES:]} for state in found]
 
 
 def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:
