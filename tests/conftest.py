@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,16 @@ for number in (signal.SIGINT, signal.SIGQUIT):
 # Whatever a test leaves, it never reaches the runtime folder of the person who runs the tests.
 _runtime = tempfile.TemporaryDirectory(prefix="trainvitals-tests-", ignore_cleanup_errors=True)
 os.environ["TRAINVITALS_RUNTIME_DIR"] = _runtime.name
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 256 KB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.fixture(scope="session")

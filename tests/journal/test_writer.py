@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,16 +28,6 @@ def line(number: int, padding: str = "") -> bytes:
 
 def steps(folder: Path) -> list[int]:
     return [row["step"] for _, row in Follower(folder, ("training",)).poll()]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 256 KB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_another_process_reads_the_line_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from enum import Enum
@@ -434,6 +436,97 @@ def test_a_run_folder_may_have_any_name(tmp_path: Path) -> None:
     with trainvitals.init(dir=root, project="p") as run:
         run.log({"loss": 1.0}, step=0)
     assert run.folder.is_relative_to(root) and values(run, "loss") == [1.0]
+
+
+def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path, capfd: Any) -> None:
+    with trainvitals.init(dir=small_disk, capture_git=False) as run:
+        run.log({"loss": 0.0}, step=0)
+        ballast = small_disk / "ballast"
+        ballast.write_bytes(b"x" * 150_000)
+        for step in range(1, 3000):
+            run.log({"loss": float(step)}, step=step)
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    assert values(run, "loss") == [float(step) for step in range(3000)]
+    said = capfd.readouterr().err
+    assert said.count("No space left") == 1 and said.count("can be written again") == 1
+
+
+def test_a_disk_that_stays_full_is_survived_and_what_is_lost_is_said(small_disk: Path, capfd: Any) -> None:
+    run = trainvitals.init(dir=small_disk, capture_git=False)
+    (small_disk / "ballast").write_bytes(b"x" * 150_000)
+    for step in range(3000):
+        run.log({"loss": float(step)}, step=step)
+    run.finish()
+    kept = values(run, "loss")
+    assert kept == [float(step) for step in range(len(kept))]
+    assert f"{3000 - len(kept)} lines could not be written" in capfd.readouterr().err
+
+
+def test_a_clock_set_back_an_hour_keeps_every_line_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time_ns()
+    hour = 3_600_000_000_000
+    clock = itertools.chain([now, now + 5_000_000, now - hour], itertools.count(now - hour + 5_000_000, 400_000_000))
+    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(clock))
+    with trainvitals.init() as run:
+        for step in range(50):
+            run.log({"loss": float(step)}, step=step)
+    assert values(run, "loss") == [float(step) for step in range(50)]
+    stamps = [row["timestamp"] for row in RunReader(run.folder).rows()]
+    assert len(stamps) == 50 and stamps[-1] < stamps[0]
+
+
+def test_a_hundred_thousand_names_at_once() -> None:
+    with trainvitals.init() as run:
+        run.log({f"layer.{number}": float(number) for number in range(100_000)}, step=0)
+        run.log({"loss": 1.0}, step=1)
+    assert len(RunReader(run.folder).names()) == 100_001 and values(run, "loss") == [1.0]
+
+
+def test_two_runs_of_one_name_are_two_runs() -> None:
+    folders = []
+    for value in (1.0, 2.0):
+        with trainvitals.init(name="twin") as run:
+            run.log({"loss": value}, step=0)
+        folders.append(run.folder)
+    assert len(set(folders)) == 2 and values(RunReader(folders[0]), "loss") == [1.0]
+
+
+def test_a_run_that_another_process_still_writes_can_be_resumed_and_both_keep_their_lines() -> None:
+    run = trainvitals.init(name="shared")
+    run.log({"loss": 1.0}, step=0)
+    script = """
+        import trainvitals
+        with trainvitals.init(resume="shared") as run:
+            run.log({"loss": 10.0}, step=1)
+    """
+    done = training(script)
+    assert done.returncode == 0, done.stderr
+    run.log({"loss": 2.0}, step=1)
+    run.log({"late": 3.0}, step=2)
+    run.finish()
+    details = read_run(run.folder)
+    assert (details["attempt"], details["status"]) == (2, "finished")
+    reader = RunReader(run.folder)
+    assert [(row["step"], row["loss"]) for row in reader.rows() if "loss" in row] == [(0, 1.0), (1, 2.0), (1, 10.0)]
+    assert reader.damage().torn == 0
+
+
+def test_two_processes_that_resume_one_run_at_once_lose_nothing() -> None:
+    with trainvitals.init(name="both") as run:
+        run.log({"loss": 0.0}, step=0)
+    script = """
+        import sys, trainvitals
+        with trainvitals.init(resume="both") as run:
+            for step in range(1, 300):
+                run.log({sys.argv[1]: float(step)}, step=step)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    workers = [subprocess.Popen([*command, name]) for name in ("one", "other")]
+    assert [worker.wait() for worker in workers] == [0, 0]
+    rows = list(RunReader(run.folder).rows())
+    for name in ("one", "other"):
+        assert [row[name] for row in rows if name in row] == [float(step) for step in range(1, 300)]
 
 
 def test_a_second_init_ends_the_first_run() -> None:
