@@ -22,18 +22,20 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
-from trainvitals.views.cli.terminal import Cell, Paint, clean, confirm, draw_table, is_terminal, print_error, say, width
+from trainvitals.views.cli.terminal import (
+    STATUS_STYLES,
+    Cell,
+    Paint,
+    clean,
+    confirm,
+    draw_table,
+    is_terminal,
+    print_error,
+    say,
+    width,
+)
 
 STATUSES = (run_folder.RUNNING, "stalled", "hung", *run_folder.ENDED)
-_STYLES = {
-    "finished": "green",
-    "running": "cyan",
-    "failed": "red",
-    "killed": "yellow",
-    "crashed": "red",
-    "stalled": "yellow",
-    "hung": "red",
-}
 
 
 # -- list
@@ -130,7 +132,7 @@ def _draw_list(found: list[dict[str, Any]]) -> str:
     rows = [
         (
             Cell(clean(row["id"]), "bold"),
-            Cell(row["status"], _STYLES.get(row["status"], "")),
+            Cell(row["status"], STATUS_STYLES.get(row["status"], "")),
             f"{row['last_step']:,}" if row["last_step"] is not None else quantities.NONE,
             quantities.format_span(row["seconds"]),
             quantities.format_clock(quantities.parse_time(row["started"])),

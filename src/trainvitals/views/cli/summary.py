@@ -14,7 +14,16 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli import quantities
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, print_error, width
+from trainvitals.views.cli.terminal import (
+    STATUS_STYLES,
+    Cell,
+    Paint,
+    clean,
+    draw_table,
+    is_terminal,
+    print_error,
+    width,
+)
 
 # Which end of a metric is worth telling: the lowest loss, the highest accuracy, the largest gradient.
 _BEST = {
@@ -238,17 +247,6 @@ def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, 
         blocks.append(notes)
     blocks.append(draw_place(summary, paint, columns, next_steps))
     return "\n\n".join(blocks)
-
-
-STATUS_STYLES = {
-    "finished": "green",
-    "running": "cyan",
-    "failed": "red",
-    "killed": "yellow",
-    "crashed": "red",
-    "stalled": "yellow",
-    "hung": "red",
-}
 
 
 def draw_head(summary: Summary, paint: Paint) -> str:

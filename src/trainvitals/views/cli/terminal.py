@@ -8,6 +8,15 @@ from collections.abc import Sequence
 from typing import IO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+STATUS_STYLES = {
+    "finished": "green",
+    "running": "cyan",
+    "failed": "red",
+    "killed": "yellow",
+    "crashed": "red",
+    "stalled": "yellow",
+    "hung": "red",
+}
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
