@@ -131,6 +131,21 @@ def test_a_channel_that_asks_for_patience_gets_it() -> None:
     receiver.close()
 
 
+def test_a_clock_that_is_set_two_days_ahead_makes_no_message_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    receiver = Receiver(503, 503, 200)
+    box = Box(Address("hook", receiver.url), first_wait=0.5, give_up_after=86400.0)
+    box.outbox.add(message())
+    wait_for(lambda: "failed" in box.results(), "the first failure")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 2 * 86400)
+    wait_for(lambda: "delivered" in box.results(), "delivery")
+    assert "given up" not in box.results()
+    assert "late_seconds" not in receiver.bodies[-1]
+    receiver.close()
+
+
 def test_a_refusal_for_good_is_given_up_at_once_and_said() -> None:
     receiver = Receiver(404)
     box = Box(Address("hook", receiver.url))

@@ -95,6 +95,27 @@ def test_what_still_fires_when_the_cooldown_ends_is_told_then() -> None:
     assert sent["body"]["count"] == 2
 
 
+def test_a_clock_that_is_set_back_an_hour_delays_no_message_by_an_hour() -> None:
+    desk = Desk()
+    desk.heat(0, 90)
+    assert len(desk.tick(2)) == 1
+    desk.tick(-3600)
+    desk.heat(-3590, 70)
+    desk.tick(-3585)
+    desk.heat(-3580, 90)
+    sent = [row for second in range(-3580, -3200, 10) for row in desk.tick(second)]
+    assert [row["kind"] for row in sent][-1] == "firing"
+    desk.heat(-3200, 70)
+    assert [row["kind"] for row in desk.tick(-3198)] == ["resolved"]
+
+
+def test_a_message_that_waits_when_the_clock_is_set_back_goes_out_all_the_same() -> None:
+    desk = Desk(cooldown=10.0)
+    desk.heat(0, 90)
+    sent = [row for second in range(-7200, -7180) for row in desk.tick(second)]
+    assert [row["kind"] for row in sent] == ["firing"]
+
+
 def test_a_severity_below_the_least_is_recorded_only() -> None:
     desk = Desk(rule={"severity": "info"})
     desk.heat(0, 90)

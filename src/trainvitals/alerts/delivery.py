@@ -106,7 +106,8 @@ class _Channel:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.queue: deque[Row] = deque()
+        self.queue: deque[tuple[Row, float]] = deque()
+        """Messages, and when each was made, by the monotonic clock: a clock that is set makes none of them old."""
         self.thread: threading.Thread | None = None
         self.failures = 0
         self.last_reason = ""
@@ -144,13 +145,14 @@ class Outbox:
     def add(self, row: Row, channels: set[str] | None = None) -> None:
         """Queue a message (a line with `outgoing`) for its channels, or for these of them."""
         names = [name for name in row.get("channels") or () if channels is None or name in channels]
+        born = time.monotonic() - max(0.0, time.time() - seconds(row))
         for name in names:
             channel = self._channels.get(name)
             if channel is None:
                 self._tell(row, name, "given up", f"there is no channel '{name}' (alerts.notify)", 0)
                 continue
             with self._lock:
-                channel.queue.append(row)
+                channel.queue.append((row, born))
                 if channel.thread is None:
                     channel.thread = threading.Thread(
                         target=self._work, args=(channel,), name=f"alerts to {name}", daemon=True
@@ -189,8 +191,8 @@ class Outbox:
                         return
                 if self._closing:
                     return
-                row = channel.queue[0]
-            wait = self._attempt(channel, row)
+                row, born = channel.queue[0]
+            wait = self._attempt(channel, row, time.monotonic() - born)
             with self._lock:
                 if wait is None:
                     channel.queue.popleft()
@@ -203,9 +205,8 @@ class Outbox:
         while not self._closing and (left := end - time.monotonic()) > 0:
             self._wake.wait(left)
 
-    def _attempt(self, channel: _Channel, row: Row) -> float | None:
+    def _attempt(self, channel: _Channel, row: Row, age: float) -> float | None:
         """None if the message is done with, else how long to wait before the next attempt."""
-        age = max(0.0, time.time() - seconds(row))
         result = self._carry(channel, row, age if age > LATE_SECONDS else 0.0)
         if result.sent:
             self._tell(row, channel.address.name, "delivered", "", channel.failures + 1, age)

@@ -21,6 +21,9 @@ from trainvitals.journal.encoding import format_time
 PENDING_LINE_SECONDS = 60.0
 """A condition that flickers is written as pending at most this often per alert."""
 
+CLOCK_SECONDS = 2.0
+"""A time further ahead than this is of a clock that was set back."""
+
 _KEPT: tuple[str, ...] = ("rule", "severity", "labels", "message", "since")
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -212,6 +215,7 @@ class Ledger:
         return sent
 
     def _next_message(self, group: Group, now: float, until: float) -> Row | None:
+        self._forgive_clock(group, now)
         if self._silence_of(group) > now:
             return None
         rule = self._rules.get(group.rule)
@@ -265,6 +269,17 @@ class Ledger:
 
     def _silence_of(self, group: Group) -> float:
         return max(group.silenced_until, self._all_silenced_until)
+
+    def _forgive_clock(self, group: Group, now: float) -> None:
+        """What was told in the future was told before the clock was set back: nothing waits for that time again."""
+        if group.told_at is not None and group.told_at > now + CLOCK_SECONDS:
+            group.told_at = now
+            group.first_told = now if group.first_told is not None else None
+        longest = max(self.policy.group_wait, self._cooldown(group)) + CLOCK_SECONDS
+        if group.due is not None and group.due > now + longest:
+            group.due = now + longest
+        if group.resolved_due is not None and group.resolved_due > now + longest:
+            group.resolved_due = now + self.policy.group_wait
 
     def _schedule(self, group: Group, now: float) -> None:
         due = now + self.policy.group_wait
