@@ -15,13 +15,13 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Exemplar, Sample
+from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import Labels, share
 from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.store import RunView, SourceHealth, Store, Thing
-from trainvitals.exporters.training import BUCKETS, RankTraining
+from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
 from trainvitals.journal.encoding import number
 
 GPU_LABELS = ("gpu", "uuid", "host")
@@ -44,6 +44,8 @@ class Options:
     user_names: str = "label"
     """`label`: training_metric{name="val/acc"}; `name`: training_metric_val_acc; `both`."""
     max_user_series: int = 2000
+    native: bool = False
+    """Whether the histogram is also there in fine buckets, as one sample that only some ways out can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def clean(value: object) -> str:
     """A label value: valid text of a bounded length, still different where the whole was different."""
     text = str(value)
     if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()
+        text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) > LONGEST_LABEL:
         text = f"{text[: LONGEST_LABEL - 9]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return text
@@ -244,6 +246,8 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
                 steps.add(labels, training.steps_total, created=training.first_time)
             if training.last_time is not None:
                 last.add(labels, training.last_time)
+            if options.native and training.native:
+                duration.samples.append(Sample(duration.name, shared, 0.0, native_histogram=_native(training)))
             _add_duration(duration, labels, training)
             _add_allocation(allocation, labels, training, factor)
             own = list(training.metrics.items())
@@ -290,6 +294,24 @@ def _add_duration(family: Metric, labels: tuple[str, ...], training: RankTrainin
     family.samples.append(Sample(f"{family.name}_sum", shared, training.duration_sum))
     if training.first_time is not None:
         family.samples.append(Sample(f"{family.name}_created", shared, training.first_time))
+
+
+def _native(training: RankTraining) -> NativeHistogram:
+    """Neighbouring buckets are spans; each count is said as the difference to the one before."""
+    counts = sorted(dict(training.native).items())
+    spans: list[BucketSpan] = []
+    deltas: list[int] = []
+    after, before = 0, 0
+    for place, count in counts:
+        if not spans or place > after:
+            spans.append(BucketSpan(place - after, 1))
+        else:
+            spans[-1] = BucketSpan(spans[-1].offset, spans[-1].length + 1)
+        deltas.append(count - before)
+        after, before = place + 1, count
+    total = sum(count for _, count in counts)
+    schema = FINENESS.bit_length() - 1
+    return NativeHistogram(total, training.duration_sum, schema, 0.0, 0, pos_spans=spans, pos_deltas=deltas)
 
 
 def _add_allocation(family: Metric, labels: tuple[str, ...], training: RankTraining, factor: float) -> None:

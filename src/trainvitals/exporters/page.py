@@ -1,4 +1,5 @@
-"""The page that Prometheus reads: the text format, or OpenMetrics (units, exemplars, created times) on request.
+"""The page that Prometheus reads: the text format, or on request OpenMetrics (units, exemplars, created times) and its
+version 2 (native histograms).
 
 Byte for byte what prometheus-client writes, and several times faster: labels are shared and already text, and a page
 that is being made is made for everybody who asked before it was begun.
@@ -18,6 +19,7 @@ from trainvitals.exporters.labels import Labels, escape, format_labels
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+OPENMETRICS_2 = "application/openmetrics-text; version=2.0.0; charset=utf-8"
 
 _spell_as_go: Callable[[float], str] = floatToGoString
 _TYPES = {"info": "gauge", "stateset": "gauge", "unknown": "untyped"}
@@ -26,13 +28,17 @@ _ENDINGS = {"counter": "_total", "info": "_info"}
 
 def content_type(accept: str) -> str:
     """What is sent to whoever accepts this."""
-    return OPENMETRICS if "application/openmetrics-text" in accept else TEXT
+    for item in accept.split(","):
+        kind, *details = (word.strip() for word in item.split(";"))
+        if kind == "application/openmetrics-text":
+            return OPENMETRICS_2 if "version=2.0.0" in details else OPENMETRICS
+    return TEXT
 
 
 def render(families: Iterable[Metric], accept: str = "") -> tuple[bytes, str]:
     """(the page, its content type) for an Accept header."""
     kind = content_type(accept)
-    return (_render_text if kind == TEXT else _render_openmetrics)(families), kind
+    return _render_text(families) if kind == TEXT else _render_openmetrics(families, kind == OPENMETRICS_2), kind
 
 
 class SharedPage:
@@ -67,20 +73,21 @@ def _render_text(families: Iterable[Metric]) -> bytes:
         lines += [
             f"{sample.name}{_labels(sample.labels)} {_number(sample.value)}\n"
             for sample in family.samples
-            if sample.name != created
+            if sample.name != created and sample.native_histogram is None
         ]
     return "".join(lines).encode()
 
 
-def _render_openmetrics(families: Iterable[Metric]) -> bytes:
+def _render_openmetrics(families: Iterable[Metric], native: bool) -> bytes:
     lines = []
     for family in families:
         lines.append(f"# HELP {family.name} {escape(family.documentation)}\n# TYPE {family.name} {family.type}\n")
         if family.unit:
             lines.append(f"# UNIT {family.name} {family.unit}\n")
         lines += [
-            f"{sample.name}{_labels(sample.labels)} {_number(sample.value)}{_exemplar(sample)}\n"
+            f"{sample.name}{_labels(sample.labels)} {_value(sample)}{_exemplar(sample)}\n"
             for sample in family.samples
+            if native or sample.native_histogram is None
         ]
     lines.append("# EOF\n")
     return "".join(lines).encode()
@@ -95,6 +102,19 @@ def _number(value: float) -> str:
     if type(value) is float and -1e6 < value < 1e6:
         return repr(value)
     return _spell_as_go(value)
+
+
+def _value(sample: Sample) -> str:
+    """A number, or a native histogram: `{count:3,sum:0.5,schema:3,...,positive_spans:[0:2],positive_deltas:[1,1]}`."""
+    found = sample.native_histogram
+    if found is None:
+        return _number(sample.value)
+    spans = ",".join(f"{span.offset}:{span.length}" for span in found.pos_spans or ())
+    deltas = ",".join(map(str, found.pos_deltas or ()))
+    return (
+        f"{{count:{found.count_value},sum:{found.sum_value},schema:{found.schema},zero_threshold:{found.zero_threshold},"
+        f"zero_count:{found.zero_count},positive_spans:[{spans}],positive_deltas:[{deltas}]}}"
+    )
 
 
 def _exemplar(sample: Sample) -> str:

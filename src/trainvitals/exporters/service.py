@@ -202,6 +202,7 @@ class Exports:
             compat=frozenset(compat) if isinstance(compat, tuple) else frozenset(),
             user_names=str(rows["prometheus.user_metrics"]),
             max_user_series=int(str(rows["prometheus.max_user_series"])),
+            native=True,
         )
         address = Address(
             host=str(rows["prometheus.address"]),

@@ -26,6 +26,10 @@ from trainvitals.journal.encoding import encode_line, number
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # fmt: on
 """Upper ends in seconds: from a toy's step to one with gradient accumulation over many nodes."""
+FINENESS = 8
+"""Buckets of the native histogram for a doubling: each is 9 % wider than the one before (schema 3)."""
+SHORTEST, LONGEST = 2.0**-20, 2.0**20
+"""Seconds; what is beyond is in the last bucket on that side, so that there are at most 321."""
 QUANTILES = (0.5, 0.9, 0.99)
 WINDOW = 512
 """Values over which the quantiles of the memory summary are taken."""
@@ -62,6 +66,8 @@ class RankTraining:
     left_out: int = 0
     """Metrics beyond those that are remembered, in the line that had most of them."""
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    native: dict[int, int] = field(default_factory=dict)
+    """The same durations by fine bucket; number n ends at 2 ** (n / FINENESS) seconds."""
     duration_sum: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
     memory_count: int = 0
@@ -126,6 +132,8 @@ class RankTraining:
         times = min(times, MOST_REPEATS)
         place = bisect_left(BUCKETS, seconds)
         self.buckets[place] += times
+        fine = math.ceil(math.log2(min(max(seconds, SHORTEST), LONGEST)) * FINENESS)
+        self.native[fine] = self.native.get(fine, 0) + times
         self.duration_sum += seconds * times
         if self.last_step is not None and time is not None:
             self.exemplars[place] = Exemplar(self.last_step, seconds, time)
@@ -147,6 +155,7 @@ class RankTraining:
             "values": dict(self.values),
             "metrics": dict(self.metrics),
             "buckets": list(self.buckets),
+            "native": {str(number): count for number, count in self.native.items()},
             "duration_sum": self.duration_sum,
             "memory_count": self.memory_count,
             "memory_sum": self.memory_sum,
@@ -168,6 +177,7 @@ class RankTraining:
             values=_parse_numbers(data.get("values")),
             metrics=_parse_numbers(data.get("metrics")),
             buckets=buckets,
+            native={int(number): int(count) for number, count in data["native"].items()},
             duration_sum=float(data["duration_sum"]),
             memory_count=int(data["memory_count"]),
             memory_sum=float(data["memory_sum"]),
