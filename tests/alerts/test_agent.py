@@ -225,7 +225,10 @@ def test_conditions_of_the_training_are_sent_by_the_agent(place: Place) -> None:
 
 
 def test_silence_and_acknowledgement_by_command_reach_the_agent(place: Place) -> None:
-    place.config["alerts"]["rules"] = [{"name": "mine", "when": "loss < 0.02", "cooldown": "0s"}]
+    place.config["alerts"]["rules"] = [
+        {"name": "mine", "when": "loss < 0.02", "cooldown": "0s"},
+        {"name": "other", "when": "loss < 0.019"},
+    ]
     place.agent()
     training = place.train(STEPS)
     wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
@@ -239,6 +242,17 @@ def test_silence_and_acknowledgement_by_command_reach_the_agent(place: Place) ->
         lambda: any(row.get("state") == "firing" and row["rule"] == "mine" for row in place.rows()),
         "the alert",
     )
+    place.wait_for_message("other")
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "trainvitals"), "alerts", "ack", "other"],
+        env=place.env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = wait_for(
+        lambda: [row for row in place.rows() if row.get("state") == "acknowledged"],
+        "the acknowledgement in the record",
+    )
+    assert found[0]["rule"] == "other" and found[0]["by"]
     training.kill()
     training.wait()
     place.wait_for_message("process_died")

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainvitals.alerts.engine import Engine, Point
 from trainvitals.alerts.ledger import Ledger, Policy
+from trainvitals.alerts.records import seconds
 from trainvitals.alerts.rules import parse_rule
 from trainvitals.journal.encoding import format_time
 
@@ -194,6 +195,38 @@ def test_a_ledger_that_is_read_back_tells_nothing_twice_and_loses_nothing() -> N
         }
     )
     assert second.ledger.undelivered[told[0]["outgoing"]][1] == {"boss"}
+
+
+def hot(second: int, *times: tuple[int, int]) -> float:
+    return 90.0 if any(start <= second < end for start, end in times) else 60.0
+
+
+SECONDS = (*range(8, 46), *range(98, 114), *range(398, 426))
+"""Those of some minutes in which something happens."""
+
+
+def live(desk: Desk, start: int = 0, end: int = 1000) -> list[tuple[str, int]]:
+    """Two GPUs over some minutes: what is sent, and about how many."""
+    sent = []
+    for second in (second for second in SECONDS if start <= second < end):
+        desk.heat(second, hot(second, (10, 30), (100, 110), (400, 420)), hot(second, (12, 40)))
+        sent += [(row["kind"], row["body"]["count"]) for row in desk.tick(second + 0.5)]
+    return sent
+
+
+def test_whenever_an_agent_is_killed_the_next_sends_what_one_alone_would_have_sent() -> None:
+    alone = live(Desk())
+    assert [kind for kind, _ in alone] == ["firing", "resolved", "firing", "resolved"]
+    for moment in SECONDS:
+        first = Desk()
+        before = live(first, end=moment)
+        second = Desk(first.lines)
+        second.engine.restore(
+            {key: seconds(row, "since") for key, row in second.ledger.groups["hot"].firing.items()}
+            if "hot" in second.ledger.groups
+            else {}
+        )
+        assert before + live(second, moment) == alone, f"killed at {moment} s"
 
 
 def test_a_ledger_killed_before_the_message_tells_it_after_the_restart() -> None:
