@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from programs import rows_of, run_automatically
 from torch.utils.data import DataLoader, TensorDataset
 from watching import lines, steps
 
@@ -17,11 +18,9 @@ import trainvitals
 torch.set_num_threads(1)
 
 
-def train(tracker: Any, *, accumulate: int = 1) -> trainvitals.Run:
-    accelerator = Accelerator(cpu=True, log_with=tracker, gradient_accumulation_steps=accumulate)
-    accelerator.init_trackers("ignored", config={"lr": 0.1})
+def fit(accelerator: Accelerator, accumulate: int = 1) -> torch.nn.Module:
     torch.manual_seed(0)
-    model = torch.nn.Linear(4, 1)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     data = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
     model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=4))
@@ -33,6 +32,14 @@ def train(tracker: Any, *, accumulate: int = 1) -> trainvitals.Run:
             optimizer.zero_grad()
         if accelerator.sync_gradients:
             accelerator.log({"loss": loss.item()}, step=(number + 1) // accumulate)
+    unwrapped: torch.nn.Module = accelerator.unwrap_model(model)
+    return unwrapped
+
+
+def train(tracker: Any, *, accumulate: int = 1) -> trainvitals.Run:
+    accelerator = Accelerator(cpu=True, log_with=tracker, gradient_accumulation_steps=accumulate)
+    accelerator.init_trackers("ignored", config={"lr": 0.1})
+    fit(accelerator, accumulate)
     run: trainvitals.Run = accelerator.get_tracker("trainvitals", unwrap=True)
     accelerator.end_training()
     return run
@@ -70,6 +77,43 @@ def test_without_watching_only_the_programs_numbers_are_there(tmp_path: Path) ->
     run = train(trainvitals.AccelerateTracker(**options(tmp_path), watch=False))
     assert steps(run) == []
     assert len(lines(run)) == 4
+
+
+def same_bits(one: torch.nn.Module, other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.state_dict().items())
+
+
+def test_the_weights_are_bit_identical_with_and_without_the_tracker(tmp_path: Path) -> None:
+    alone = fit(Accelerator(cpu=True))
+    watch = {
+        "layers_every": 1,
+        "histograms_every": 1,
+        "activations": ["*"],
+        "activations_every": 1,
+        "budget_percent": 0,
+    }
+    accelerator = Accelerator(cpu=True, log_with=trainvitals.AccelerateTracker(**options(tmp_path), watch=watch))
+    accelerator.init_trackers("ignored")
+    watched = fit(accelerator)
+    run: trainvitals.Run = accelerator.get_tracker("trainvitals", unwrap=True)
+    accelerator.end_training()
+    assert same_bits(alone, watched.state_dict())
+    assert any(name.startswith("activation_") for line in steps(run) for name in line)
+
+
+def test_the_weights_are_bit_identical_under_run_where_nothing_asks_for_us(tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parent.parent)!r}]
+import torch
+from accelerate import Accelerator
+from test_accelerate import fit
+torch.save(fit(Accelerator(cpu=True)).state_dict(), "weights.pt")
+"""
+    (folder,) = run_automatically(tmp_path, "-c", program)
+    alone = fit(Accelerator(cpu=True))
+    assert same_bits(alone, torch.load(tmp_path / "weights.pt"))
+    assert [row["step"] for row in rows_of(folder, "training_metrics*") if "loss" in row] == [0, 1, 2, 3]
 
 
 @pytest.fixture(autouse=True)
