@@ -90,6 +90,8 @@ class Answering:
         self.answers: list[tuple[int, bytes, dict[str, str]]] = []
         """Taken in order; the last one stays."""
         self.received: list[tuple[str, dict[str, str], bytes]] = []
+        self.silence = threading.Event()
+        """Ends what is answered with -1."""
         outer = self
 
         class Request(BaseHTTPRequestHandler):
@@ -99,6 +101,9 @@ class Answering:
                 status, text, headers = outer.answers[0] if outer.answers else (204, b"", {})
                 if len(outer.answers) > 1:
                     outer.answers.pop(0)
+                if status < 0:  # it took the request and says nothing more
+                    outer.silence.wait(PATIENCE)
+                    return
                 if status == 0:  # garbage, or nothing at all
                     self.wfile.write(text)
                     self.close_connection = True
@@ -121,6 +126,7 @@ class Answering:
         self._thread.start()
 
     def close(self) -> None:
+        self.silence.set()
         self._server.shutdown()
         self._server.server_close()
 

@@ -262,30 +262,40 @@ def read_rules(server: Server) -> list[dict[str, Any]]:
 
 # -- dashboards made for other exporters
 
-DCGM_QUERIES = (
-    'DCGM_FI_DEV_GPU_TEMP{instance=~".*", gpu=~".*"}',
-    'avg(DCGM_FI_DEV_GPU_TEMP{instance=~".*", gpu=~".*"})',
-    'DCGM_FI_DEV_POWER_USAGE{instance=~".*", gpu=~".*"}',
-    'sum(DCGM_FI_DEV_POWER_USAGE{instance=~".*", gpu=~".*"})',
-    'DCGM_FI_DEV_SM_CLOCK{instance=~".*", gpu=~".*"} * 1000000',
-    'DCGM_FI_DEV_GPU_UTIL{instance=~".*", gpu=~".*"}',
-    'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~".*", gpu=~".*"}',
-    'DCGM_FI_DEV_FB_USED{instance=~".*", gpu=~".*"}',
-    'DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)',
-    'nvidia_smi_utilization_gpu_ratio * on (uuid) group_left (name) nvidia_smi_gpu_info',
-    'nvidia_smi_memory_used_bytes / nvidia_smi_memory_total_bytes',
+# Queries of the public dashboards of the DCGM exporter and of nvidia_gpu_exporter, and their answers by GPU.
+EVERYTHING = '{instance=~".*", gpu=~".*"}'
+THEIR_QUERIES: tuple[tuple[str, dict[str, float]], ...] = (
+    (f"DCGM_FI_DEV_GPU_TEMP{EVERYTHING}", {"0": 71, "1": 89, "3": 60}),
+    (f"avg(DCGM_FI_DEV_GPU_TEMP{EVERYTHING})", {"": 220 / 3}),
+    (f"DCGM_FI_DEV_POWER_USAGE{EVERYTHING}", {"0": 500, "1": 500, "3": 500}),
+    (f"sum(DCGM_FI_DEV_POWER_USAGE{EVERYTHING})", {"": 1500}),
+    (f"DCGM_FI_DEV_SM_CLOCK{EVERYTHING} * 1000000", {"0": 1.755e9, "1": 1.755e9, "3": 1.755e9}),
+    (f"DCGM_FI_DEV_GPU_UTIL{EVERYTHING}", {"0": 90, "1": 90, "3": 0}),
+    (f"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{EVERYTHING}", {"0": 0.625, "1": 0.625, "3": 0.625}),
+    ('DCGM_FI_DEV_FB_USED{instance=~".*", gpu=~"0|1"}', {"0": 40960, "1": 77824}),
+    (
+        'DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED{gpu="0"} + DCGM_FI_DEV_FB_FREE{gpu="0"})',
+        {"0": 40 / 79.5},  # half a gigabyte is reserved
+    ),
+    (
+        "label_replace(nvidia_smi_utilization_gpu_ratio * on (uuid) group_left (name)"
+        ' nvidia_smi_gpu_info{name=~".*H100.*"}, "gpu", "$1", "uuid", ".*(.)")',
+        {"0": 0.9, "1": 0.9, "3": 0},
+    ),
+    ('label_replace(nvidia_smi_memory_used_bytes{uuid=~".*[01]"} / nvidia_smi_memory_total_bytes,'
+     ' "gpu", "$1", "uuid", ".*(.)")', {"0": 0.5, "1": 0.95}),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("query", DCGM_QUERIES)
-def test_queries_of_other_exporters_dashboards_get_data(prometheus: Server, query: str) -> None:
-    assert prometheus.query(query), query
+@pytest.mark.parametrize(("query", "wanted"), THEIR_QUERIES)
+def test_dashboards_of_other_exporters_get_their_answers(
+    prometheus: Server, query: str, wanted: dict[str, float]
+) -> None:
+    found = {series["metric"].get("gpu", ""): float(series["value"][1]) for series in prometheus.query(query)}
+    assert found == pytest.approx(wanted)
 
 
-def test_their_numbers_are_in_their_units(prometheus: Server) -> None:
-    assert prometheus.value('DCGM_FI_DEV_FB_USED{gpu="0"}') == 40 * 1024
-    assert prometheus.value('DCGM_FI_DEV_SM_CLOCK{gpu="0"}') == 1755
-    assert prometheus.value('nvidia_smi_utilization_gpu_ratio{uuid=~".*0"}') == 0.9
+def test_series_of_other_exporters_have_their_labels(prometheus: Server) -> None:
     series: dict[str, Any] = prometheus.query('DCGM_FI_DEV_GPU_TEMP{gpu="1"}')[0]["metric"]
     assert {"UUID", "modelName", "Hostname", "device"} <= set(series)
 

@@ -134,12 +134,18 @@ def test_what_one_process_could_not_send_the_next_one_sends(
         (0, b"\x00garbage\r\n\r\n", {}),
         (0, b"", {}),
         (401, b"who are you", {}),
+        (-1, b"", {}),
     ],
-    ids=["429", "503", "500", "garbage", "nothing", "401"],
+    ids=["429", "503", "500", "garbage", "nothing", "401", "silence"],
 )
 def test_a_server_that_fails_gets_the_same_again(
-    bad: tuple[int, bytes, dict[str, str]], writers: Callable[..., RemoteWrite], answering: Answering
+    bad: tuple[int, bytes, dict[str, str]],
+    writers: Callable[..., RemoteWrite],
+    answering: Answering,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if bad[0] == -1:
+        monkeypatch.setattr("trainvitals.exporters.remote_write.TIMEOUT", 0.5)
     told: list[str] = []
     answering.answers = [bad, bad, (204, b"", {})]
     writer = writers(answering.url, Numbers("a"), tell=told.append)

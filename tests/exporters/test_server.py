@@ -10,16 +10,19 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import trustme
-from servers import fetch
-from waiting import free_port
+from prometheus_client.metrics_core import Metric
+from servers import Server, fetch
+from waiting import free_port, wait_until
 
 from trainvitals.errors import SettingError
+from trainvitals.exporters.families import Series
+from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.server import MOST_CONNECTIONS, Address, PageServer
 
 
@@ -217,6 +220,25 @@ def test_who_is_being_answered_when_the_server_is_closed_gets_the_whole_answer()
         assert begun.wait(60)
         server.close()
         assert answer.result()[:2] == (200, page.decode())
+
+
+def test_prometheus_itself_reads_any_name(start_prometheus: Callable[..., Server]) -> None:
+    names = ["".join(map(chr, range(start, start + 64))) for start in range(0, 0xD800, 64)]
+
+    def collect() -> list[Metric]:
+        series = Series("named", "By anything", ("name",))
+        for place, name in enumerate(names):
+            series.add((name,), place)
+        return [series.family]
+
+    page = PageServer(Address(port=0), SharedPage(collect))
+    scrape = {"job_name": "any", "static_configs": [{"targets": [f"127.0.0.1:{page.port}"]}]}
+    prometheus = start_prometheus({"global": {"scrape_interval": "500ms"}, "scrape_configs": [scrape]})
+    found = wait_until(lambda: prometheus.query("named"), "the page to be scraped")
+    page.close()
+    assert {series["metric"]["name"]: float(series["value"][1]) for series in found} == {
+        name: float(place) for place, name in enumerate(names)
+    }
 
 
 def test_other_paths_and_methods(serve) -> None:
