@@ -91,6 +91,19 @@ def test_percentages_have_the_whole_scale_and_thresholds_are_drawn() -> None:
     assert "┄" in "\n".join(rows)
 
 
+def test_a_flat_line_is_told_without_a_range_and_nothing_is_less_than_nothing() -> None:
+    rows = text(chart(line([0.0, 0.0], metric="disk_read_mb_s"), panel="disk_io", axis="time"))
+    assert " to " not in rows[0]
+    assert rows[8].split("┤")[0].strip() == "0MB/s", "no traffic is the least there can be"
+    rows = text(chart(line([10.9, 11.1], metric="memory_usage_percent"), panel="memory", axis="time"))
+    assert " to " not in rows[0], "both are 11%"
+
+
+def test_a_phase_that_takes_no_time_takes_no_room_in_the_title() -> None:
+    lines = [line([0.0, 0.0], metric="data_time"), line([0.1, 0.1], metric="forward_time")]
+    assert "data" not in text(chart(*lines, panel="step_phases"))[0]
+
+
 def test_phases_are_stacked_and_named_without_what_they_share() -> None:
     lines = [line([0.1, 0.1], metric=name) for name in ("data_time", "forward_time")]
     rows = text(chart(*lines, panel="step_phases"), width=80)

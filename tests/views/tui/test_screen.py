@@ -183,6 +183,37 @@ def test_what_fires_stands_before_what_once_did(told: Snapshot) -> None:
     assert states[:2] == ["firing", "silenced"] and "resolved" in states[2:]
 
 
+def test_a_single_gpu_has_its_columns_named_and_many_share_their_names(told: Snapshot) -> None:
+    alone = text(replace(told, run=None, firing=(), charts=(), gpus=told.gpus[:1]), View(), 80, 24)
+    assert "UTIL" in alone and "MEMORY" in alone
+    many = tuple(replace(told.gpus[0], key=str(n), index=str(n)) for n in range(64))
+    page = text(replace(told, run=None, firing=(), charts=(), gpus=many), View(), 160, 45)
+    assert "use, memory, °C" in page.splitlines()[1]
+
+
+def test_a_long_note_is_told_to_its_end(told: Snapshot) -> None:
+    note = " ".join(f"word{number}" for number in range(20))
+    page = text(Snapshot(time=1.0, system={"cpu_usage_percent": 3.0}, notes=(note,)), View(), 80, 24)
+    assert "word0" in page and "word19" in page
+
+
+def test_hints_are_whole_or_absent(told: Snapshot) -> None:
+    assert text(told, View(), 20, 5).splitlines()[-1] == " ? help  / filter"
+
+
+def test_an_event_of_another_day_says_the_day(told: Snapshot) -> None:
+    page = text(told, View(page="events"))
+    assert "10:01:36" in page
+    later = text(replace(told, time=told.time + 86_400), View(page="events"))
+    assert "15 Jan 10:01" in later and "10:01:36" not in later
+
+
+def test_details_of_an_alert_are_words(told: Snapshot) -> None:
+    row = {**told.active[0], "labels": {"gpu": "7", "host": "node7"}, "values": {"step": 240}}
+    page = text(replace(told, active=(row,)), View(page="alerts", details=True))
+    assert "gpu 7, host node7" in page and "{" not in page
+
+
 def test_silence_is_said(told: Snapshot) -> None:
     assert told.run is not None
     quiet = replace(told.run, live=True, status="running", last_step_time=told.time - 95)

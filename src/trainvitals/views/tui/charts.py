@@ -177,7 +177,9 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     if panel.low is not None and low >= panel.low:
         low = panel.low
     if high - low <= abs(high) * 1e-9:
-        low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
+        # A flat line: in the middle, or at the bottom where that is the least there can be.
+        low = low if low == panel.low else low - (abs(low) * 0.1 or 0.5)
+        high += abs(high) * 0.1 or 0.5
     return Axes(left, right, max(low, -LARGEST), min(high, LARGEST))
 
 
@@ -367,6 +369,8 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
     brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
     parts: list[Line] = []
     for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
+        if chart.panel.chart == "stacked" and value == 0.0:
+            continue  # a phase that takes no time has no share in the picture
         colour = palette.series[index % len(palette.series)]
         if chart.panel.chart == "stacked":
             colour = palette.phases.get(curve.metric, colour)
@@ -421,7 +425,8 @@ def _span(panel: Panel, curves: list[Curve], look: Look) -> str:
         return ""
     unit = f"{panel.unit}/s" if panel.is_rate else panel.unit
     low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
-    return f"{measure(low, unit)} to {measure(high, unit)}" if high > low else ""
+    lowest, highest = measure(low, unit), measure(high, unit)
+    return f"{lowest} to {highest}" if lowest != highest else ""
 
 
 def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None, look: Look) -> Line:

@@ -144,7 +144,7 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
     line: Line = []
     if view.filter:
         line += [Segment(f" / {view.filter} ", palette.accent)]
-    line.append(Segment(f" {HINTS[view.page]}", palette.dim))
+    line.append(Segment(f" {_hints(view.page, width - width_of(line) - 1)}", palette.dim))
     health = snapshot.health
     right: Line = [Segment(f"  every {view.interval:g} s ", palette.dim)]
     if view.page != "overview" and health.severity != "ok":
@@ -153,6 +153,17 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
     if space >= 0:
         line += [Segment(" " * space), *right]
     return line
+
+
+def _hints(page: str, room: int) -> str:
+    """As many of the page's hints as fit, each whole."""
+    told = ""
+    for hint in HINTS[page].split("  "):
+        longer = f"{told}  {hint}" if told else hint
+        if len(longer) > room:
+            break
+        told = longer
+    return told
 
 
 def _box(snapshot: Snapshot, view: View, width: int, height: int) -> tuple[list[Line], int, int] | None:

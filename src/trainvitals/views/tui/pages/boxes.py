@@ -116,7 +116,13 @@ def _value(table: str, name: str, value: object) -> str:
 
 
 def _pairs(row: Mapping[str, Any]) -> Pairs:
-    return [(str(name), str(value)) for name, value in row.items() if value not in (None, "", {}, ())]
+    return [(str(name), _plain(value)) for name, value in row.items() if value not in (None, "", {}, ())]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+    return ", ".join(map(_plain, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def draw_box(

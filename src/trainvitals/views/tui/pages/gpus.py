@@ -163,18 +163,20 @@ def draw_gpus(
 ) -> tuple[list[Line], list[Hit]]:
     """The block in at most `height` lines, with the places that answer to the mouse."""
     lines: list[Line] = []
+    is_compact = height - heading < len(gpus) + 1 and width >= 2 * COMPACT_WIDTH
     if heading:
         simulated = any(gpu.simulated for gpu in gpus)
         title = describe(gpus)
-        line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, totals(gpus))
+        right = totals(gpus)
+        if is_compact:
+            right = f"use, memory, °C   {right}".rstrip()
+        line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, right)
         if simulated and len(line) > 2:
             line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
         lines.append(line)
     room = height - len(lines)
-    if room >= len(gpus) + 1 or width < 2 * COMPACT_WIDTH:
-        table, hits = _draw_table(gpus, width, room, palette, selected, len(lines))
-    else:
-        table, hits = _draw_compact(gpus, width, room, palette, selected, len(lines))
+    draw = _draw_compact if is_compact else _draw_table
+    table, hits = draw(gpus, width, room, palette, selected, len(lines))
     return lines + table, hits
 
 
@@ -182,7 +184,7 @@ def _draw_table(
     gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int
 ) -> tuple[list[Line], list[Hit]]:
     placed = lay_out(columns(gpus, palette), width - 2)
-    with_titles = height > 2
+    with_titles = height > min(len(gpus), 2)
     lines: list[Line] = [[Segment(" "), *draw_heading(placed, palette)]] if with_titles else []
     space = max(height - len(lines), 0)
     first = first_shown(len(gpus), space, selected or 0)

@@ -94,7 +94,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         text_column("GPU MEM", 7, 6, number("gpu_memory_mb", "MB"), plain, right=True),
         text_column("SM", 4, 7, number("sm_percent", "%"), plain, right=True),
         text_column("THR", 4, 10, lambda row: str(row.threads or MISSING), dim, right=True),
-        text_column("AGE", 9, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True),
+        text_column("AGE", 11, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True),
         text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
         text_column("COMMAND", 24, 2, lambda row: row.command, plain, most=400),
     ]
@@ -200,7 +200,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         return palette.severity(str(row.get("severity", "warning")))
 
     columns: list[Column[Mapping[str, Any]]] = [
-        text_column("TIME", 8, 3, lambda row: clock(row.get("timestamp")), lambda _: palette.dim),
+        _time_column(snapshot, rows, 3, palette.dim),
         text_column("STATE", 12, 2, state_of, colour),
         text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
         text_column("RULE", 14, 4, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
@@ -230,7 +230,7 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         for text in snapshot.output[-(height - room - 1) :]:
             pane.append([Segment(fit(f" {text}", width), palette.text)])
     columns: list[Column[Mapping[str, Any]]] = [
-        text_column("TIME", 8, 2, lambda row: clock(row.get("timestamp")), lambda _: palette.dim),
+        _time_column(snapshot, rows, 2, palette.dim),
         text_column("EVENT", 14, 3, lambda row: str(row.get("event", "")), lambda _: palette.strong, most=24),
         text_column("RANK", 4, 5, lambda row: str(row.get("rank", "")), lambda _: palette.dim, right=True),
         text_column("STEP", 8, 4, lambda row: _step(row.get("step")), lambda _: palette.dim, right=True),
@@ -327,13 +327,24 @@ def _filtered(rows: list[Mapping[str, Any]], filter: str) -> list[Mapping[str, A
     return [row for row in rows if all(word in " ".join(map(str, row.values())).casefold() for word in words)]
 
 
-def clock(timestamp: object) -> str:
-    """A journal time as local time of day; the day too if it is not today."""
+def clock(timestamp: object, now: float) -> str:
+    """A journal time as local time of day; the day instead of the seconds if it is not that of `now`."""
     try:
         moment = datetime.fromisoformat(str(timestamp)).astimezone()
     except ValueError:
         return ""
-    return moment.strftime("%H:%M:%S")
+    return moment.strftime("%H:%M:%S" if moment.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
+
+
+def _time_column(
+    snapshot: Snapshot, rows: Sequence[Mapping[str, Any]], importance: int, style: Style
+) -> Column[Mapping[str, Any]]:
+    """When it was; as wide as the oldest row needs."""
+    oldest = min((str(row.get("timestamp", "")) for row in rows), default="")
+    size = max(len(clock(oldest, snapshot.time)), 8)
+    return text_column(
+        "TIME", size, importance, lambda row: clock(row.get("timestamp"), snapshot.time), lambda _: style
+    )
 
 
 def _day(seconds: float | None) -> str:

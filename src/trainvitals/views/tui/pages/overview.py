@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.segment import Segment
 
 from trainvitals.views.tui.pages import Hit, Page, empty, rule
@@ -15,6 +17,7 @@ from trainvitals.views.tui.view import View
 
 CHART_HEIGHT = 7
 OUTPUT_LINES = 8
+NOTE_LINES = 3
 
 
 def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -32,7 +35,8 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     elif health.severity != "ok":
         lines.append([Segment(fit(f" {health.word}: {health.reason}", width), palette.severity(health.severity))])
     for note in snapshot.notes if roomy and not snapshot.gpus else ():
-        lines.append([Segment(fit(f" {note}", width), palette.dim)])
+        for piece in textwrap.wrap(note, max(width - 2, 1))[:NOTE_LINES]:
+            lines.append([Segment(fit(f" {piece}", width), palette.dim)])
     host = draw_host(snapshot.system, width, max(height - len(lines) - 2, 0), palette)
     host_lines = ([rule("Host", width, palette, snapshot.host)] if roomy and host else []) + host
     if snapshot.gpus:
