@@ -130,6 +130,14 @@ def test_only_the_wanted_gpus_are_shown(make_feed: MakeFeed, folder: Path) -> No
     assert [gpu.index for gpu in feed.read().gpus] == ["1", "3"]
 
 
+def test_the_page_of_events_has_what_the_program_printed(make_feed: MakeFeed, folder: Path) -> None:
+    (folder / "console.rank0.log").write_text("epoch 1\n")
+    feed = make_feed(run=folder)
+    assert feed.read().output == ()
+    feed.want(Request(page="events"))
+    assert feed.read().output == ("epoch 1",)
+
+
 def test_typing_finds_any_metric(make_feed: MakeFeed, folder: Path) -> None:
     feed = make_feed(run=folder)
     feed.want(Request(page="charts", filter="accur"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -148,6 +149,17 @@ def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> N
         folder / f"events_{STAMP}.rank0.jsonl", [{"timestamp": format_time(), "event": "x", "message": "y"}]
     )
     assert following.events()[-1]["event"] == "x"
+
+
+def test_what_the_program_printed_is_told_from_its_newest_file(folder: Path) -> None:
+    following = Following(folder)
+    assert following.output() == ()
+    (folder / "console.rank0.log").write_text("".join(f"line {number}\n" for number in range(9_000)))
+    assert following.output()[-2:] == ("line 8998", "line 8999")
+    assert all(line.startswith("line ") for line in following.output()), "no line is cut"
+    (folder / "console.rank0.stderr.log").write_text("10%\r20%\rTraceback\n  ValueError\n")
+    os.utime(folder / "console.rank0.log", (1, 1))
+    assert following.output() == ("Traceback", "  ValueError")
 
 
 def test_ten_thousand_metrics_are_known_by_name_and_only_the_wanted_are_kept(tmp_path: Path) -> None:

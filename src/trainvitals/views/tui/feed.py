@@ -214,7 +214,7 @@ class Feed:
             active=active,
             firing=firing,
             events=(*events, *self._notices)[-2000:],
-            output=tuple(self.options.output()) if self.options.output is not None else (),
+            output=self._output(following, request),
             panels=panels,
             charts=tuple(self._chart(panel, following, from_folder, request) for panel in shown),
             notes=tuple(notes),
@@ -491,6 +491,11 @@ class Feed:
             )
             self._runs_at = time.monotonic()
         return self._runs
+
+    def _output(self, following: Following | None, request: Request) -> tuple[str, ...]:
+        if self.options.output is not None:
+            return tuple(self.options.output())
+        return following.output() if following is not None and request.page == "events" else ()
 
     def _rank_processes(self) -> Sequence[RankProcess]:
         return [RankProcess(entry.run_id, entry.rank, entry.pid) for entry in self._entries]

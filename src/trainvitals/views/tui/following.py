@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from trainvitals.alerts import records
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import RunNotFound
+from trainvitals.journal.console import list_consoles, show
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName, list_files
@@ -33,6 +35,7 @@ FOLLOWED = ("training", "gpu", "system", "process")
 LOADED_POINTS = 2000
 RECENT_STEPS = PACE_STEPS
 INFO_SECONDS = 1.0
+OUTPUT_BYTES = 32 << 10
 
 
 class Following:
@@ -294,6 +297,19 @@ class Following:
         if self._alerts is None or self._alerts[0] is not rows:
             self._alerts = (rows, tuple(records.changes(rows)), tuple(records.current(rows)))
         return self._alerts[1:]
+
+    def output(self) -> tuple[str, ...]:
+        """The newest lines the program printed, where that is kept: of the file that was written last."""
+        try:
+            written = max((path.stat().st_mtime, path) for path in list_consoles(self.folder))[1]
+            with open(written, "rb") as file:
+                start = max(file.seek(0, os.SEEK_END) - OUTPUT_BYTES, 0)
+                file.seek(start)
+                text = file.read().decode("utf-8", "replace")
+        except (ValueError, OSError):  # there is none, or it was put aside just now
+            return ()
+        lines = show(text).rstrip("\n").split("\n")
+        return tuple(lines[1:] if start else lines)
 
     def _all_lines(self, table: str) -> list[dict[str, Any]]:
         """Every line of a small table; read again only when one of its files has changed."""

@@ -177,7 +177,8 @@ class Snapshot:
     """Those of them that are not silenced."""
     events: tuple[Mapping[str, Any], ...] = ()
     output: tuple[str, ...] = ()
-    """The newest lines that the watched program printed (`trainvitals run --top`)."""
+    """The newest lines that the watched program printed: always under `trainvitals run --top`, elsewhere on the page
+    of events, where they are kept."""
     panels: tuple[Panel, ...] = ()
     """Everything that could be charted and fits the filter, in order of importance."""
     charts: tuple[Chart, ...] = ()
