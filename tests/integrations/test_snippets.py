@@ -1,52 +1,50 @@
-"""Every Python snippet of the two pages runs, in order, in a process of its own; and their table is the code's."""
+"""Every Python snippet of the documentation runs as it stands, a page's in order in a process of its own."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import rows_of, run_python
 
 from trainvitals.integrations.classic.configuration import KEYS
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LOOP = "loss, lr = 0.5, 1e-3"
+RULE = "import trainvitals\nrun, target, my_function = trainvitals.init(), 1.0, print"
+LOGGED = 'run.log({"loss": 5.0})\nrun.finish()'
 
 
-@pytest.mark.parametrize(("page", "runs"), [("integrations.md", 5), ("classic-api.md", 3)])
-def test_every_snippet_runs_as_it_stands(tmp_path: Path, page: str, runs: int) -> None:
-    snippets = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 5
-    program = tmp_path / "snippets.py"
-    program.write_text("\n".join(snippets))
-    done = subprocess.run(
-        [sys.executable, program.name],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "TRAINVITALS_AGENT": "0",
-            "TRAINVITALS_SIMULATE_GPUS": "1",
-            "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "runtime"),
-            "KERAS_BACKEND": "torch",
-            "KERAS_HOME": str(tmp_path / "keras"),
-            "OMP_NUM_THREADS": "1",
-        },
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "goes on without it" not in done.stderr
-    found = [path for root in ("trainvitals_runs", "runs") for path in (tmp_path / root).glob("*/*/run.json")]
+@pytest.mark.parametrize(
+    ("page", "before", "after", "runs"),
+    [
+        ("README.md", LOOP, "", 1),
+        ("docs/logging.md", LOOP, "", 2),
+        ("docs/alerts.md", RULE, LOGGED, 1),
+        ("docs/integrations.md", "", "", 5),
+        ("docs/classic-api.md", "", "", 3),
+    ],
+)
+def test_every_snippet_runs_as_it_stands(tmp_path: Path, page: str, before: str, after: str, runs: int) -> None:
+    """`before` is what the reader's own program has, and `after` what it does then."""
+    (tmp_path / "snippets.py").write_text("\n".join([before, *SNIPPET.findall((ROOT / page).read_text()), after]))
+    keras = {"KERAS_BACKEND": "torch", "KERAS_HOME": str(tmp_path / "keras")}
+    run_python(tmp_path, "snippets.py", TRAINVITALS_SIMULATE_GPUS="1", **keras)
+    found = list((tmp_path / "runs").glob("*/*/run.json"))
     assert len(found) == runs
     for path in found:
-        rows = [
-            json.loads(line) for file in path.parent.glob("training_metrics*") for line in file.read_text().splitlines()
-        ]
-        assert any("loss" in row for row in rows)
+        assert any("loss" in row for row in rows_of(path.parent, "training_metrics*"))
+
+
+def test_no_page_has_a_snippet_that_is_not_run() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    found = {str(page.relative_to(ROOT)) for page in pages if SNIPPET.search(page.read_text())}
+    marks = test_every_snippet_runs_as_it_stands.pytestmark  # type: ignore[attr-defined]
+    here = {row[0] for row in marks[0].args[1]}
+    assert found == here | {"docs/watch.md"}  # tests/trainer/test_watch_docs.py
 
 
 def test_the_page_says_of_every_key_what_it_means() -> None:

@@ -531,3 +531,41 @@ def test_two_ranks_with_fsdp_know_their_share_of_the_gradients(tmp_path: Path) -
     assert read(found, "gradient_norm", 0) == []
     assert read(found, "weight_norm/0", 1)
     assert found.events() == []
+
+
+def test_two_ranks_with_the_first_fsdp_know_their_share_too(tmp_path: Path) -> None:
+    launch(
+        tmp_path,
+        """
+        import sys, torch, trainvitals
+        import torch.distributed as dist
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        dist.init_process_group("gloo")
+        for project in ("flat", "original"):
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+            options = {"device_id": torch.device("cpu"), "use_orig_params": project == "original"}
+            model = FullyShardedDataParallel(model, **options)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            run = trainvitals.init(project, dir=sys.argv[1], agent=False)
+            run.watch(model, optimizer, budget_percent=0, layers_every=1, histograms_every=1)
+            for _ in range(5):
+                model(torch.ones(2, 4)).mean().backward()
+                run.log({"whole": float(model.clip_grad_norm_(1e9))})
+                optimizer.step(); optimizer.zero_grad()
+            run.finish()
+        dist.destroy_process_group()
+        """,
+    )
+    for project, layer in (("flat", "_flat_param"), ("original", "0")):
+        (folder,) = (path.parent for path in (tmp_path / "runs" / project).glob("*/run.json"))
+        found = RunReader(folder)
+        shares = [read(found, "gradient_norm_shard", rank) for rank in (0, 1)]
+        together = [(one**2 + other**2) ** 0.5 for one, other in zip(*shares, strict=True)]
+        assert together == pytest.approx(read(found, "whole", 0), rel=1e-5)
+        assert len(read(found, "batch_time", 1)) == 5
+        assert all(seconds > 0 for name in ("forward_time", "backward_time") for seconds in read(found, name, 1))
+        assert read(found, "gradient_norm", 0) == []
+        assert read(found, f"weight_norm/{layer}", 0)
+        assert found.events() == []
