@@ -35,6 +35,11 @@ def format_labels(labels: Mapping[str, str]) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
+def text_of(labels: Mapping[str, str]) -> str:
+    """The same, of shared labels without any work."""
+    return labels.text if type(labels) is Labels else format_labels(labels)
+
+
 def escape(text: str) -> str:
     """A label value as it stands between the quotes."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

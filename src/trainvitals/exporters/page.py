@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from trainvitals.exporters.labels import Labels, escape, format_labels
+from trainvitals.exporters.labels import escape, text_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -71,7 +71,7 @@ def _render_text(families: Iterable[Metric]) -> bytes:
         # Created times are OpenMetrics' own; in the text format they would be one more series each.
         created = f"{family.name}_created"
         lines += [
-            f"{sample.name}{_labels(sample.labels)} {_number(sample.value)}\n"
+            f"{sample.name}{text_of(sample.labels)} {_number(sample.value)}\n"
             for sample in family.samples
             if sample.name != created and sample.native_histogram is None
         ]
@@ -85,16 +85,12 @@ def _render_openmetrics(families: Iterable[Metric], native: bool) -> bytes:
         if family.unit:
             lines.append(f"# UNIT {family.name} {family.unit}\n")
         lines += [
-            f"{sample.name}{_labels(sample.labels)} {_value(sample)}{_exemplar(sample)}\n"
+            f"{sample.name}{text_of(sample.labels)} {_value(sample)}{_exemplar(sample)}\n"
             for sample in family.samples
             if native or sample.native_histogram is None
         ]
     lines.append("# EOF\n")
     return "".join(lines).encode()
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return labels.text if type(labels) is Labels else format_labels(labels)
 
 
 def _number(value: float) -> str:
@@ -122,4 +118,4 @@ def _exemplar(sample: Sample) -> str:
     if example is None:
         return ""
     moment = "" if example.timestamp is None else f" {example.timestamp}"
-    return f" # {format_labels(example.labels)} {_number(example.value)}{moment}"
+    return f" # {text_of(example.labels)} {_number(example.value)}{moment}"

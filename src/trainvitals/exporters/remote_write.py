@@ -20,6 +20,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from trainvitals.exporters import wire
+from trainvitals.exporters.labels import text_of
 from trainvitals.exporters.spool import Spool
 
 TIMEOUT = 15.0
@@ -64,7 +65,7 @@ class RemoteWrite:
         self._clock = clock
         self._spool = Spool(folder, most_bytes)
         self.counts = Counts()
-        self._encoded: dict[tuple[str, tuple[tuple[str, str], ...]], bytes] = {}
+        self._encoded: dict[tuple[str, str], bytes] = {}
         self._last_ms = 0
         self._writing = threading.Lock()
         self._ending = threading.Event()
@@ -101,13 +102,13 @@ class RemoteWrite:
         if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
             now = self._last_ms + 1
         self._last_ms = now
-        seen: dict[tuple[str, tuple[tuple[str, str], ...]], bytes] = {}
+        seen: dict[tuple[str, str], bytes] = {}
         series: list[bytes] = []
         for family in self._collect():
             for sample in family.samples:
                 if sample.name.endswith("_created"):
                     continue
-                key = (sample.name, tuple(sample.labels.items()))
+                key = (sample.name, text_of(sample.labels))
                 labels = self._encoded.get(key)
                 if labels is None:
                     labels = wire.encode_labels({"__name__": sample.name, **self._labels, **sample.labels})
