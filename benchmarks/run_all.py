@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 import agent_cost
+import alert_delays
+import alerts
 import kill_loss
 import log_cost
 import startup
@@ -37,6 +39,9 @@ def main() -> None:
         lambda: write_storm.bench(1 if quick else 10, Path(tempfile.gettempdir())),
         lambda: storage.bench([100_000] if quick else [100_000, 1_000_000, 10_000_000]),
         lambda: agent_cost.bench(5 if quick else 30),
+        lambda: alerts.bench_windows(),
+        lambda: alerts.bench_cost(quick),
+        lambda: alert_delays.bench(quick),
         lambda: startup.bench(5 if quick else 25),
         lambda: top.bench_cost(5 if quick else 20),
         lambda: top.bench_keys(50 if quick else 300),
