@@ -203,6 +203,17 @@ def test_what_is_zoomed_in_is_exported(server: Server, open_tab: Open, keys: lis
     assert "60,NaN," in [line[:7] for line in lines]
 
 
+def test_a_report_is_saved_from_the_page(server: Server, open_tab: Open, keys: list[str], tmp_path: Path) -> None:
+    tab = open_tab(accept_downloads=True)
+    tab.page.goto(link(server, keys[0], "export"))
+    beginnings = {"HTML": b"<!doctype html>", "Markdown": b"# baseline", "PNG": b"\x89PNG", "SVG": b"<svg"}
+    for title, beginning in beginnings.items():
+        with tab.page.expect_download() as waited:
+            tab.page.get_by_role("link", name=title, exact=True).click()
+        waited.value.save_as(tmp_path / waited.value.suggested_filename)
+        assert (tmp_path / waited.value.suggested_filename).read_bytes().startswith(beginning)
+
+
 def test_runs_are_tagged_and_an_alert_is_silenced(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
     key = make_run(tmp_path, "mine", steps=3)
     server = serve(tmp_path, "--allow-edit")

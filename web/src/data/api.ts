@@ -148,6 +148,9 @@ export class ApiSource implements Source {
       ])}`,
     );
   }
+  reportAddress(run: string, format: string): string {
+    return `${BASE}/runs/${encodeURIComponent(run)}/report${query([["format", format]])}`;
+  }
   exportAddress(run: string, format: string, table: string): string {
     return `${BASE}/runs/${encodeURIComponent(run)}/export${query([["format", format], ["table", table]])}`;
   }

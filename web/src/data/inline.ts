@@ -91,6 +91,9 @@ export class InlineSource implements Source {
   exportAddress(): null {
     return null;
   }
+  reportAddress(): null {
+    return null;
+  }
   remove(): Promise<void> {
     return Promise.reject(new SourceError(403, "a report cannot change anything"));
   }

@@ -37,6 +37,7 @@ export interface Source {
   diagnosis(run: string): Promise<Diagnosis>;
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextFile>;
   compare(query: ComparisonQuery): Promise<Comparison>;
+  reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;
   setTags(run: string, tags: string[]): Promise<void>;

@@ -21,7 +21,7 @@ export const connected = signal(true);
 export const heard = signal(Date.now());
 export const now = signal(Date.now());
 const STALE_MS = 8000;
-export const stale = computed(() => !!source.value?.isLive && !!route.value.run && (!connected.value || now.value - heard.value > STALE_MS));
+export const stale = computed(() => !!source.value?.isLive && !!run.value && (!connected.value || now.value - heard.value > STALE_MS));
 
 // -- the theme
 

@@ -144,7 +144,7 @@ function Verdicts({ verdicts, titles }: { verdicts: Verdict[]; titles: string[] 
         <tbody>
           {verdicts.map((item) => (
             <tr key={`${item.run} ${item.metric}`}>
-              {several && <td>{titles[item.run]}</td>}<td class="mono">{item.metric}</td>
+              {several && <td>{titles[item.run]}</td>}<td title={item.metric}>{panelOf(item.metric).title}</td>
               <td><span class={`verdict ${item.word}`}>{item.word}</span></td>
               <td class="right">{formatValue(item.baseline, panelOf(item.metric).unit)}</td><td class="right">{formatValue(item.value, panelOf(item.metric).unit)}</td>
               <td class="right">{formatChange(item.change)}</td>

@@ -3,7 +3,7 @@ import { about, panels, run, source } from "../data/page.ts";
 import { setZoom, zoom } from "../data/store.ts";
 import type { Run, Series } from "../data/types.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatClock, formatConfig, formatX } from "../logic/format.ts";
+import { formatClock, formatConfig, formatValue, formatX } from "../logic/format.ts";
 import { search, seriesTitle } from "../logic/metrics.ts";
 import { download } from "../ui/download.ts";
 import { Choice, Problem, Search, Section } from "../ui/parts.tsx";
@@ -13,6 +13,13 @@ const FORMATS = [
   ["parquet", "Parquet", "for pandas, DuckDB, Spark; the smallest"],
   ["jsonl", "JSONL", "lines as they were written"],
   ["json", "JSON", "one array"],
+] as const;
+const REPORTS = [
+  ["html", "HTML", "one file with these charts, which opens without a network"],
+  ["md", "Markdown", "for wikis, tickets and pull requests"],
+  ["json", "JSON", "for programs"],
+  ["png", "PNG", "the charts as a picture"],
+  ["svg", "SVG", "the charts as a drawing"],
 ] as const;
 const TITLES: Record<string, string> = {
   training: "Training metrics", gpu: "GPUs", system: "Host", process: "Processes", openmetrics: "Scraped exporters", events: "Events", alerts: "Alerts",
@@ -24,6 +31,13 @@ export function Export() {
   const live = source.value!.isLive;
   return (
     <>
+      {live && (
+        <Section title="A report" note="summary, findings, charts, resources, alerts, configuration">
+          <div class="controls">
+            {REPORTS.map(([id, title, help]) => <a key={id} class="button" title={help} href={source.value!.reportAddress(known.key, id)!} download>{title}</a>)}
+          </div>
+        </Section>
+      )}
       {live ? (
         <Section title="Every line, as a file" note="not downsampled">
           <div class="table-box">
@@ -115,8 +129,8 @@ function Details({ known }: { known: Record<string, unknown> }) {
   const config = (known.config ?? {}) as Record<string, unknown>;
   const rows: [string, unknown][] = [
     ["folder", known.folder], ["command", Array.isArray(known.command) ? known.command.join(" ") : known.command], ["started", formatClock(known.started as string)],
-    ["host", short(known.host, ["name", "distribution", "cpu_count", "memory_total_mb"])], ["python", short(known.python, ["version"])],
-    ["git", short(known.git, ["branch", "commit", "dirty"])], ["packages", short(known.packages)], ["notes", known.notes],
+    ["host", describeHost(known.host)], ["python", short(known.python, ["version"])],
+    ["git", describeGit(known.git)], ["packages", short(known.packages)], ["notes", known.notes],
   ];
   return (
     <div class="two">
@@ -124,6 +138,18 @@ function Details({ known }: { known: Record<string, unknown> }) {
       <dl class="details">{Object.entries(config).map(([name, value]) => <><dt>{name}</dt><dd>{formatConfig(value)}</dd></>)}</dl>
     </div>
   );
+}
+
+function describeHost(value: unknown): string {
+  const host = (value ?? {}) as Record<string, unknown>;
+  const memory = typeof host.memory_total_mb === "number" ? formatValue(host.memory_total_mb, "MB") : "";
+  return [host.name, host.distribution, host.cpu_count && `${host.cpu_count} CPUs`, memory].filter(Boolean).join(", ");
+}
+
+function describeGit(value: unknown): string {
+  const git = (value ?? {}) as Record<string, unknown>;
+  const commit = String(git.commit ?? "").slice(0, 12);
+  return [[git.branch, commit].filter(Boolean).join(" "), git.dirty && "with changes"].filter(Boolean).join(", ");
 }
 
 function short(value: unknown, keys?: string[]): string {

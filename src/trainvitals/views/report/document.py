@@ -9,7 +9,7 @@ from typing import Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import Settings
-from trainvitals.views.report.data import make_data
+from trainvitals.views.report.data import Data, make_data
 
 FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
@@ -36,7 +36,11 @@ def prices_of(settings: Settings) -> dict[str, Any]:
 
 def draw_document(folders: Sequence[Path], format: str, settings: Settings) -> bytes:
     """The report in one of `html`, `md` or `json`; Markdown without pictures."""
-    data = make_data(name_runs(folders), prices_of(settings))
+    return draw_data(make_data(name_runs(folders), prices_of(settings)), format)
+
+
+def draw_data(data: Data, format: str) -> bytes:
+    """What `make_data` found as `html`, `md` or `json`."""
     if format == "html":
         from trainvitals.views.report.html import draw_html
 

@@ -30,6 +30,13 @@ MEDIA_TYPES = {
     "jsonl": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
 }
+REPORT_TYPES = {
+    "html": "text/html",
+    "md": "text/markdown",
+    "json": "application/json",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
 EXPORT_TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 TEXT_BYTES = 1 << 20
 
@@ -193,8 +200,29 @@ def export_run(web: Web, values: Values) -> File:
     file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
     write_table(folder, values["table"], values["format"], file)
     file.seek(0)
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in folder.name)
-    return File(f"{safe}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file))
+    return File(
+        f"{_safe(folder.name)}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file)
+    )
+
+
+def report_run(web: Web, values: Values) -> File:
+    """The run as a document, as `trainvitals report` writes it."""
+    from trainvitals.views.report import data, document
+
+    folder, format = web.runs.find(values["run"]), values["format"]
+    try:
+        if format in ("png", "svg"):
+            content = document.draw_picture([folder], format, theme=values["theme"])
+        else:
+            content = document.draw_data(data.make_data(document.name_runs([folder]), web.prices), format)
+    except TrainvitalsError as error:
+        raise NotFound(error.message, hint=error.hint) from error
+    return File(f"{_safe(folder.name)}-report.{format}", REPORT_TYPES[format], iter([content]))
+
+
+def _safe(name: str) -> str:
+    """A name for a file that no browser and no header trips over."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -421,6 +449,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
         errors=(404,),
         media=tuple(MEDIA_TYPES.values()),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/report",
+        "The run as a document: one HTML file, Markdown, JSON, or a picture of its charts",
+        report_run,
+        (
+            RUN,
+            Parameter("format", "Of the file", choices=tuple(REPORT_TYPES), default="html"),
+            Parameter("theme", "Of a picture", choices=("light", "dark"), default="light"),
+        ),
+        errors=(404,),
+        media=tuple(REPORT_TYPES.values()),
     ),
     Endpoint(
         "GET",
