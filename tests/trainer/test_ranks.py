@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.trainer.ranks import Rank, find_rank, launch_key
+from trainvitals.trainer.ranks import Rank, find_rank, launch_key, take_word_for
 
 
 def torchrun(rank: int, world_size: int = 2, **others: str) -> dict[str, str]:
@@ -102,6 +102,19 @@ def test_one_rank_per_machine_is_assumed_where_only_rank_and_size_are_told() -> 
 
 def test_a_local_rank_proves_at_least_as_many_neighbours() -> None:
     assert find_rank({"RANK": "7", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}).local_world_size == 4
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "found", "expected"),
+    [
+        (2, 4, Rank(), Rank(2, 2, 4, 4)),  # mp.spawn: nothing in the environment
+        (2, None, Rank(), Rank(2, 2, 3, 3)),
+        (5, None, Rank(1, 1, 8, 4, "torchrun"), Rank(5, 1, 8, 4, "torchrun")),
+        (0, 2, Rank(1, 1, 8, 4, "torchrun"), Rank(0, 1, 2, 2, "torchrun")),
+    ],
+)
+def test_a_program_that_says_its_rank_is_believed(rank: int, size: int | None, found: Rank, expected: Rank) -> None:
+    assert take_word_for(rank, size, found) == expected
 
 
 def test_processes_that_lightning_started_are_found() -> None:

@@ -186,6 +186,29 @@ def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(
     assert run.refused == 1
 
 
+def test_values_behind_one_that_never_gets_ready_are_kept(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setattr("trainvitals.trainer.run.DEVICE_WAIT_SECONDS", 0.1)
+    ready = DeviceArray(2.0)
+    with trainvitals.init() as run:
+        run.log({"loss": DeviceArray(1.0), "other": ready}, step=0)
+        run.log({"loss": ready}, step=1)
+        ready.done = True
+    assert values(run, "loss") == [2.0] and values(run, "other") == [2.0] and run.refused == 1
+    assert "never came from the device, so not logged: 1" in capfd.readouterr().err
+
+
+def test_more_values_on_a_device_than_are_kept_do_not_make_the_loop_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.trainer.pending.LIMIT", 3)
+    arrays = [DeviceArray(float(step)) for step in range(5)]
+    with trainvitals.init() as run:
+        for step, array in enumerate(arrays):
+            run.log({"loss": array}, step=step)
+        assert [array.waited for array in arrays] == [0] * 5
+        for array in arrays:
+            array.done = True
+    assert values(run, "loss") == [2.0, 3.0, 4.0] and run.refused == 2
+
+
 @pytest.mark.parametrize("value", ["text", "x" * 5_000_000, [1, 2], (1,), {1}, np.zeros(3), 1j, object(), b"bytes"])
 def test_what_is_no_number_is_refused_in_strict_mode_and_counted_otherwise(value: object, capfd: Any) -> None:
     with trainvitals.init() as run:

@@ -77,6 +77,16 @@ def find_rank(environ: Mapping[str, str]) -> Rank:
     return slurm or Rank()
 
 
+def take_word_for(rank: int, world_size: int | None, found: Rank) -> Rank:
+    """The rank that the program itself says it is, with what was found where it says nothing."""
+    size = world_size or max(found.world_size, rank + 1)
+    if min(found.local_world_size, size) == 1:  # started by hand, such as with mp.spawn: all on this machine
+        return found._replace(
+            rank=rank, local_rank=rank, world_size=size, local_world_size=size, local_size_is_known=True
+        )
+    return found._replace(rank=rank, world_size=size, local_world_size=min(found.local_world_size, size))
+
+
 def _fit(rank: int, world_size: int, local_rank: int | None, local_size: int | None, launcher: str) -> Rank:
     """The rank, with local numbers only as far as they are possible."""
     if local_rank is None or local_rank > rank:

@@ -13,8 +13,7 @@ import os
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,11 +24,12 @@ from trainvitals import runtime, settings
 from trainvitals.errors import MetricError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.encoding import encode_line, format_time, spell
+from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
 from trainvitals.redaction import redact
 from trainvitals.trainer import console, description, facts, launch, notebook, ranks, scalars, stacks
+from trainvitals.trainer.pending import Late, Pending
 
 if TYPE_CHECKING:
     from trainvitals.alerts.conditions import Conditions
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 AGENT_CHECK_SECONDS = 15
 DEVICE_WAIT_SECONDS = 5.0
-PENDING_LIMIT = 10_000
 
 _dumps = orjson.dumps
 _NEWLINE = orjson.OPT_APPEND_NEWLINE
@@ -85,7 +84,7 @@ class Run:
         self._conditions: Conditions | None = None
         self._status: str | None = None
         self._told: set[str] = set()
-        self._waiting: deque[tuple[str, int, str, scalars.Waiting]] = deque()
+        self._pending = Pending()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
         self._registered: tuple[Path, runtime.Registration] | None = None
         self._cells: notebook.Cells | None = None
@@ -216,7 +215,7 @@ class Run:
             return
         if os.getpid() != self._process:  # just forked: these belong to the parent, and the device with them
             self._process = os.getpid()
-            self._waiting.clear()
+            self._pending.clear()
         flat = dict(scalars.flatten(metrics or {}))
         flat.update(scalars.flatten(more))
         if "step" in flat:
@@ -226,7 +225,7 @@ class Run:
             flat.pop("timestamp")
             self._refuse("'timestamp' is a name that the journal uses itself; choose another")
         values: dict[str, Any] = {}
-        waiting: list[tuple[str, scalars.Waiting]] = []
+        waiting: dict[str, scalars.Waiting] = {}
         for key, item in flat.items():
             kind = type(item)
             if kind is float or kind is int:
@@ -242,7 +241,7 @@ class Run:
             elif isinstance(value, (int, float)):
                 values[key] = value
             else:
-                waiting.append((key, value))
+                waiting[key] = value
         with writer.lock:
             number = self._next_step(step)
             if not values and not waiting:
@@ -254,12 +253,12 @@ class Run:
             stamp = format_time(now // 1_000_000 / 1000, digits=3)
             if values:
                 writer.append(encode_line({"timestamp": stamp, "step": number, **values}))
-            for key, item in waiting:
-                self._waiting.append((stamp, number, key, item))
-            arrived = self._write_ready(block=len(self._waiting) > PENDING_LIMIT)
+            if waiting:
+                self._pending.add(stamp, number, waiting)
+            arrived = self._write_late(self._pending.take())
         if self._conditions is not None:
-            for earlier, late in arrived:
-                self._conditions.check(late, earlier)
+            for late in arrived:
+                self._conditions.check(late.values, late.step)
             self._conditions.check(values, number)
 
     def _be_careful(self) -> None:
@@ -289,26 +288,14 @@ class Run:
         self._refuse(f"step= is {what}, not a whole number", f"taken as step {self._step + 1}")
         return self._step + 1
 
-    def _write_ready(self, *, block: bool = False) -> list[tuple[int, dict[str, float]]]:
-        """Write the device values that have arrived, in order; those of one step together. Returns them by step."""
-        assert self._writer is not None
-        arrived: list[tuple[int, dict[str, float]]] = []
-        while self._waiting:
-            stamp, step, _, item = self._waiting[0]
-            if not block and not item.ready():
-                break
-            found: dict[str, float] = {}
-            row: dict[str, Any] = {"timestamp": stamp, "step": step}
-            while self._waiting and self._waiting[0][:2] == (stamp, step):
-                _, _, key, item = self._waiting[0]
-                if not block and not item.ready():
-                    break
-                self._waiting.popleft()
-                found[key] = item.value()
-                row[key] = spell(found[key])
-            self._writer.append(encode_line(row))
-            arrived.append((step, found))
-        return arrived
+    def _write_late(self, arrived: Iterator[Late]) -> list[Late]:
+        """Write what came from the device; with the lock held. Returns it."""
+        written = []
+        for late in arrived:
+            assert self._writer is not None
+            self._writer.append(encode_line({"timestamp": late.stamp, "step": late.step, **late.values}))
+            written.append(late)
+        return written
 
     def _every_second(self, second: int) -> None:
         text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
@@ -494,14 +481,16 @@ class Run:
         if self._writer is None:
             return
         deadline = time.monotonic() + DEVICE_WAIT_SECONDS
-        while self._waiting and time.monotonic() < deadline:
-            self._write_ready()
-            if self._waiting:
+        while self._pending and time.monotonic() < deadline:
+            with self._writer.lock:
+                self._write_late(self._pending.take())
+            if self._pending:
                 time.sleep(0.005)
-        if self._waiting:
-            self.refused += len(self._waiting)
-            self._tell("device", f"{len(self._waiting)} values were still on the device at the end and are lost")
-            self._waiting.clear()
+        with self._writer.lock:
+            self._write_late(self._pending.give_up())
+        if self._pending.lost:
+            self.refused += self._pending.lost
+            self._tell("device", f"values that never came from the device, so not logged: {self._pending.lost}")
 
     def _write_end(self, status: str, cause: str | None, tentative: bool) -> None:
         run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
@@ -589,12 +578,7 @@ def init(
     environ = os.environ
     place_in_launch = ranks.find_rank(environ)
     if rank is not None:
-        size = world_size or max(place_in_launch.world_size, rank + 1)
-        place_in_launch = place_in_launch._replace(
-            rank=rank, world_size=size, local_world_size=min(place_in_launch.local_world_size, size)
-        )
-        if place_in_launch.local_world_size == 1:  # started by hand, such as with mp.spawn: all on this machine
-            place_in_launch = place_in_launch._replace(local_rank=rank, local_world_size=size, local_size_is_known=True)
+        place_in_launch = ranks.take_word_for(rank, world_size, place_in_launch)
     place = launch.find_place(effective, name, resume, place_in_launch)
     run_folder.create(place.folder, effective.shared)
     details = description.describe(place, effective, name, config, tags, notes, place_in_launch)

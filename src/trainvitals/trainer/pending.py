@@ -1,0 +1,57 @@
+"""Values that a device is still computing: kept in order, and read when they have arrived. Nothing here waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainvitals.trainer.scalars import Waiting
+
+LIMIT = 10_000
+"""Calls of `log` that are kept at most; a device that is further behind than this does not answer any more."""
+
+
+class Late(NamedTuple):
+    """What arrived of one call of `log`, with the time and step of that call."""
+
+    stamp: str
+    step: int
+    values: dict[str, float]
+
+
+class Pending:
+    """What was logged and is not known yet."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        """Values that never came."""
+        self._calls: deque[tuple[str, int, dict[str, Waiting]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, stamp: str, step: int, items: dict[str, Waiting]) -> None:
+        """Keep the values of one call."""
+        self._calls.append((stamp, step, items))
+        if len(self._calls) > LIMIT:
+            self.lost += len(self._calls.popleft()[2])
+
+    def take(self) -> Iterator[Late]:
+        """The calls whose values have all arrived, oldest first, up to the first that has to wait."""
+        while self._calls and all(item.ready() for item in self._calls[0][2].values()):
+            stamp, step, items = self._calls.popleft()
+            yield Late(stamp, step, {key: item.value() for key, item in items.items()})
+
+    def give_up(self) -> Iterator[Late]:
+        """At the end: the values that have arrived, whatever they stand behind. The others are lost."""
+        while self._calls:
+            stamp, step, items = self._calls.popleft()
+            values = {key: item.value() for key, item in items.items() if item.ready()}
+            self.lost += len(items) - len(values)
+            if values:
+                yield Late(stamp, step, values)
+
+    def clear(self) -> None:
+        """Forget them: they belong to another process."""
+        self._calls.clear()
