@@ -126,6 +126,104 @@ def test_histograms_are_written_when_asked_for(run: Run) -> None:
     assert first["low"] < 0 < first["high"]
 
 
+def histograms_of(run: Run) -> list[dict[str, Any]]:
+    (path,) = (run.folder / "media").glob("histograms*")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_histogram_counts_what_torch_counts_and_what_is_not_finite_apart(run: Run) -> None:
+    model = nn.Module()
+    torch.manual_seed(0)
+    values = {
+        "many": torch.randn(64, 32),
+        "few": torch.tensor([1.0, 2.0, 2.0, 5.0]),
+        "same": torch.full((9,), 3.0),
+        "tiny": torch.tensor([0.0, 1e-45, 0.0]),
+        "broken": torch.tensor([1.0, math.nan, 3.0, math.inf]),
+        "lost": torch.full((5,), math.nan),
+    }
+    for name, value in values.items():
+        model.register_parameter(name, nn.Parameter(value.clone()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    run.watch(model, optimizer, histograms_every=1, layers_every=0, gradients_every=0, budget_percent=0)
+    for _ in range(2):
+        sum(p.sum() for p in model.parameters()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    run.finish()
+    found = {row["name"].removeprefix("weights/"): row for row in histograms_of(run) if row["step"] == 1}
+    for name in ("many", "few"):
+        low, high = float(values[name].min()), float(values[name].max())
+        expected = torch.histc(values[name], bins=64, min=low, max=high).int().tolist()
+        assert (found[name]["low"], found[name]["high"]) == (low, high)
+        assert found[name]["counts"] == expected
+    assert found["same"]["counts"] == [9]
+    assert sum(found["tiny"]["counts"]) == 3
+    assert sum(found["broken"]["counts"]) == 2
+    assert found["broken"]["nonfinite"] == 2
+    assert "lost" not in found
+    assert found["gradients/few"]["counts"] == [4]
+
+
+def test_layers_of_several_types_and_layouts_have_the_norms_of_their_own_parameters(run: Run) -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict(
+        {
+            "narrow": nn.Linear(40, 30, dtype=torch.bfloat16),
+            "wide": nn.Linear(40, 30, dtype=torch.float64),
+            "last": nn.Conv2d(8, 16, 3).to(memory_format=torch.channels_last),
+            "turned": nn.Linear(3, 5),
+        }
+    )
+    model["turned"].weight = nn.Parameter(torch.randn(50, 100).t())
+    model["cut"] = nn.Linear(1, 1)
+    model["cut"].weight = nn.Parameter(torch.randn(60, 60)[:, ::2])  # neither dense nor contiguous
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run.watch(model, optimizer, layers_every=1, budget_percent=0)
+    expected: dict[str, float] = {}
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum((p.double() ** 2).sum() for p in model.parameters()).backward()  # type: ignore[union-attr]
+        for name, layer in model.items():
+            expected[name] = math.sqrt(sum(float(p.detach().double().square().sum()) for p in layer.parameters()))
+        optimizer.step()
+    run.finish()
+    line = steps(run)[1]
+    for name, norm in expected.items():
+        assert line[f"weight_norm/{name}"] == pytest.approx(norm, rel=1e-3)
+        assert line[f"gradient_norm/{name}"] == pytest.approx(2 * norm, rel=1e-2)
+        assert line[f"update_ratio/{name}"] == pytest.approx(0.02, rel=0.2)  # each step takes 2 % of every weight
+    assert events(run) == []
+
+
+def test_a_layer_that_is_thawed_later_is_looked_at_from_then_on(run: Run) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, layers_every=1, budget_percent=0)
+    for index in range(4):
+        model[0].requires_grad_(index >= 2)
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    run.finish()
+    assert ["gradient_norm/0" in line for line in steps(run)] == [False, False, True, True]
+    assert ["gradient_norm/1" in line for line in steps(run)] == [False, True, True, True]
+
+
+def test_the_layers_of_two_optimizers_are_all_looked_at(run: Run) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in model]
+    run.watch(model, optimizers, layers_every=1, histograms_every=1, budget_percent=0)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    run.finish()
+    assert {"gradient_norm/0", "gradient_norm/1"} <= set(steps(run)[1])
+    names = {row["name"] for row in histograms_of(run)}
+    assert {"weights/0", "weights/1", "gradients/0", "gradients/1"} <= names
+
+
 def test_a_share_of_the_time_bounds_what_may_be_looked_at(run: Run) -> None:
     model = small_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
