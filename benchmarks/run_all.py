@@ -20,6 +20,7 @@ import log_cost
 import startup
 import storage
 import top
+import watch_overhead
 import write_storm
 from table import machine
 
@@ -42,6 +43,7 @@ def main() -> None:
         lambda: alerts.bench_windows(),
         lambda: alerts.bench_cost(quick),
         lambda: alert_delays.bench(quick),
+        lambda: watch_overhead.bench(2 if quick else 4, 5 if quick else 20),
         lambda: startup.bench(5 if quick else 25),
         lambda: top.bench_cost(5 if quick else 20),
         lambda: top.bench_keys(50 if quick else 300),

@@ -1,12 +1,13 @@
 """What watching a training from inside costs: a small GPT on the CPU, in blocks of ten steps, watched and not.
 
-    python benchmarks/watch_overhead.py [--rounds 3] [--blocks 20]
+    python benchmarks/watch_overhead.py [--rounds 4] [--blocks 20]
 
 Each tool runs in a process of its own and trains two equal models in turn, ten steps one, ten steps the other; only
-the second is watched. What counts is the processor time of the process, all its threads together, and of that the
-median of (a watched block / the bare block beside it), so that a machine with other work on it disturbs both sides
-alike. Processes that a tool starts beside the training are not counted, in its favour. Looks that come every ten steps
-are in every block. Tools that are not installed are named as skipped.
+one is watched: the second made, in every other round the first, because where a model lies in memory makes up to a few
+percent. What counts is the processor time of the process, all its threads together, and of that the median of (a
+watched block / the bare block beside it), so that a machine with other work on it disturbs both sides alike; then the
+mean of the rounds. Processes that a tool starts beside the training are not counted, in its favour. Looks that come
+every ten steps are in every block. Tools that are not installed are named as skipped.
 """
 
 from __future__ import annotations
@@ -179,13 +180,15 @@ TOOLS: dict[str, tuple[str, Callable[[], Tool]]] = {
 """What is measured: what it covers, and how to make it."""
 
 
-def measure(name: str, blocks: int, folder: Path) -> dict[str, list[float]]:
-    """In this process."""
+def measure(name: str, blocks: int, folder: Path, *, first: bool) -> dict[str, list[float]]:
+    """In this process; `first`: the model that is watched is made first."""
     import torch
     from torch import nn
 
     torch.set_num_threads(1)
-    bare, watched = make_gpt(), make_gpt()
+    watched, bare = make_gpt(), make_gpt()
+    if not first:
+        watched, bare = bare, watched
     tool = TOOLS[name][1]()
     tool.start(*watched, folder)
     tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT + 1))
@@ -226,15 +229,16 @@ def measure(name: str, blocks: int, folder: Path) -> dict[str, list[float]]:
     return {"ratios": ratios, "milliseconds": [1e3 * seconds for seconds in times]}
 
 
-def bench(rounds: int = 3, blocks: int = 20) -> Table:
+def bench(rounds: int = 4, blocks: int = 20) -> Table:
     results: dict[str, list[dict[str, list[float]]]] = {name: [] for name in TOOLS}
     skipped: dict[str, str] = {}
-    for _ in range(rounds):
+    for turn in range(rounds):
         for name in TOOLS:
             if name in skipped:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 arguments = ["--one", name, "--blocks", str(blocks), "--folder", folder]
+                arguments += ["--first"] if turn % 2 else []
                 command = TOOLS[name][1]().command(str(Path(__file__).absolute()), folder, *arguments)
                 words = []
                 try:
@@ -244,7 +248,7 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
                 except FileNotFoundError as error:
                     skipped[name] = (words or [f"{error.filename} is missing"])[-1][:100]
     costs = {
-        name: statistics.median(ratio for result in found for ratio in result["ratios"]) - 1
+        name: statistics.mean(statistics.median(result["ratios"]) for result in found) - 1
         for name, found in results.items()
         if found
     }
@@ -274,13 +278,14 @@ def bench(rounds: int = 3, blocks: int = 20) -> Table:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--blocks", type=int, default=20)
     parser.add_argument("--one")
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
     if arguments.one:
-        figures = measure(arguments.one, arguments.blocks, arguments.folder)
+        figures = measure(arguments.one, arguments.blocks, arguments.folder, first=arguments.first)
         (arguments.folder / "result.json").write_text(json.dumps(figures))
     else:
         print(bench(arguments.rounds, arguments.blocks).markdown())
