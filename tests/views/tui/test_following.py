@@ -30,6 +30,18 @@ def test_a_run_is_told_from_its_folder(folder: Path) -> None:
     assert run.values["learning_rate"] == pytest.approx(1e-3)
 
 
+def test_of_a_long_run_the_newest_steps_are_known_exactly(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=3000, ranks=2, gpus=0)
+    following = Following(folder)
+    following.poll()
+    run = following.run()
+    assert run is not None
+    assert [rank.step for rank in run.ranks] == [2999, 2999]
+    assert [len(rank.ratios) for rank in run.ranks] == [120, 120]
+    assert run.step_seconds == pytest.approx(story.STEP_SECONDS)
+    assert run.ranks[0].seen == pytest.approx(story.START + 2999 * story.STEP_SECONDS)
+
+
 def test_new_lines_are_taken_in_and_the_curve_goes_on(folder: Path) -> None:
     following = Following(folder)
     following.poll()

@@ -26,13 +26,14 @@ from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName, list_files
 from trainvitals.journal.points import Axis
-from trainvitals.journal.reader import RunInfo, RunReader, read_info
+from trainvitals.journal.reader import RunInfo, RunReader, Series, read_info
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LOADED_POINTS = 2000
+LEAST_POINTS = 64
 RECENT_STEPS = PACE_STEPS
 INFO_SECONDS = 1.0
 OUTPUT_BYTES = 32 << 10
@@ -97,16 +98,13 @@ class Following:
             (name for name in ("batch_time", "step_time", "loss") if name in self._names["training"]),
             min(self._names["training"]),
         )
-        at_steps = self._reader.series([probe], x="step")
-        at_times = {series.rank: series for series in self._reader.series([probe], x="time")}
-        for series in at_steps:
-            rank = series.rank or 0
-            times = at_times[series.rank].x if series.rank in at_times else series.x
-            recent = self._recent.setdefault(rank, deque(maxlen=RECENT_STEPS))
-            is_duration = probe in ("batch_time", "step_time")
-            for step, moment, value in zip(
-                series.x[-RECENT_STEPS:], times[-RECENT_STEPS:], series.y[-RECENT_STEPS:], strict=False
-            ):
+        at_times = {series.rank: series.x for series in self._newest(probe, "time")}
+        is_duration = probe in ("batch_time", "step_time")
+        for series in self._newest(probe, "step"):
+            times = at_times.get(series.rank, series.x)
+            count = min(RECENT_STEPS, len(series.x), len(times))
+            recent = self._recent.setdefault(series.rank or 0, deque(maxlen=RECENT_STEPS))
+            for step, moment, value in zip(series.x[-count:], times[-count:], series.y[-count:], strict=True):
                 recent.append((int(step), float(moment), float(value) if is_duration else None))
         if self._recent:
             self._lowest_rank = min(self._recent)
@@ -114,6 +112,14 @@ class Following:
             self._named[name] = self._values[canonical(name)] = summary.last
             if summary.last_step is not None:
                 self._step = max(summary.last_step, self._step or 0)
+
+    def _newest(self, name: str, axis: Axis) -> list[Series]:
+        """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
+        starts = []
+        for series in self._reader.series([name], x=axis, max_points=LEAST_POINTS):
+            first, last = float(series.x[0]), float(series.x[-1])
+            starts.append(last - (last - first) * min(2 * RECENT_STEPS / series.total, 1.0))
+        return self._reader.series([name], x=axis, start=min(starts, default=None))
 
     def _take(self, file: FileName, row: dict[str, Any]) -> None:
         micros = self._clock.parse(row["timestamp"])
