@@ -38,13 +38,13 @@ def test_a_lost_gpu_reaches_the_webhook_and_so_does_its_return(
         "static_configs": [{"targets": [f"127.0.0.1:{machine.port}"]}],
     }
     config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}]},
         "scrape_configs": [scrape],
     }
     # The groups have an interval of their own; here they are judged as often as everything is scraped.
     rules = machine.folder / "rules.yml"
-    rules.write_text(RULES.read_text().replace("interval: 15s", "interval: 1s"))
+    rules.write_text(RULES.read_text().replace("interval: 15s", "interval: 500ms"))
     prometheus = start_prometheus(config, rules)
     wait_until(lambda: prometheus.query('gpu_state{gpu="1",state="ok"} == 1'), "a healthy GPU 1")
 

@@ -79,6 +79,19 @@ def test_two_that_want_the_same_port_share_it_until_both_are_gone(machine: Machi
     assert machine.exports.ports == []
 
 
+def test_who_wants_the_same_port_otherwise_is_told_and_gets_it_when_the_first_is_gone(machine: Machine) -> None:
+    port = free_port()
+    first, other = settings(port=port), settings(port=port, names="base", compat="dcgm")
+    machine.exports.update([machine.run], [])
+    machine.log(1, loss=0.5, memory_allocated_mb=1.0)
+    for _ in range(2):
+        machine.exports.want([first, other])
+    wait_until(lambda: "memory_allocation_mb{" in page(port), "the spelling of the first")
+    assert len(machine.told) == 1 and "prometheus.names, prometheus.compat of another run" in machine.told[0]
+    machine.exports.want([other])
+    wait_until(lambda: "memory_allocation_bytes{" in page(port), "the spelling of the other")
+
+
 def test_a_taken_port_is_told_once_and_tried_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainvitals.exporters.service.RETRY_SECONDS", 0.0)
     with socket.socket() as other:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-KEPT = 16_384
+KEPT = 8_192
 """Label sets that are remembered; beyond them a page is slower, not wrong."""
 
 

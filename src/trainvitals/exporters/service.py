@@ -86,21 +86,27 @@ class Exports:
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
-        wanted = {(wish.kind, wish.target): wish for item in settings for wish in wishes_of(item)}
-        for key, (_, output) in list(self._outputs.items()):
-            if key in wanted:
+        wanted: dict[tuple[str, str], list[Wish]] = {}
+        for wish in (wish for item in settings for wish in wishes_of(item)):
+            wanted.setdefault((wish.kind, wish.target), []).append(wish)
+        for key, (opened, output) in list(self._outputs.items()):
+            wishes = wanted.get(key, [])
+            if opened in wishes:
                 self._unwanted.pop(key, None)
+                if any(wish != opened for wish in wishes):
+                    self._tell(_explain_difference(opened, next(wish for wish in wishes if wish != opened)))
                 continue
             until = self._unwanted.setdefault(key, time.monotonic() + LINGER_SECONDS)
-            # The last values of a run are still there for whoever scrapes next, and then the port is given back.
-            if not self._ended or not isinstance(output, PageServer) or time.monotonic() > until:
+            # The last values of a run are still there for whoever scrapes next, and then the port is given back; at
+            # once to somebody who wants it otherwise.
+            if wishes or not self._ended or not isinstance(output, PageServer) or time.monotonic() > until:
                 del self._outputs[key], self._unwanted[key]
                 output.close()
         for key in [key for key in self._failed if key not in wanted]:
             del self._failed[key]
-        for key, wish in wanted.items():
+        for key, wishes in wanted.items():
             if key not in self._outputs:
-                self._open(key, wish)
+                self._open(key, wishes[0])
 
     @property
     def idle(self) -> bool:
@@ -241,6 +247,15 @@ class Exports:
 
 def _secret(reference: object) -> str | None:
     return None if reference is None else read_secret(str(reference))
+
+
+def _explain_difference(opened: Wish, other: Wish) -> str:
+    names = [
+        name for (name, value), (_, wanted) in zip(opened.settings, other.settings, strict=True) if value != wanted
+    ]
+    return (
+        f"{opened.target} is served as the first who asked wanted it; {', '.join(names)} of another run is not in force"
+    )
 
 
 def _explain(wish: Wish, error: OSError | SettingError) -> str:
