@@ -103,7 +103,7 @@ def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sea
     for name in ("old", "new"):
         run = tmp_path / "p" / name
         run.mkdir(parents=True)
-        (run / "run.json").write_text('{"status": "finished"}')
+        (run / "run.json").write_text('{"format": 1, "status": "finished"}')
     past = time.time() - 1e6
     os.utime(tmp_path / "p" / "old" / "run.json", (past, past))
     results = seal(sealer, wait, Job(str(tmp_path / "p" / "new"), (), root=str(tmp_path), max_age=3600.0))

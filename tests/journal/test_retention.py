@@ -18,7 +18,7 @@ def make_run(root: Path, name: str, *, days: float = 0, size: int = 1000, status
     folder = root / "p" / name
     run_folder.create(folder)
     me = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
-    run_folder.write_run(folder, {"id": name, "status": status, "process": me})
+    run_folder.write_run(folder, {"format": 1, "id": name, "status": status, "process": me})
     (folder / "training_metrics_20260101_000000.jsonl").write_bytes(b"x" * size)
     for path in folder.iterdir():
         os.utime(path, (time.time() - days * 86400,) * 2)
@@ -53,3 +53,24 @@ def test_a_folder_that_is_no_run_is_never_touched(tmp_path: Path) -> None:
     (stranger / "cat.png").write_bytes(b"x")
     assert clean(tmp_path, max_age=0, max_size_gb=0) == []
     assert stranger.exists()
+
+
+def test_a_folder_with_somebody_elses_run_json_is_never_touched(tmp_path: Path) -> None:
+    stranger = tmp_path / "p" / "thesis"
+    stranger.mkdir(parents=True)
+    (stranger / "run.json").write_text('{"name": "another tool\'s", "status": "finished"}')
+    assert clean(tmp_path, max_age=0, max_size_gb=0) == []
+    with pytest.raises(JournalError):
+        remove(stranger)
+    assert (stranger / "run.json").exists()
+
+
+def test_a_run_behind_a_link_is_left_where_it_is(tmp_path: Path) -> None:
+    real = make_run(tmp_path / "archive", "run", days=400)
+    (tmp_path / "root" / "p").mkdir(parents=True)
+    link = tmp_path / "root" / "p" / "run"
+    link.symlink_to(real)
+    assert clean(tmp_path / "root", max_age=1, max_size_gb=1e-9) == []
+    with pytest.raises(JournalError, match="is a link"):
+        remove(link)
+    assert link.is_symlink() and real.exists()

@@ -27,6 +27,8 @@ def clean(
     kept: list[tuple[float, Path, int]] = []
     total = 0
     for folder in run_folder.list_folders(root):
+        if folder.is_symlink():
+            continue  # what it leads to lies elsewhere and is not counted here
         changed, size = measure(folder)
         ended = is_ended(folder)
         if ended and max_age is not None and time.time() - changed > max_age:
@@ -54,15 +56,18 @@ def remove(folder: Path) -> None:
             f"run {folder.name} is not over, so it is not removed",
             hint="stop it first, or wait until it ends",
         )
+    if folder.is_symlink():
+        raise JournalError(f"{folder} is a link, so nothing is removed", hint="remove the link itself: rm")
     hidden = folder.with_name(f".removing-{folder.name}")
     folder.rename(hidden)
     shutil.rmtree(hidden)
 
 
 def is_ended(folder: Path) -> bool:
-    """Whether the run is over beyond doubt."""
+    """Whether the run is over beyond doubt; a folder whose run.json is not of our making is no run."""
     try:
-        return run_folder.read_state(folder)[0] in run_folder.ENDED
+        run = run_folder.read_run(folder)
+        return isinstance(run.get("format"), int) and run_folder.read_state(folder, run)[0] in run_folder.ENDED
     except TrainvitalsError:
         return False
 
