@@ -23,8 +23,8 @@ _RANK = "rank {{ $labels.rank }} of {{ $labels.run }}"
 
 
 class Row(NamedTuple):
-    """A built-in rule in PromQL. `<table.metric>` is the series of a metric, `$name` a threshold; a number behind
-    a metric with `~` is in the metric's own unit and converted."""
+    """A built-in rule in PromQL. `<table.metric>` is the series of a metric, `$name` a threshold, `<window>` the time
+    over which the rule takes a slope; a number behind a metric with `~` is in the metric's own unit and converted."""
 
     rule: str
     expression: str
@@ -83,7 +83,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "gpu_oom_soon",
-        "deriv(<gpu.memory_used_mb>[5m]) > 0 and predict_linear(<gpu.memory_used_mb>[5m], 60 * $oom_minutes)"
+        "deriv(<gpu.memory_used_mb>[<window>]) > 0"
+        " and predict_linear(<gpu.memory_used_mb>[<window>], 60 * $oom_minutes)"
         " > <gpu.memory_total_mb>",
         f"{_GPU} runs out of memory at this rate",
     ),
@@ -111,8 +112,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "disk_full_soon",
-        "deriv(<system.disk_free_gb>[15m]) < 0"
-        " and predict_linear(<system.disk_free_gb>[15m], 3600 * $disk_full_hours) < 0",
+        "deriv(<system.disk_free_gb>[<window>]) < 0"
+        " and predict_linear(<system.disk_free_gb>[<window>], 3600 * $disk_full_hours) < 0",
         "The disk of the run folders of {{ $labels.host }} is full soon at this rate",
     ),
     Row(
@@ -240,7 +241,11 @@ def _alert(row: Row, rule: builtin.Row, spelling: Spelling) -> dict[str, Any]:
     # A wait in steps is none in time: what is seen at a scrape has lasted some steps already.
     seconds = 0 if "step" in waits else int(parse_duration(waits))
     advice = re.sub(r"\{gpu_index\}", "{{ $labels.gpu }}", str(rule["advice"]))
-    found: dict[str, Any] = {"alert": alert_name(row.rule), "expr": fill(row.expression, spelling)}
+    expression = row.expression
+    if "<window>" in expression:
+        (window,) = set(re.findall(r"slope\([^,]+, (\w+)\)", str(rule["when"])))
+        expression = expression.replace("<window>", window)
+    found: dict[str, Any] = {"alert": alert_name(row.rule), "expr": fill(expression, spelling)}
     if seconds:
         found["for"] = f"{seconds}s"
     found["labels"] = {"severity": rule.get("severity", "warning"), "rule": row.rule}
