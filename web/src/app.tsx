@@ -51,8 +51,8 @@ export function App() {
 }
 
 const KEYS: [string, string][] = [
-  ["g r, g c", "runs, compare"],
-  ["g o, g f, g t, g s, g a, g l, g e", "overview, findings, training, system, alerts, logs, export of this run"],
+  ["g then r c", "runs, compare"],
+  ["g then o f t s a l e", "overview, findings, training, system, alerts, logs, export of this run"],
   ["/", "search on this page"],
   ["Tab", "to the next chart or button"],
   ["← →", "in a chart: read its values; with Shift: move"],

@@ -32,11 +32,14 @@ test("a logarithmic axis leaves out zero and below", () => {
   assert.deepEqual(positive([1, 0, -1, null, undefined]), [1, null, null, null, undefined]);
 });
 
-test("smoothing keeps a constant, follows a step and does not care how densely points lie", () => {
+test("smoothing keeps a constant, lies on both sides of a step alike and does not care how densely points lie", () => {
   const x = Array.from({ length: 100 }, (_, at) => at);
   assert.ok(Math.abs(smooth(x, x.map(() => 7), 0.5).at(-1)! - 7) < 1e-9);
   const rising = smooth(x, x.map((at) => (at < 50 ? 0 : 1)), 0.5);
-  assert.ok(rising[49]! === 0 && rising[52]! > 0 && rising[52]! < 1 && rising[99]! > 0.95);
+  assert.ok(rising[10]! < 0.01 && rising[49]! > 0 && rising[52]! < 1 && rising[99]! > 0.95);
+  assert.ok(Math.abs(rising[49]! + rising[50]! - 1) < 1e-9);
+  const ramp = smooth(x, x, 0.5);
+  assert.ok(Math.abs(ramp[50]! - 50) < 0.5, "a line that rises is not left behind");
   const thin = x.filter((at) => at % 2 === 0);
   const half = smooth(thin, thin.map((at) => (at < 50 ? 0 : 1)), 0.5);
   assert.ok(Math.abs(half[35]! - rising[70]!) < 0.1);

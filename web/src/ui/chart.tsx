@@ -308,7 +308,7 @@ export function Chart(props: ChartProps) {
           </div>
         )}
       </div>
-      {props.titles.length > 1 && (
+      {(props.titles.length > 1 || props.series.some((series) => series.low)) && (
         <div class="legend">
           {props.titles.map((title, at) => {
             const style = lineStyle(props.colors?.[at] ?? at, dark.value);
@@ -322,7 +322,7 @@ export function Chart(props: ChartProps) {
                 onClick={(event) => toggle(title, event.shiftKey)}
               >
                 <i class={style.dash.length ? "dashed" : ""} style={{ color: style.stroke }} />
-                {title}
+                {title}{props.series[at].low && ": lowest, mean, highest"}
               </button>
             );
           })}
