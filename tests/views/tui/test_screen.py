@@ -191,6 +191,14 @@ def test_a_single_gpu_has_its_columns_named_and_many_share_their_names(told: Sna
     assert "use, memory, °C" in page.splitlines()[1]
 
 
+def test_a_gpu_that_never_answered_does_not_count_as_another_kind(told: Snapshot) -> None:
+    silent = Gpu("nvidia:GPU-9", "?", "", "GPU-9", {}, 0.0, problem="has not answered for 10 s")
+    lines = text(replace(told, gpus=(*told.gpus[:3], silent)), View(), 130, 40).splitlines()
+    assert any("3 x NVIDIA H100 80GB HBM3, 1 without an answer" in line for line in lines)
+    assert any("GPU-9: has not answered for 10 s" in line for line in lines)
+    assert not any("NAME" in line for line in lines)
+
+
 def test_a_long_note_is_told_to_its_end(told: Snapshot) -> None:
     note = " ".join(f"word{number}" for number in range(20))
     page = text(Snapshot(time=1.0, system={"cpu_usage_percent": 3.0}, notes=(note,)), View(), 80, 24)

@@ -339,7 +339,7 @@ class Feed:
             # A GPU that has never answered has no numbers, but it is there and that must be seen.
             if place and vendor in GPU_SOURCES and place != "events" and unit not in answered:
                 index = place if place.isdigit() else "?"
-                gpus.append(Gpu(unit, index, "" if index != "?" else place, place, {}, 0.0, problem=reason))
+                gpus.append(Gpu(unit, index, "", place if index == "?" else "", {}, 0.0, problem=reason))
         gpus.sort(key=lambda gpu: identity("gpu", _place(gpu))[2])
         return tuple(gpus), system
 

@@ -21,11 +21,20 @@ _HARMLESS = ("", "none", "idle", "application clocks")
 def describe(gpus: tuple[Gpu, ...]) -> str:
     """`8 x NVIDIA H100 80GB HBM3`, or how many of what."""
     whole = [gpu for gpu in gpus if not gpu.is_slice]
+    names = _names(gpus)
+    known = [gpu for gpu in whole if gpu.name in names]
+    if len(names) == 1:
+        parts = [f"{len(known)} x {known[0].name}" if len(known) > 1 else known[0].name]
+        parts += [f"{len(whole) - len(known)} without an answer"] if len(known) < len(whole) else []
+    else:
+        parts = [f"{len(whole)} GPUs" if len(whole) > 1 else "1 GPU"]
     slices = len(gpus) - len(whole)
-    names = {gpu.name for gpu in whole if gpu.name}
-    count = f"{len(whole)} x " if len(whole) > 1 else ""
-    text = f"{count}{names.pop()}" if len(names) == 1 else f"{len(whole)} GPUs"
-    return f"{text}, {slices} slices" if slices else text
+    return ", ".join([*parts, *([f"{slices} slices"] if slices else [])])
+
+
+def _names(gpus: tuple[Gpu, ...]) -> set[str]:
+    """What kinds there are; a GPU that does not answer may not have told its own yet."""
+    return {gpu.name for gpu in gpus if gpu.name and not gpu.is_slice and not gpu.problem}
 
 
 def totals(gpus: tuple[Gpu, ...]) -> str:
@@ -101,7 +110,8 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         drawn, limit = gpu.number("power_draw_watts"), gpu.number("power_limit_watts")
         text = MISSING if drawn is None else f"{drawn:.0f}/{limit:.0f}W" if limit else f"{drawn:.0f}W"
         held = "power" in str(gpu.values.get("throttle_reasons", ""))
-        return [Segment(fit(text, width, right=True), palette.warning if held else palette.text)]
+        style = palette.dim if drawn is None else palette.warning if held else palette.text
+        return [Segment(fit(text, width, right=True), style)]
 
     def cell(name: str, unit: str) -> Callable[[Gpu, int], Line]:
         def draw(gpu: Gpu, width: int) -> Line:
@@ -139,7 +149,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
     ]
     if any(marks(gpu)[0] for gpu in gpus):
         found.append(Column("NOTE", 9, 6, note, most=34))
-    if len({gpu.name for gpu in gpus if not gpu.is_slice}) > 1:
+    if len(_names(gpus)) > 1:
         found.insert(
             1,
             Column("NAME", 12, 11, lambda gpu, width: [Segment(fit(gpu.name, width), palette.dim)], most=26),
@@ -196,11 +206,14 @@ def _draw_table(
         if gpu.problem:
             # Nothing is known of it now: one sentence across the row says more than a row of dashes.
             text, grave = marks(gpu)
-            name = f"{gpu.name}: " if gpu.name else ""
+            name = gpu.name or gpu.uuid
             line = [
                 *line[:2],
                 Segment("  "),
-                Segment(fit(f"{name}{text}", width - 8), palette.severity(grave) if grave else palette.dim),
+                Segment(
+                    fit(f"{name}: {text}" if name else text, width - 8),
+                    palette.severity(grave) if grave else palette.dim,
+                ),
             ]
         if place == selected:
             line = overlay(crop(line, width, palette.text), palette.selected)
