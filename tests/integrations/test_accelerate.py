@@ -101,7 +101,7 @@ def test_the_weights_are_bit_identical_with_and_without_the_tracker(tmp_path: Pa
     assert any(name.startswith("activation_") for line in steps(run) for name in line)
 
 
-def test_the_weights_are_bit_identical_under_run_where_nothing_asks_for_us(tmp_path: Path) -> None:
+def test_the_weights_are_bit_identical_under_accelerate_launch_where_nothing_asks_for_us(tmp_path: Path) -> None:
     program = f"""
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parent.parent)!r}]
@@ -110,7 +110,9 @@ from accelerate import Accelerator
 from test_accelerate import fit
 torch.save(fit(Accelerator(cpu=True)).state_dict(), "weights.pt")
 """
-    (folder,) = run_automatically(tmp_path, "-c", program)
+    (tmp_path / "train.py").write_text(program)
+    launch = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes=1", "--num_machines=1", "train.py")
+    (folder,) = run_automatically(tmp_path, *launch)
     alone = fit(Accelerator(cpu=True))
     assert same_bits(alone, torch.load(tmp_path / "weights.pt"))
     assert [row["step"] for row in rows_of(folder, "training_metrics*") if "loss" in row] == [0, 1, 2, 3]

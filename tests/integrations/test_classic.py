@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import wandb
 from fake_nvml import FakeNvml
 from watching import lines, steps
 
@@ -106,6 +107,20 @@ def test_numbers_go_to_the_console_and_a_missing_wandb_run_is_said_once(capfd: p
     said = capfd.readouterr().err
     assert said.count("gpu_0_power_usage_w") >= 3
     assert said.count("there is no W&B run") == 1
+
+
+def test_numbers_go_to_the_wandb_run_of_the_program_with_its_own_next_step(tmp_path: Path) -> None:
+    options = wandb.Settings(console="off", silent=True)
+    with wandb.init(mode="offline", dir=str(tmp_path), settings=options) as theirs:
+        monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, world=TWO_GPUS)
+        monitor.start_monitoring()
+
+        def has_come() -> bool:
+            theirs.log({"loss": 0.5})
+            return "gpu_1_power_usage_w" in theirs.summary.keys()  # noqa: SIM118 - it has no __contains__
+
+        wait_for(has_come)
+        monitor.stop_monitoring()
 
 
 def test_a_system_monitor_has_the_host_and_every_gpu() -> None:
