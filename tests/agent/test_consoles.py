@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Path:
 
 def registration(folder: Path, source: Path, rank: int = 0, offset: int = 0, stream: str = "") -> Registration:
     status = source.stat()
-    file = {"path": str(source), "fd": 1, "device": status.st_dev, "inode": status.st_ino}
+    file = {"path": str(source), "fds": [1], "device": status.st_dev, "inode": status.st_ino}
     return Registration(
         *("r", str(folder), rank, os.getpid(), None, "here"),
         console=[{**file, "offset": offset, "stream": stream}],

@@ -163,6 +163,16 @@ def test_a_folder_that_vanishes_and_text_that_is_no_text_hurt_nobody(environ: di
     ]
 
 
+def test_a_stream_that_goes_to_a_file_is_left_to_the_agent(environ: dict[str, str], tmp_path: Path) -> None:
+    script = "print('to a pipe'); print('to a file', file=sys.stderr); assert 'write' not in vars(sys.stderr)"
+    with open(tmp_path / "errors", "wb") as errors:
+        done = subprocess.run(
+            [sys.executable, "-c", BEGIN + script], env=environ, stdout=subprocess.PIPE, stderr=errors, check=False
+        )
+    assert (done.returncode, done.stdout) == (0, b"to a pipe\n")
+    assert kept_of(environ) == "to a pipe\n"
+
+
 def test_without_being_asked_nothing_is_wrapped(environ: dict[str, str]) -> None:
     script = """
     import sys, trainvitals

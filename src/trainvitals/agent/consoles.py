@@ -37,8 +37,8 @@ class Consoles:
                 source = (int(file["device"]), int(file["inode"]))
                 path, begin = Path(file["path"]), int(file["offset"])
                 stem = stem_of(registration.rank, str(file["stream"]))
-                descriptor = f"/proc/{registration.pid}/fd/{int(file['fd'])}"
-            except (KeyError, TypeError, ValueError):
+                descriptor = f"/proc/{registration.pid}/fd/{int(file['fds'][0])}"
+            except (IndexError, KeyError, TypeError, ValueError):
                 continue  # of another version
             if source in self._tails or path.is_relative_to(self._folder):
                 continue  # our own copy must not be copied

@@ -7,7 +7,8 @@ import stat
 import sys
 from typing import Any
 
-STREAMS = {1: "stdout", 2: "stderr"}
+STREAMS = {1: "", 2: "stderr"}
+"""By file descriptor, what the name of a file of its own says."""
 
 
 def find_files() -> list[dict[str, Any]]:
@@ -26,8 +27,8 @@ def find_files() -> list[dict[str, Any]]:
             continue
         if _appends(fd):
             offset = status.st_size  # its place is told only by the first write
-        place = {"path": path, "fd": fd, "device": status.st_dev, "inode": status.st_ino, "offset": offset}
-        found.setdefault((status.st_dev, status.st_ino), {**place, "stream": stream if found else ""})
+        place = {"path": path, "device": status.st_dev, "inode": status.st_ino, "offset": offset, "stream": stream}
+        found.setdefault((status.st_dev, status.st_ino), {**place, "fds": []})["fds"].append(fd)
     return list(found.values())
 
 

@@ -449,10 +449,14 @@ class Run:
     def _keep_console(self) -> list[dict[str, Any]]:
         """See to it that what this process prints is kept. Returns the files that the agent must copy for that."""
         files = console.find_files() if self._settings.console != "off" else []
-        if self._settings.console == "tee" and not files:
+        if self._settings.console == "tee":
             from trainvitals.trainer.tee import Tee
 
-            self._tee = Tee(self.folder, self.rank, self._settings)
+            kept = {fd for file in files for fd in file["fds"]}
+            streams = [stream for fd, stream in ((1, sys.stdout), (2, sys.stderr)) if fd not in kept]
+            self._tee = Tee(
+                self.folder, self.rank, self._settings, [stream for stream in streams if stream is not None]
+            )
         return files
 
     def _let_go(self) -> None:

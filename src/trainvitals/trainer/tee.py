@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,17 @@ from trainvitals.settings import Settings
 class Tee:
     """Copies what Python prints to the run folder, line by line. Never raises, whatever the disk does."""
 
-    def __init__(self, folder: Path, rank: int, settings: Settings) -> None:
+    def __init__(self, folder: Path, rank: int, settings: Settings, streams: Sequence[Any]) -> None:
         mode = 0o666 if settings.shared else 0o600
-        self._log = ConsoleLog(folder, stem_of(rank), limit=limit_of(settings), mode=mode)
+        stem = stem_of(rank, "stderr" if list(streams) == [sys.stderr] else "")
+        self._log = ConsoleLog(folder, stem, limit=limit_of(settings), mode=mode)
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._lost = 0
         self._tidiers: dict[str, Tidier] = {}
         self._placed: list[tuple[Any, Callable[[str], int]]] = []
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                self._place(stream)
+        for stream in streams:
+            self._place(stream)
 
     def _place(self, stream: Any) -> None:
         original = stream.write

@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times")
     parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
-    parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary", "dashboard")
+    parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary", "dashboard", "console")
     add_exporter_flags(parser)
     parser.add_argument("--top", action="store_true", help="show the dashboard around it; its output is a pane")
     parser.add_config()
