@@ -1,7 +1,7 @@
 """The web dashboard: how long the server takes, when the first chart is there, how soon a logged value is on the
 screen, and what 200 viewers cost.
 
-python benchmarks/web.py [--steps 1e6 1e7] [--root FOLDER_WITH_RUNS] [--peers PYTHON]
+python benchmarks/web.py [--steps 1e6 1e7] [--root FOLDER_WITH_RUNS] [--peers PYTHON [--peer-steps 1e6]]
 
 With --root the largest runs of that folder are used instead of new ones. Needs playwright and Chromium.
 """
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from table import Table, machine
 import trainvitals
 from trainvitals.journal import layout, segments
 
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 VIEWERS = 200
 RUNS = 1000
 
@@ -40,18 +42,35 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", nargs="*", default=["1e6", "1e7"])
     parser.add_argument("--root", type=Path)
-    parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has TensorBoard, to measure it beside")
+    parser.add_argument("--peers", metavar="PYTHON", help="interpreter with TensorBoard, MLflow, trackio and Aim")
+    parser.add_argument("--peer-steps", default="1e6", help="steps of the run that all of them show")
+    parser.add_argument("--peer-seconds", type=float, default=600, help="time each has to take them in")
+    parser.add_argument("--only-peers", action="store_true", help="nothing but the comparison")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     arguments = parser.parse_args()
     print(machine())
+    tables = []
     with tempfile.TemporaryDirectory() as place:
-        root = arguments.root or make_runs(Path(place) / "runs", [int(float(text)) for text in arguments.steps])
-        print(bench_answers(root).markdown())
-        print(bench_first_chart(root).markdown())
-        print(bench_pixels(Path(place) / "live").markdown())
-        print(bench_viewers(Path(place) / "viewers").markdown())
-        print(bench_many_runs(Path(place) / "many").markdown())
-        if arguments.peers:
-            print(bench_tensorboard(arguments.peers, Path(place) / "tensorboard").markdown())
+        for make in list_benchmarks(arguments, Path(place)):
+            table = make().markdown()
+            print(table, flush=True)
+            tables.append(table)
+    if arguments.write:
+        body = f"Measured on {machine()}.\n\n" + "\n".join(tables)
+        marked = re.compile(r"(<!-- web tables -->\n).*?(<!-- end of web tables -->)", re.DOTALL)
+        PAGE.write_text(marked.sub(lambda match: match[1] + body + match[2], PAGE.read_text()))
+
+
+def list_benchmarks(arguments: argparse.Namespace, place: Path) -> Iterator[Callable[[], Table]]:
+    if not arguments.only_peers:
+        root = arguments.root or make_runs(place / "runs", [int(float(text)) for text in arguments.steps])
+        yield lambda: bench_answers(root)
+        yield lambda: bench_first_chart(root)
+        yield lambda: bench_pixels(place / "live")
+        yield lambda: bench_viewers(place / "viewers")
+        yield lambda: bench_many_runs(place / "many")
+    if arguments.peers:
+        yield lambda: bench_peers(arguments.peers, int(float(arguments.peer_steps)), arguments.peer_seconds)
 
 
 def make_runs(root: Path, counts: list[int]) -> Path:
@@ -289,58 +308,22 @@ def bench_many_runs(root: Path) -> Table:
     )
 
 
-WRITE_EVENTS = """
-import sys
-import numpy as np
-from torch.utils.tensorboard import SummaryWriter
-writer, random = SummaryWriter(sys.argv[1]), np.random.default_rng(0)
-for step in range(int(sys.argv[2])):
-    for place in range(10):
-        writer.add_scalar("loss" if place == 0 else f"metric {place}", float(random.normal()), step)
-writer.close()
-"""
+def bench_peers(python: str, steps: int, seconds: float) -> Table:
+    """From starting the server to the first curve in Chromium, beside other dashboards with the same data."""
+    import web_peers
+    from storage import values
 
+    @contextmanager
+    def own(folder: Path) -> Iterator[str]:
+        with server(folder) as (base, _):
+            (key,) = (path.parent.name for path in folder.glob("*/*/run.json"))
+            yield f"{base}#/run/{key}/overview"
 
-def bench_tensorboard(python: str, folder: Path, steps: int = 100_000) -> Table:
-    """TensorBoard with a tenth of the steps: from starting it to its first curve in the same browser."""
-    written = subprocess.run([python, "-c", WRITE_EVENTS, str(folder), str(steps)], check=False, capture_output=True)
-    if written.returncode:
-        return Table("TensorBoard", ["result"], [["not installed"]])
-    port = "16006"
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [python, "-m", "tensorboard.main", "--logdir", str(folder), "--port", port],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        with httpx.Client(timeout=5) as client:
-            address = f"http://127.0.0.1:{port}/data/plugin/scalars/scalars?tag=loss&run=."
-            while True:
-                try:
-                    answer = client.get(address)
-                    if answer.status_code == 200 and answer.json() and answer.json()[-1][1] >= steps - steps // 50:
-                        break
-                except (httpx.HTTPError, ValueError):
-                    pass
-                if time.perf_counter() - began > 900:
-                    return Table("TensorBoard", ["result"], [["not there after 900 s"]])
-                time.sleep(0.2)
-        loaded = time.perf_counter() - began
-        with browser() as chromium:
-            page = chromium.new_page(viewport={"width": 1440, "height": 900})
-            page.goto(f"http://127.0.0.1:{port}/#scalars", wait_until="commit")
-            shown = page.evaluate(
-                """new Promise(done => { const look = () => document.querySelector('line-chart canvas')
-                  ? requestAnimationFrame(() => done(performance.now())) : setTimeout(look, 20); look(); })"""
-            )
-    finally:
-        process.terminate()
-        process.wait()
-    return Table(
-        f"TensorBoard, {steps:,} steps (a tenth)",
-        ["start to all data loaded s", "then first chart in the browser ms"],
-        [[loaded, shown]],
-    )
+    def make(folder: Path) -> Any:
+        make_runs(folder, [steps])
+        return own(folder)
+
+    return web_peers.bench(python, values(steps), browser, make, seconds)
 
 
 if __name__ == "__main__":
