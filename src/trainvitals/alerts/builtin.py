@@ -28,7 +28,7 @@ THRESHOLDS: dict[str, float] = {
     "swap_usage_percent": 50,
     "disk_usage_percent": 95,
     "disk_free_gb": 2,
-    "disk_full_hours": 2,
+    "disk_full_hours": 1,
     "file_descriptor_percent": 80,
     "loss_spike_deviations": 8,
     "loss_divergence_percent": 50,
@@ -218,6 +218,9 @@ HOST: tuple[Row, ...] = (
         "name": "memory_oom_soon",
         "when": "correlation(system.memory_available_mb, 5m) < -0.95 and slope(system.memory_available_mb, 5m) < 0 and "
         "system.memory_available_mb / -slope(system.memory_available_mb, 5m) < $oom_minutes * 60 "
+        # A cache that fills with each pass over the data falls as steadily, and is given back long before the end.
+        "and (system.memory_available_mb < 0.25 * system.memory_total_mb "
+        "or system.memory_available_mb / -slope(system.memory_available_mb, 5m) < 600) "
         "and max(rank[*].step) > 100",
         "for": "60s",
         "clear": "correlation(system.memory_available_mb, 5m) > -0.5",
@@ -246,11 +249,13 @@ HOST: tuple[Row, ...] = (
     },
     {
         "name": "disk_full_soon",
-        "when": "correlation(system.disk_free_gb, 15m) < -0.9 and slope(system.disk_free_gb, 15m) < 0 and "
-        "system.disk_free_gb / -slope(system.disk_free_gb, 15m) < $disk_full_hours * 3600",
+        # Over half an hour, and no further ahead than twice that: the first checkpoints of a run that keeps a few of
+        # them fill the disk as steadily as those of one that keeps all.
+        "when": "correlation(system.disk_free_gb, 30m) < -0.9 and slope(system.disk_free_gb, 30m) < 0 and "
+        "system.disk_free_gb / -slope(system.disk_free_gb, 30m) < $disk_full_hours * 3600",
         "for": "60s",
-        "clear": "correlation(system.disk_free_gb, 15m) > -0.5",
-        "let": {"minutes": "system.disk_free_gb / -slope(system.disk_free_gb, 15m) / 60"},
+        "clear": "correlation(system.disk_free_gb, 30m) > -0.5",
+        "let": {"minutes": "system.disk_free_gb / -slope(system.disk_free_gb, 30m) / 60"},
         "message": "The disk of the run folder is full in about {minutes:.0f} minutes at this rate",
         "advice": "See what is being written; keep fewer checkpoints.",
     },
@@ -293,8 +298,8 @@ TRAINING: tuple[Row, ...] = (
     {
         "name": "loss_spike",
         "when": "deviation(loss, 200) > $loss_spike_deviations and loss > 1.5 * median(loss, 200) "
-        # Near zero a loss jumps by factors and means nothing: a spike is large against where the run began.
-        "and loss - median(loss, 200) > 0.2 * abs(early(loss))",
+        # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was highest.
+        "and loss - median(loss, 200) > 0.15 * abs(max(median(loss, 20), all))",
         "for": "3 steps",
         "after": "200 steps",
         "clear": "loss < 1.25 * median(loss, 200) or deviation(loss, 200) < $loss_spike_deviations / 2",
@@ -318,7 +323,9 @@ TRAINING: tuple[Row, ...] = (
     },
     {
         "name": "loss_above_baseline",
-        "when": "median(loss, 100) > baseline(loss) + abs(baseline(loss)) * $loss_up_percent / 100",
+        # Also by more than the loss of one batch usually lies off: a few noisy batches more move the median too.
+        "when": "median(loss, 100) > baseline(loss) + at_least(abs(baseline(loss)) * $loss_up_percent / 100, "
+        "0.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
         "for": "100 steps",
         "after": "300 steps",
         "clear": "median(loss, 100) < baseline(loss)",

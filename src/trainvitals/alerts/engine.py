@@ -73,6 +73,7 @@ class _Case:
         "state",
         "subject",
         "true_count",
+        "warm",
     )
 
     def __init__(self, rule: Rule, subject: Subject) -> None:
@@ -97,6 +98,8 @@ class _Case:
         self.since_clear: float | None = None
         self.true_count = 0
         self.clear_count = 0
+        self.warm = False
+        """Whether its warm-up is over; that does not come back."""
 
 
 def _comparisons(node: Node) -> list[Operation]:
@@ -372,8 +375,10 @@ class Engine:
         if case.state == FIRING:
             self._judge_firing(case, changes, by_point)
             return
-        if not _is_warm(rule.warmup, case.subject, self.now):
-            return
+        if not case.warm:
+            if not _is_warm(rule.warmup, case.subject, self.now):
+                return
+            case.warm = True
         holds = case.condition()
         if holds is None:
             return

@@ -7,6 +7,7 @@ condition that is unknown says neither yes nor no.
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -181,16 +182,16 @@ def _compile_metric(metric: Metric, subject: Subject) -> Read:
 
 
 def _compile_operation(node: Operation, subject: Subject) -> Read:
-    operator = node.operator
+    sign = node.operator
     first = compile_node(node.operands[0], subject)
-    if operator == "not":
+    if sign == "not":
 
         def negate() -> bool | None:
             value = first()
             return None if value is None else not value
 
         return negate
-    if operator == "negative":
+    if sign == "negative":
 
         def negative() -> float | None:
             value = first()
@@ -198,7 +199,7 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
 
         return negative
     second = compile_node(node.operands[1], subject)
-    if operator == "and":
+    if sign == "and":
 
         def both() -> bool | None:
             a = first()
@@ -208,7 +209,7 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
             return False if b is False else None if a is None or b is None else True
 
         return both
-    if operator == "or":
+    if sign == "or":
 
         def either() -> bool | None:
             a = first()
@@ -218,7 +219,7 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
             return True if b is True else None if a is None or b is None else False
 
         return either
-    if operator == "/":
+    if sign == "/":
 
         def divide() -> float | None:
             a, b = first(), second()
@@ -231,7 +232,16 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
             return quotient
 
         return divide
-    function = _TWO[operator]
+    function = _TWO[sign]
+    right = node.operands[1]
+    if isinstance(right, (Number, Text)):
+        constant = right.value
+
+        def apply_constant() -> Any:
+            a = first()
+            return None if a is None else function(a, constant)
+
+        return apply_constant
 
     def apply() -> Any:
         a = first()
@@ -244,15 +254,15 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
 
 
 _TWO: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
 }
 
 # -- functions

@@ -147,6 +147,10 @@ class SortedValues:
         """Between the two nearest values, as numpy's default does."""
         where = share * (self.size - 1)
         low = int(where)
+        if len(self._blocks) == 1:  # nearly always
+            block = self._blocks[0]
+            a = block[low]
+            return a if where == low else a + (block[low + 1] - a) * (where - low)
         a = self._at(low)
         if where == low:
             return a
@@ -391,9 +395,10 @@ class SortedMemory(Memory):
             self._sorted.remove(order.popleft()[1])
 
     def quantile(self, now: float, share: float = 0.5) -> float | None:
-        if self._seconds is not None:
-            self.expire(now)
         found = self._sorted
+        if self._steps is not None:
+            return found.quantile(share) if 2 * found.size >= self._steps else None
+        self.expire(now)
         return found.quantile(share) if self.is_half_full(found.size, now) else None
 
     def deviation(self, now: float) -> float | None:
