@@ -128,6 +128,8 @@ def test_a_lost_gpu_is_a_warning_of_the_machine_and_a_sleeping_one_is_not() -> N
 def test_only_the_wanted_gpus_are_shown(make_feed: MakeFeed, folder: Path) -> None:
     feed = make_feed(run=folder, gpus=("1", "GPU-3"))
     assert [gpu.index for gpu in feed.read().gpus] == ["1", "3"]
+    missing = make_feed(run=folder, gpus=("12",)).read()
+    assert missing.gpus == () and "there is no GPU 12 here, only 0, 1, 2" in missing.notes[0]
 
 
 def test_the_page_of_events_has_what_the_program_printed(make_feed: MakeFeed, folder: Path) -> None:

@@ -192,9 +192,13 @@ class Feed:
                     track.label: track.last(HISTORY) for track in following.tracks("gpu", "utilization_percent", "time")
                 }
                 gpus = tuple(replace(gpu, history=recorded.get(f"GPU {gpu.index}", gpu.history)) for gpu in gpus)
-        gpus = tuple(gpu for gpu in gpus if self._is_wanted(gpu))
+        shown = tuple(gpu for gpu in gpus if self._is_wanted(gpu))
+        if gpus and not shown:
+            there = ", ".join(gpu.index for gpu in gpus)
+            notes.append(f"there is no GPU {' or '.join(self.options.gpus)} here, only {there}")
+        gpus = shown
         panels = self._panels(following, from_folder, request.filter)
-        shown = panels[request.offset : request.offset + max(request.charts, 0)]
+        charted = panels[request.offset : request.offset + max(request.charts, 0)]
         events = following.events() if following is not None else []
         changes, active = following.alerts() if following is not None else ((), ())
         firing = _audible(active, now) if active else ()
@@ -216,7 +220,7 @@ class Feed:
             events=(*events, *self._notices)[-2000:],
             output=self._output(following, request),
             panels=panels,
-            charts=tuple(self._chart(panel, following, from_folder, request) for panel in shown),
+            charts=tuple(self._chart(panel, following, from_folder, request) for panel in charted),
             notes=tuple(notes),
         )
 
