@@ -59,6 +59,12 @@ def test_on_a_terminal_it_is_drawn_in_one_place(machine: Any, terminal: Callable
     assert any("│" in line for line in screen)
 
 
+def test_a_terminal_without_room_gets_plain_lines(machine: Any, terminal: Callable[..., Any]) -> None:
+    session = terminal([*PROGRAM, "demo", "--seconds", "0", "--steps", "5"], rows=10, columns=80)
+    assert session.wait() == 0
+    assert "step 5 of 5  loss" in session.text and "\x1b[2K" not in session.text
+
+
 def test_ctrl_c_ends_it_with_a_summary_of_what_there_was(watched_machine: Any) -> None:
     done = watched_machine.interrupt_when(lambda output: "step 2" in output, "demo", "--seconds", "600")
     assert done.returncode == 130

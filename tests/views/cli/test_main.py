@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,18 @@ def test_no_color_is_respected(terminal: Callable[..., Any]) -> None:
     assert session.wait() == 0
     assert "interval" in session.text
     assert "\x1b[" not in session.text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("command", [("runs",), ("runs", "show", "latest"), ("config",), ("runs", "--json")])
+def test_output_that_is_not_utf_8_is_no_reason_to_fail(
+    machine: Any, make_run: Callable[..., Path], command: tuple[str, ...], encoding: str
+) -> None:
+    make_run("naïve", project="été 😀", rows=[{"step": 0, "lößung 😀": 1.0}])
+    done = machine.run(*command, environ={"PYTHONIOENCODING": encoding}, encoding=encoding)
+    assert done.returncode == 0, done.stderr
+    if "--json" in command:
+        assert json.loads(done.stdout)[0]["project"] == "été 😀"
 
 
 def test_the_version_is_told(machine: Any) -> None:

@@ -67,7 +67,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
     found = status()
     if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(found, indent=2))
         return 0
     if found is None:
         print("no agent runs; it starts with the next run, or now: trainvitals agent start")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -97,7 +99,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         interval=settings.interval,
     )
     try:
-        _watch_training(run, config, settings, simulated, live)
+        _watch_training(run, config, settings, simulated)
     except KeyboardInterrupt:
         print_summary(run.folder)
         raise
@@ -106,7 +108,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _watch_training(run: Run, config: Config, settings: Settings, simulated: int, live: bool) -> None:
+def _watch_training(run: Run, config: Config, settings: Settings, simulated: int) -> None:
     from trainvitals.trainer import dashboard
     from trainvitals.views.cli.demo_training import train
     from trainvitals.views.cli.summary import near
@@ -117,7 +119,7 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
         say(f"the run folder is {near(run.folder)}")
         address = dashboard.start(Path(settings.dir), run.id, wait=DASHBOARD_SECONDS)
         say(f"the dashboard is {address}" if address else "there is no dashboard: pip install 'trainvitals[web]'")
-        show = LiveView(run, config) if live else PlainView(run, config)
+        show = LiveView(run, config) if has_room() else PlainView(run, config)
         train(run, config, show.take)
         show.finish()
 
@@ -151,6 +153,13 @@ def has_gpu() -> bool:
         if units:
             return True
     return False
+
+
+def has_room() -> bool:
+    """Whether standard output is a terminal on which a block can be drawn again and again in place."""
+    size = shutil.get_terminal_size()
+    is_able = is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+    return is_able and size.columns >= LiveView.COLUMNS and size.lines >= LiveView.ROWS
 
 
 class PlainView:
@@ -208,6 +217,9 @@ class LiveView(PlainView):
 
     SECONDS = 0.2
     CHART_ROWS = 7
+    COLUMNS = 40
+    ROWS = 24
+    """A terminal with less has no room for it and up to eight GPUs."""
 
     def __init__(self, run: Run, config: Config) -> None:
         super().__init__(run, config)
@@ -215,7 +227,7 @@ class LiveView(PlainView):
         self._drawn = 0
 
     def _draw(self) -> None:
-        columns = max(min(width(sys.stdout), 120), 40)
+        columns = max(min(width(sys.stdout), 120), self.COLUMNS)
         lines = [*self._head(columns), "", *self._charts(columns), "", *self._gpu_lines(columns)]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._drawn = len(lines)

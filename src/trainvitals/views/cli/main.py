@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ EXAMPLES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C; `run` gives its program's own."""
+    _print_anywhere()
     try:
         code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
         if sys.stdout is not None:  # closed by whoever started us
@@ -57,6 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", None)
         return 1
     return code
+
+
+def _print_anywhere() -> None:
+    """Where standard output is not UTF-8, a `?` for what it has no letter for: names are no reason to fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+        if not is_utf8 or sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="replace")
 
 
 def dispatch(arguments: list[str]) -> int:

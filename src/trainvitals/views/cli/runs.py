@@ -73,7 +73,7 @@ def _list(arguments: argparse.Namespace) -> int:
             found.append(row)
     found.reverse()
     if arguments.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(found, indent=2))
         return 0
     if not found:
         said = "no run fits" if arguments.project or arguments.status else "there are no runs yet"
@@ -173,7 +173,7 @@ def _show(arguments: argparse.Namespace) -> int:
     summary = read_summary(folder)
     diagnosis = read_diagnosis(folder, settings)
     if arguments.json:
-        print(json.dumps(make_json(summary, diagnosis), indent=2, ensure_ascii=False))
+        print(json.dumps(make_json(summary, diagnosis), indent=2))
         return 0
     paint = Paint(sys.stdout)
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
