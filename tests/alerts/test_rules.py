@@ -41,6 +41,17 @@ def test_the_configuration_of_the_documentation_is_understood(tmp_path: Path) ->
     assert [address.name for address in found.alerts_notify] == ["slack", "ntfy"]
 
 
+def test_the_example_is_understood() -> None:
+    example = Path(__file__).parents[2] / "examples" / "trainvitals.yaml"
+    found = settings.resolve(environ={"TRAINVITALS_CONFIG": str(example)}, folder=Path("/"))
+    rules = {rule.name: rule for rule in builtin.rules_of(found)}
+    assert rules["High loss spike"].notify == ("team",)
+    assert "loss_plateau" not in rules
+    assert found.alerts_escalate_notify == ("boss",)
+    assert [address.name for address in found.alerts_notify] == ["team", "phone", "boss", "here"]
+    assert all(address.is_open for address in found.alerts_notify if address.name != "boss")
+
+
 def test_a_secret_in_the_file_is_neither_shown_nor_passed_on(tmp_path: Path) -> None:
     found = read(tmp_path, YAML)
     shown = repr(found.as_json()) + "".join(row.text for row in found) + repr(found.alerts_notify)
