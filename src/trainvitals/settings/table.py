@@ -185,7 +185,7 @@ class Settings:
         False, SWITCH, "Count the FLOPs of one forward, for FLOP/s and MFU", name="watch.count_flops"
     )
     watch_budget_percent = Setting(
-        1.0,
+        0.5,
         number(0),
         "Share of the time that looks at gradients, layers, activations and memory may take: what would take more is "
         "looked at less often; 0: no limit",
