@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,8 @@ ENDED = ("finished", "failed", "killed", "crashed")
 
 def new_run_id(name: str | None, now: float | None = None) -> str:
     """Sorts by time, is readable and unique: `20261115-223601-baseline-k3f9`."""
+    import secrets  # with what it imports it is a tenth of the start of `trainvitals runs`, which makes no run
+
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now if now is not None else time.time()))
     suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
     slug = slugify(name or "run")
