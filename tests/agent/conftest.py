@@ -143,7 +143,7 @@ class Training:
     def wait_for_end(self) -> dict[str, Any]:
         """run.json once the run has ended and the agent has told so everywhere."""
         self.wait_for_event("run_ended")
-        wait_for(lambda: self.status["state"] in run_folder.ENDED, "a status that tells the end")
+        wait_for(lambda: self.status.get("state") in run_folder.ENDED, "a status that tells the end")
         return self.run
 
 

@@ -845,7 +845,7 @@ API int nvmlEventSetWait_v2(EventSet *s, Event *e, U timeout_ms) {
     pthread_mutex_unlock(&mu);
     double left = end - mono();
     if (left <= 0) return TIMEOUT;
-    usleep((useconds_t)(fmin(left, 0.02) * 1e6) + 1);
+    usleep((useconds_t)(fmin(left, 0.05) * 1e6) + 1);
   }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -522,6 +523,22 @@ def test_pci_addresses_are_written_as_sysfs_does() -> None:
     assert parse_address("00000000:3B:00.0") == "0000:3b:00.0"
     assert parse_address("00010000:01:00.0") == "10000:01:00.0"
     assert parse_address("nonsense") is None
+
+
+def test_after_the_clock_was_set_back_the_use_of_sms_is_known_again(
+    source: NvidiaSource, fake_nvml: FakeNvml, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.script("count = 1\ngpu.0.procs = C:self:2Gi:10")
+    (unit,) = gpus(source)
+    real = time.time
+    with monkeypatch.context() as ahead:
+        ahead.setattr("time.time", lambda: real() + 3600)
+        unit.read()
+        assert unit.processes == (GpuProcess(os.getpid(), 2048, None),)
+    clock.now += 2
+    unit.read()
+    unit.close()
+    assert unit.processes == (GpuProcess(os.getpid(), 2048, 10),)
 
 
 def test_the_pid_of_a_process_is_the_one_the_driver_gives(source: NvidiaSource, fake_nvml: FakeNvml) -> None:

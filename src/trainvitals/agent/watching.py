@@ -102,6 +102,8 @@ class WatchedRun:
         self._last_error = ""
         self._complaints: set[str] = set()
         self._end_deadline: float | None = None
+        self._has_news = False
+        """A rank has come or gone: status.json is not to wait for its turn."""
         self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
 
@@ -284,7 +286,7 @@ class WatchedRun:
         if self._ranks and all(rank.is_over for rank in self._ranks.values()) and self._end_is_known(now):
             self._end()
             return
-        self._write_status(now)
+        self._write_status(now, force=self._has_news)
         if self._is_time("sealing", SEALING_SECONDS, now):
             self._seals.request(self._is_ours, self._is_read)
 
@@ -347,7 +349,7 @@ class WatchedRun:
                 rank=registration.rank,
                 data={"pid": registration.pid, "kind": registration.kind},
             )
-        self._write_status(now, force=True)
+        self._has_news = True
 
     def _follow(self, now: float) -> bool:
         """Read a piece of what the ranks logged. False if there was nothing new."""
@@ -436,7 +438,7 @@ class WatchedRun:
         else:
             message = f"{rank.name} is lost: {verdict.cause}"
             self._lines.write_event("rank_lost", message, severity="critical", rank=number, data=data)
-        self._write_status(time.monotonic(), force=True)
+        self._has_news = True
 
     def _end_is_known(self, now: float) -> bool:
         """Give `trainvitals run` a moment to write the exit status it alone knows for certain."""
@@ -544,6 +546,7 @@ class WatchedRun:
                 self._stalls.cause = None
         if not force and not self._status.is_due(now):
             return
+        self._has_news = False
         positions = self._following.positions
         content = {
             "host": self._machine.host,

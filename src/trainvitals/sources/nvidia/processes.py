@@ -41,8 +41,7 @@ class Processes:
         self._device = device
         self._tables = {suffix: _Table(layout) for suffix, layout in _LISTS}
         self._utilization = _Table(_UTILIZATION)
-        # The driver keeps a history; without a starting point it answers with old numbers.
-        self._since = int((time.time() - 2) * 1e6)
+        self._since = _just_now()
 
     def read(self) -> tuple[GpuProcess, ...] | None:
         """Everyone with a context now, by pid; None if this device does not tell."""
@@ -68,6 +67,8 @@ class Processes:
 
     def _busy(self) -> dict[int, int]:
         """Pid to SM percent, newest sample of each, of those sampled since the last reading."""
+        if self._since > time.time() * 1e6:  # the clock was set back: nothing would be new for that long
+            self._since = _just_now()
         since = ctypes.c_ulonglong(self._since)
         newest: dict[int, tuple[int, int]] = {}
         # A refusal here is most often "not found", which only means nothing new.
@@ -90,3 +91,8 @@ class Processes:
                 return None
             table.grow(count.value)
         return None
+
+
+def _just_now() -> int:
+    """Where to begin in the history that the driver keeps, in microseconds: else it answers with old numbers."""
+    return int((time.time() - 2) * 1e6)
