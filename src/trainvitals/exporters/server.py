@@ -24,7 +24,7 @@ from trainvitals.errors import SettingError
 TIMEOUT = 10.0
 """Seconds that a client may take between two words, and for the whole answer."""
 MOST_CONNECTIONS = 32
-SILENCE = 1.0
+SILENCE = 2.0
 """Seconds after which a client that has not sent its request makes room for another, where there is none left."""
 GRACE = 1.0
 """Seconds for an answer that is under way when the server is closed."""
