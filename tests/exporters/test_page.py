@@ -42,15 +42,22 @@ def test_who_asks_later_gets_a_newer_page() -> None:
 def test_all_who_ask_while_one_is_made_share_the_next() -> None:
     counted = Counted()
     page = SharedPage(counted)
+    asking = threading.Barrier(20)
+
+    def ask() -> bytes:
+        asking.wait(60)
+        return page("")[0]
+
     counted.gate.clear()
     with ThreadPoolExecutor(20) as clients:
         first = clients.submit(page, "")
         assert counted.begun.wait(60)
-        others = [clients.submit(page, "") for _ in range(19)]
-        time.sleep(0.2)  # until all of them wait; one that comes too late only makes one page more
+        others = [clients.submit(ask) for _ in range(19)]
+        asking.wait(60)
+        time.sleep(0.2)  # until they wait; one that is slower only makes one page more
         counted.gate.set()
         assert first.result()[0].endswith(b"asked 1.0\n")
-        pages = {other.result()[0] for other in others}
+        pages = {other.result() for other in others}
     assert len(pages) < 19 and not any(body.endswith(b"asked 1.0\n") for body in pages)
 
 
