@@ -341,9 +341,9 @@ def _title(chart: Chart, curves: list[Curve], cross: float | None, width: int, h
         if width_of(line) + width_of(part) > width:
             break  # a number that is cut is a wrong number
         line += [*part, Segment("  ")]
-    span = _span(panel, curves, look)
+    span = _span(panel, curves) if cross is None and not crowded else ""
     room = width - width_of(line) - len(span) - 2
-    if span and room >= 0 and cross is None and not crowded:
+    if span and room >= 0:
         line += [Segment(" " * room), Segment(f" {span} ", palette.dim)]
     return crop(line, width, palette.text)
 
@@ -418,7 +418,8 @@ def _at(curve: Curve, x: float) -> float:
     return float(curve.y[place])
 
 
-def _span(panel: Panel, curves: list[Curve], look: Look) -> str:
+def _span(panel: Panel, curves: list[Curve]) -> str:
+    """The lowest and the highest value; empty where they read the same."""
     finite = [curve.y[np.isfinite(curve.y)] for curve in curves]
     finite = [values for values in finite if len(values)]
     if not finite:
