@@ -276,8 +276,6 @@ class WatchedRun:
             self._look(rank, now, ended)
         self._stalls.tell()
         self._alerting.tick(now, self._stalls.cause)
-        if self._is_time("console", CONSOLE_SECONDS, now):
-            self._consoles.look()
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -287,6 +285,8 @@ class WatchedRun:
             self._end()
             return
         self._write_status(now, force=self._has_news)
+        if self._is_time("console", CONSOLE_SECONDS, now):
+            self._consoles.look()  # once it is noted where the copy begins: another agent may have to go on there
         if self._is_time("sealing", SEALING_SECONDS, now):
             self._seals.request(self._is_ours, self._is_read)
 
