@@ -17,6 +17,7 @@ import pytest
 
 from trainvitals import runtime
 from trainvitals.agent import control
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader
 
@@ -319,6 +320,36 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, w
     run = training.wait_for_end()
     assert run["status"] == "killed" and training.status["summary"]["loss"]["count"] == 5
     assert [line["message"] for line in machine.log_lines()].count(complaint) == 1
+
+
+def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, wait: Any, small_disk: Path) -> None:
+    folder = small_disk / "archived"
+    folder.mkdir()
+    run_folder.write_run(folder, {"id": "archived", "status": "running", "attempt": 1})
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    process = machine.spawn([sys.executable, "-c", "import sys; sys.stdin.read()"])
+    runtime.register(
+        runtime.Registration(
+            "archived",
+            str(folder),
+            0,
+            process.pid,
+            runtime.process_start(process.pid),
+            runtime.host_name(),
+            settings={"interval": 0.05, "simulate_gpus": 1},
+        )
+    )
+    machine.start_agent()
+    other = machine.train(FOREVER, simulate_gpus=1, interval=0.05)
+    wait(lambda: len(other.rows("gpu")) > 20, "lines of the other run")
+    process.kill()
+    process.wait()
+    count = len(other.rows("gpu"))
+    wait(lambda: len(other.rows("gpu")) > count + 20, "more of them")
+    of_run = [line for line in machine.log_lines() if line.get("run_id") == "archived"]
+    assert 0 < len(of_run) < 12 and not any("traceback" in line for line in of_run)
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    wait(lambda: (runtime.read_json(folder / "run.json") or {}).get("status") != "running", "the end, written at last")
 
 
 @pytest.fixture

@@ -308,6 +308,22 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
     wait(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
+def test_a_driver_that_hangs_while_it_is_looked_for_is_said_to_and_holds_up_nobody(
+    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "STALE_SECONDS", 0.1)
+    gate = threading.Event()
+    find = source.discover
+    monkeypatch.setattr(source, "discover", lambda: (gate.wait(), find())[1])
+    sampler.want(
+        Demand(sources=("probe", "simulated"), default_interval=0.02, simulated_gpus=1), World(simulated_gpus=1)
+    )
+    wait(lambda: "has not answered for" in sampler.states().get("probe", ""), "a source that is known to hang")
+    wait(lambda: any(reading.source == "simulated" for reading in inbox.readings), "readings of the other")
+    gate.set()
+    wait(lambda: sampler.states()["probe"] == "ok", "the source to be up")
+
+
 def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
     sampler.want(FAST, World())
     wait(lambda: inbox.samples(), "a reading")

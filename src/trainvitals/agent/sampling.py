@@ -232,6 +232,7 @@ class SourceThread:
         self._log = log.bind(source=name)
         self._source: Source | None = None
         self._lost: set[str] = set()
+        self._looking_since: float | None = None
         self._ending = False
         self._failures = 0
         self._wake = threading.Event()
@@ -247,6 +248,13 @@ class SourceThread:
     def ended(self) -> bool:
         """Whether it and all its units have ended."""
         return not self._thread.is_alive() and all(unit.ended for unit in list(self.units.values()))
+
+    def state(self, now: float) -> str:
+        """`ok`, or why not."""
+        since = self._looking_since
+        if since is not None and now - since > STALE_SECONDS:
+            return f"has not answered for {now - since:.0f} s"
+        return self.reason or "ok"
 
     def end(self) -> None:
         self._ending = True
@@ -266,7 +274,9 @@ class SourceThread:
     def _run(self) -> None:
         while not self._ending:
             self._wake.clear()
+            self._looking_since = time.monotonic()
             pause = self._discover()
+            self._looking_since = None
             if self._wake.wait(pause) and not self._ending:
                 time.sleep(REDISCOVER_PAUSE if self.units else 0.0)
         for unit in self.units.values():
@@ -380,7 +390,8 @@ class Sampler:
 
     def states(self) -> dict[str, str]:
         """`ok`, or why not, of each source that is wanted."""
-        return {name: source.reason or "ok" for name, source in list(self._sources.items())}
+        now = time.monotonic()
+        return {name: source.state(now) for name, source in list(self._sources.items())}
 
     def _apply(self) -> None:
         wanted = self._demand.sources
