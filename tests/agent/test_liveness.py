@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -187,3 +190,22 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
         verdicts[rank] = watched.verdict.status
         watched.close()
     assert verdicts == {1: "finished", 2: "crashed"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "waits"),
+    [
+        (None, False),  # no notebook
+        ("", True),  # no cell is being run
+        ("2026-11-16T10:00:05.000000Z", True),  # one that has logged nothing yet
+        ("2026-11-16T09:59:59.999999Z", False),  # one that has logged
+    ],
+)
+def test_in_a_notebook_only_a_cell_that_has_logged_is_judged(tmp_path: Path, cell: str | None, waits: bool) -> None:
+    registration = Registration("r", str(tmp_path), 0, os.getpid(), runtime.process_start(os.getpid()), "h", cell=cell)
+    path = tmp_path / "registration.json"
+    path.write_text(json.dumps(asdict(registration)))
+    rank = Rank(registration, path, 0.0, None)
+    rank.progress.last_log = "2026-11-16T10:00:00.000Z"
+    assert rank.waits_for_its_user() is waits
+    rank.close()

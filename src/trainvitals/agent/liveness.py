@@ -189,10 +189,13 @@ class Rank:
 
     def waits_for_its_user(self) -> bool:
         """In a notebook: no cell is being run, or the one that is has logged nothing yet and may take any time."""
-        found = runtime.read_registration(self.path)
-        if found is None or found.cell is None:
+        if self.registration.cell is None:
             return False
-        return not found.cell or (self.progress.last_log or "")[:_TO_MILLISECONDS] < found.cell[:_TO_MILLISECONDS]
+        found = runtime.read_registration(self.path)
+        cell = None if found is None else found.cell
+        if cell is None:
+            return False
+        return not cell or (self.progress.last_log or "")[:_TO_MILLISECONDS] < cell[:_TO_MILLISECONDS]
 
     def read_process_state(self) -> str | None:
         """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""
