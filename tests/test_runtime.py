@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def test_files_that_are_no_registrations_are_left_out(tmp_path: Path, monkeypatc
     path = runtime.register(mine)
     for name, text in (("torn.json", '{"run_id"'), ("list.json", "[]"), ("old.json", '{"run_id": "a"}')):
         (path.parent / name).write_text(text)
+    for number, wrong in enumerate(({"run_id": 7}, {"folder": None}, {"pid": "1"}, {"rank": 0.5}, {"settings": []})):
+        (path.parent / f"wrong{number}.json").write_text(json.dumps({**asdict(mine), **wrong}))
     assert runtime.registrations() == [(path, mine)]
 
 

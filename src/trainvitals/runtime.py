@@ -187,9 +187,13 @@ def read_registration(path: Path) -> Registration | None:
     known = {item.name for item in fields(Registration)}
     data = read_json(path) or {}
     try:
-        return Registration(**{key: value for key, value in data.items() if key in known})
+        found = Registration(**{key: value for key, value in data.items() if key in known})
     except TypeError:
         return None
+    words = (found.run_id, found.folder, found.host, found.kind, found.correlation_id)
+    numbers = (found.rank, found.pid, found.attempt, found.local_rank, found.world_size, found.local_world_size)
+    sound = all(isinstance(word, str) for word in words) and all(type(number) is int for number in numbers)
+    return found if sound and isinstance(found.settings, dict) else None
 
 
 def unregister(path: Path, registration: Registration) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -350,6 +351,22 @@ def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any
     assert 0 < len(of_run) < 12 and not any("traceback" in line for line in of_run)
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     wait(lambda: (runtime.read_json(folder / "run.json") or {}).get("status") != "running", "the end, written at last")
+
+
+def test_an_agent_without_room_for_its_own_files_watches_all_the_same(
+    machine: Any, wait: Any, small_disk: Path
+) -> None:
+    machine.runtime = small_disk
+    training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
+    try:
+        (small_disk / "filler").write_bytes(b"0" * (1 << 20))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    agent = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"])
+    wait(lambda: len(training.rows("gpu")) > 3, "lines of the GPU")
+    assert agent.poll() is None and not (small_disk / "latest.json").exists()
+    (small_disk / "filler").unlink()
+    wait(lambda: (small_disk / "latest.json").exists(), "the newest samples, when there is room")
 
 
 @pytest.fixture

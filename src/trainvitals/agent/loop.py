@@ -85,6 +85,8 @@ class Agent:
         self._idle_timeout = self._settings.agent_idle_timeout
         self._stop_signal: int | None = None
         self._written_count = -1
+        self._unwritten: set[str] = set()
+        self._last_error = ""
         self._next: dict[str, float] = {}
 
     def run(self) -> int:
@@ -140,7 +142,7 @@ class Agent:
             "log": str(self._folder / FILE_NAME),
             "keep": self._keep,
         }
-        runtime.write_atomically(self._folder / "agent.json", encode_line(about))
+        self._write("agent.json", about)
 
     def _own_settings(self) -> Settings:
         try:
@@ -154,22 +156,35 @@ class Agent:
 
     def _serve(self) -> None:
         while self._stop_signal is None:
-            now = time.monotonic()
-            self._read_registrations()
-            self._close_past()
-            self._forget_over()
-            self._meet_demand()
-            if self._is_time("check", CHECK_SECONDS, now):
-                self._sampler.check()
-            if self._is_time("latest", self._latest_seconds, now):
-                self._write_latest()
-            if self._is_time("export", CHECK_SECONDS, now):
-                self._export()
-            if self._is_time("touch", TOUCH_SECONDS, now):
-                self._touch()
+            try:
+                self._tick(time.monotonic())
+            except Exception as error:  # noqa: BLE001 - what is wrong with one thing must not end the watch of all
+                self._survive(error)
             if self._is_idle():
                 return
             time.sleep(TICK)
+
+    def _tick(self, now: float) -> None:
+        self._read_registrations()
+        self._close_past()
+        self._forget_over()
+        self._meet_demand()
+        if self._is_time("check", CHECK_SECONDS, now):
+            self._sampler.check()
+        if self._is_time("latest", self._latest_seconds, now):
+            self._write_latest()
+        if self._is_time("export", CHECK_SECONDS, now):
+            self._export()
+        if self._is_time("touch", TOUCH_SECONDS, now):
+            self._touch()
+
+    def _survive(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:  # once, not with every tick
+            import traceback
+
+            self._last_error = text
+            self._log.error("the agent's own loop failed", error=text, traceback=traceback.format_exc())
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
         if now < self._next.get(what, 0.0):
@@ -342,10 +357,18 @@ class Agent:
             "sources": {health.unit: _plain(health) for health in self._sampler.health()},
             "states": self._sampler.states(),
         }
+        self._write("latest.json", content)
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        """A full disk here is no reason not to watch runs, whose folders are elsewhere."""
         try:
-            runtime.write_atomically(self._folder / "latest.json", encode_line(content))
+            runtime.write_atomically(self._folder / name, encode_line(content))
         except OSError as error:
-            self._log.warning("latest.json cannot be written", error=str(error))
+            if name not in self._unwritten:
+                self._unwritten.add(name)
+                self._log.warning(f"{name} cannot be written", error=str(error))
+        else:
+            self._unwritten.discard(name)
 
     # -- the end
 

@@ -53,7 +53,7 @@ GOODBYE_SECONDS = 3.0
 WRAPPER_SECONDS = 2.0
 """`trainvitals run` knows the exit code for certain and gets this long to write it down."""
 END_PATIENCE_SECONDS = 600.0
-ROOM_TICK = 5.0
+ROOM_TICK = 2.0
 """Seconds between two tries to write the end down while the disk does not take it."""
 INBOX_SIZE = 20_000
 
