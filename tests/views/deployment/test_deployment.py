@@ -312,4 +312,5 @@ def test_systemd_accepts_the_unit(wrong: bool, tmp_path: Path) -> None:
     here = text.replace("/opt/trainvitals/bin/python", sys.executable)
     (tmp_path / "trainvitals-agent.service").write_text(here.replace("ExecStart=", "ExecStrat=") if wrong else here)
     done = run("systemd-analyze", "verify", tmp_path / "trainvitals-agent.service")
-    assert (done.returncode, done.stderr) == (0, "") if not wrong else done.returncode != 0
+    # It may have something to say about other units of the machine that ours waits for.
+    assert (done.returncode != 0, "trainvitals-agent" in done.stderr) == (wrong, wrong), done.stderr
