@@ -242,7 +242,6 @@ class TopApp(App[int]):
 
     def _look(self) -> None:
         """What was made until now stays: the collector need not look at it again, which would hold up keys."""
-        gc.collect()
         gc.freeze()
         gc.enable()
         self.feed.start(self._deliver)
@@ -572,12 +571,12 @@ class TopApp(App[int]):
         self.draw()
 
 
-def run(feed: Feed, *, palette: palettes.Palette | None = None) -> int:
-    """Show the dashboard until it is left. Returns the exit code."""
+def run(feed: Feed, *, palette: palettes.Palette | None = None, program: Program | None = None) -> int:
+    """Show the dashboard, around `program` if there is one, until it is left. Returns the exit code."""
     # The feed's thread draws: hand over often, so that a key does not wait for a chart.
     sys.setswitchinterval(SWITCH_SECONDS)
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
-    app = TopApp(feed, palette=palette, ascii="utf" not in encoding)
+    app = TopApp(feed, palette=palette, ascii="utf" not in encoding, program=program)
     app.end_on_signals()
     result = app.run()
     return result if isinstance(result, int) else app.return_code or 0

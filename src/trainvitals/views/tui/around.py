@@ -171,14 +171,12 @@ def run_with_top(words: Sequence[str], *, interval: float) -> int:
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
-    from trainvitals.views.tui.app import TopApp
+    from trainvitals.views.tui.app import run
     from trainvitals.views.tui.feed import Feed, Options
 
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
     feed = Feed(Options(interval=interval, output=program.output.lines))
-    app = TopApp(feed, program=program)
-    app.end_on_signals()
-    app.run()
+    run(feed, program=program)
     return program.stay_with()
