@@ -75,10 +75,11 @@ def total_norm(each: list[Any]) -> Any:
 
     if len(each) == 1:
         return each[0]
-    device = each[0].device
-    if any(norm.dtype != torch.float32 or norm.device != device for norm in each):
-        each = [norm.to(device, non_blocking=True).float() for norm in each]
-    return torch.linalg.vector_norm(torch.stack(each))
+    try:
+        together = torch.stack(each)
+    except RuntimeError:  # they are on several devices: asking each for its own first would take half as long again
+        together = torch.stack([norm.to(each[0].device, non_blocking=True) for norm in each])
+    return torch.linalg.vector_norm(together)
 
 
 def spread(tensor: Any, count: int) -> Any:
