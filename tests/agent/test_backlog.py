@@ -72,7 +72,8 @@ def test_a_registration_whose_folder_is_gone_is_dropped_and_counted(
     backlog.put(entries)
     assert backlog.next([]) == []
     wait(lambda: not runtime.registrations(), "the registrations to go")
-    wait(lambda: '"count":3' in (tmp_path / "agent.log").read_text(), "the line that says so")
+    log = tmp_path / "agent.log"
+    wait(lambda: log.exists() and '"count":3' in log.read_text(), "the line that says so")
     assert backlog.take(entries[0][1].folder) == []
 
 
