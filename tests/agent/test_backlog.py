@@ -77,7 +77,9 @@ def test_a_registration_whose_folder_is_gone_is_dropped_and_counted(
     assert backlog.take(entries[0][1].folder) == []
 
 
-def test_dead_runs_are_handed_out_newest_first_a_few_at_a_time(backlog: Backlog, tmp_path: Path, wait: Any) -> None:
+def test_the_ranks_of_a_dead_run_are_handed_out_together_and_each_run_once(
+    backlog: Backlog, tmp_path: Path, wait: Any
+) -> None:
     for number in range(AT_ONCE + 3):
         folder = tmp_path / f"run{number}"
         folder.mkdir()
