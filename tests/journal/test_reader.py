@@ -221,6 +221,21 @@ def test_the_same_step_twice_and_steps_that_go_back_are_all_kept(tmp_path: Path)
     assert list(zip(series.x.tolist(), series.y.tolist(), strict=True)) == [(0, 1), (2, 4), (5, 2), (5, 3)]
 
 
+def test_the_newest_steps_are_those_of_the_lowest_rank_and_the_newest_attempt(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "p" / "r", attempt=2)
+    assert RunReader(folder).newest_steps(3) == []
+    write(folder, [{"step": s, "loss": 1.0} for s in range(90)], "training_metrics_20260101_000000.rank0")
+    stem = "training_metrics_20260102_000000"
+    write(folder, [{"step": s, "loss": 1.0} for s in range(50)], f"{stem}.rank1.attempt2")
+    assert [step for step, _ in RunReader(folder).newest_steps(3)] == [87, 88, 89]
+    path = write(
+        folder, [{"step": 40, "loss": 1.0}, {"loss": 1.0}, {"step": 50, "loss": 1.0}], f"{stem}.rank0.attempt2"
+    )
+    assert RunReader(folder).newest_steps(3) == [(40, START), (50, START + 2)], "a line without a step tells no pace"
+    segments.seal(path)
+    assert RunReader(folder).newest_steps(3) == []
+
+
 def test_ranks_and_gpus_are_series_of_their_own(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "r")
     for rank in (0, 1, 10):
