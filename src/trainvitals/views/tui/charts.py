@@ -60,18 +60,22 @@ class _Drawing:
     """None where there was nothing to draw."""
     moment: float
 
-    def still_holds(self, curves: list[Curve], width: int, now: float, patience: float) -> bool:
-        """Whether it may be shown although there is more: it is young, or not a cell would move and nothing has
-        happened that must be seen."""
+    def still_holds(self, curves: list[Curve], width: int, height: int, now: float, patience: float) -> bool:
+        """Whether it may be shown although there is more: it is young, or its end would not move by a cell, neither
+        sideways nor up or down."""
         age = now - self.moment
         if age < patience:
             return True
         if self.axes is None or patience <= 0 or age > UNMOVED_SECONDS:
             return False
-        cell = (self.axes.right - self.axes.left) / width
-        return all(
-            float(curve.x[-1]) - self.axes.right < cell and self.axes.low <= float(curve.y[-1]) <= self.axes.high
-            for curve in curves
+        axes = self.axes
+        wide, tall = (axes.right - axes.left) / width, (axes.high - axes.low) / height
+        drawn = [curve for curve in self.chart.lines if len(curve.x)]
+        return len(drawn) == len(curves) and all(
+            float(new.x[-1]) - axes.right < wide
+            and axes.low <= float(new.y[-1]) <= axes.high
+            and abs(float(new.y[-1]) - float(old.y[-1])) < tall
+            for new, old in zip(curves, drawn, strict=True)
         )
 
 
@@ -93,7 +97,7 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
             return known.lines
         told = [curve for curve in chart.lines if len(curve.x)]
         still = look.window is None and look.cross is None
-        if still and known.still_holds(told, width, now, look.patience):
+        if still and known.still_holds(told, width, height, now, look.patience):
             plot = height - (2 if height >= 5 else 1)
             return [_title(chart, told, None, width, plot, look), *known.lines[1:]] if told else known.lines
     if len(_drawings) >= _KEPT_DRAWINGS:
