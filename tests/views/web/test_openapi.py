@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -36,23 +38,32 @@ def _schema() -> Any:
     return schema.exclude(path="/runs/{run}/stream")  # it never ends
 
 
-schema = _schema()
+OPERATIONS = {found.ok().label: found.ok() for found in _schema().get_all_operations()}
 
 
-@schema.parametrize()
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    database=None,
-)
-def test_the_api_keeps_its_description(case: Any, server: Server, keys: list[str]) -> None:
-    # Names of runs are not to be guessed: half of the time an existing one is meant.
-    if "run" in case.path_parameters and len(case.path_parameters["run"]) % 2 == 0:
-        case.path_parameters["run"] = keys[0]
-    case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS)
+# Not `schema.parametrize`: its tests all have the same name, of which pytest-xdist runs one.
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_the_api_keeps_its_description(label: str, mode: GenerationMode, server: Server, keys: list[str]) -> None:
+    @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=25,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    def ask(case: Any) -> None:
+        # Names of runs are not to be guessed: half of the time an existing one is meant.
+        if "run" in case.path_parameters and len(case.path_parameters["run"]) % 2 == 0:
+            case.path_parameters["run"] = keys[0]
+        case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS)
+
+    try:
+        ask()
+    except Unsatisfiable:
+        assert mode is GenerationMode.NEGATIVE  # without parameters nothing can be asked wrongly
 
 
 def test_every_endpoint_is_described_and_the_document_is_served(server: Server) -> None:

@@ -447,7 +447,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("format", "Of the file", choices=tuple(MEDIA_TYPES), required=True),
             Parameter("table", "Which", choices=EXPORT_TABLES, default="training"),
         ),
-        errors=(404,),
+        "Lines",
+        (404,),
         media=tuple(MEDIA_TYPES.values()),
     ),
     Endpoint(
@@ -460,7 +461,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("format", "Of the file", choices=tuple(REPORT_TYPES), default="html"),
             Parameter("theme", "Of a picture", choices=("light", "dark"), default="light"),
         ),
-        errors=(404,),
+        "Report",
+        (404,),
         media=tuple(REPORT_TYPES.values()),
     ),
     Endpoint(

@@ -113,6 +113,8 @@ SCHEMAS: dict[str, Schema] = {
         not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
         resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
     ),
+    "Lines": _list(OBJECT),
+    "Report": _object(runs=_list(OBJECT)),
     "States": _object(
         table=TEXT,
         states=_list(
@@ -122,7 +124,7 @@ SCHEMAS: dict[str, Schema] = {
                 rank=WHOLE_OR_NULL,
                 gpu=WHOLE_OR_NULL,
                 left_out=WHOLE,
-                changes=_list({"type": "array", "prefixItems": [{"type": "number"}, TEXT]}),
+                changes=_list({**_list({"type": ["number", "string"]}), "minItems": 2, "maxItems": 2}),
             )
         ),
     ),
@@ -202,9 +204,9 @@ def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
 
 def _operation(endpoint: Endpoint) -> Schema:
     if endpoint.media:
-        # A file of JSON is JSON all the same: an array of lines.
+        # A file of JSON is JSON all the same.
         file = {"type": "string", "format": "binary"}
-        content = {m: {"schema": _list(OBJECT) if m == "application/json" else file} for m in endpoint.media}
+        content = {m: {"schema": _ref(endpoint.schema) if m == "application/json" else file} for m in endpoint.media}
     else:
         content = {"application/json": {"schema": _ref(endpoint.schema)}}
     found: Schema = {
