@@ -198,3 +198,16 @@ def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_s
     alerts.close()
     fired = [(row["rule"], row["step"]) for row in records.read_rows(folder) if row.get("state") == "firing"]
     assert fired == [("loss_not_finite", 1003), ("mine", 1507)]
+
+
+def test_space_on_disk_is_judged_though_its_sample_comes_right_after_the_hosts(
+    folder: Path, receiver: Receiver
+) -> None:
+    alerts = make(folder, receiver, **{"alerts.disable": "none"})
+    began = time.time()
+    for second in range(0, 30, 5):
+        alerts.see_sample("system", {}, {"cpu_usage_percent": 20.0}, began + second)
+        alerts.see_sample("system", {}, {"disk_usage_percent": 60.0, "disk_free_gb": 1.0}, began + second + 0.01)
+    alerts.close()
+    fired = [row["rule"] for row in records.read_rows(folder) if row.get("state") == "firing"]
+    assert fired == ["disk_space_low"]

@@ -184,7 +184,8 @@ class RunAlerts:
 
     def see_sample(self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float) -> None:
         identity = _identity(table, labels)
-        kind = (table, *identity.values())
+        # Of one thing there may be readings of several kinds: the host's space on disk comes on its own, now and then.
+        kind = (table, *identity.values(), next(iter(values), None))
         # A little under the half second, so that of ten a second every fifth is taken and of two a second each.
         sampled = not 0 <= when - self._last_sample.get(kind, 0.0) < SAMPLE_SECONDS * 0.9
         if sampled:
