@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import curves
-import trainings
+import held_out
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
@@ -37,7 +37,7 @@ def judge(points: Iterable[Point]) -> list[Change]:
 def make_set(seed: int, share: float = 1.0) -> dict[str, Callable[[], list[curves.Values]]]:
     """Healthy runs of every kind, with numbers that no rule was tuned by unless its seed says so. `share` of their
     length."""
-    runs = dict(trainings.make_all(seed, share))
+    runs = dict(held_out.make_all(seed, share))
     for number, shape in enumerate(curves.SHAPES):
         runs[f"noise: {shape}"] = lambda n=number, s=shape: curves.varied(100 * seed + n, s, share)  # type: ignore[misc]
     return runs

@@ -160,7 +160,7 @@ def test_a_metric_is_found_pinned_and_drawn_over_another_axis(server: Server, op
     tab.wait("document.querySelector('.section .axis')?.innerText === 'by epoch'")
     assert tab.page.locator(".section h2").first.inner_text() == "Pinned"
     tab.page.get_by_role("button", name="log", exact=True).first.click()
-    assert tab.page.get_by_role("button", name="log", exact=True).first.get_attribute("aria-pressed") == "true"
+    tab.page.get_by_role("button", name="log", exact=True, pressed=True).first.wait_for()
     tab.page.reload()
     tab.wait("document.querySelector('.section h2')?.innerText === 'Pinned'")
 
