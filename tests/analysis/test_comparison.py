@@ -60,7 +60,9 @@ def test_what_cannot_be_compared_is_uncertain() -> None:
 def test_only_the_steps_both_have_are_compared() -> None:
     x, y = noisy(1.0)
     longer = np.arange(5000.0), np.concatenate([y, np.full(4000, 0.1)])
-    assert compare_metric("loss", (x, y), longer).word == "same"
+    verdict = compare_metric("loss", (x, y), longer)
+    assert verdict.word == "same"
+    assert "differ by less than 1%" in verdict.reason
 
 
 def test_configurations_differ_where_a_key_differs_or_is_missing() -> None:

@@ -114,7 +114,7 @@ def _word(
     if confidence is None:
         return "uncertain", f"too few values ({na} and {nb}) to tell from chance"
     if a == b or (change is not None and abs(change) < NOTABLE):
-        return "same", said
+        return "same", f"{said}; they differ by less than {NOTABLE:.0%}"
     if confidence < SURE:
         return "uncertain", f"{said}; a difference like this is chance in more than 1 of 100 cases"
     if direction is None:
