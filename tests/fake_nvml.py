@@ -38,6 +38,7 @@ class FakeNvml:
         self.trace_file = folder / "trace"
         self._script = folder / "script"
         self._loaded: ctypes.CDLL | None = None
+        self._earlier: set[threading.Thread] = set()
         self.script("")
 
     def script(self, text: str) -> None:
@@ -62,6 +63,7 @@ class FakeNvml:
         import pynvml
 
         os.environ["FAKE_NVML_SCRIPT"] = str(self._script)
+        self._earlier = set(threading.enumerate())
         self._loaded = ctypes.CDLL(str(self.library))
         pynvml.nvmlLib = self._loaded
         pynvml._nvmlGetFunctionPointer_cache.clear()
@@ -76,7 +78,7 @@ class FakeNvml:
             return
         import pynvml
 
-        for thread in threading.enumerate():
+        for thread in set(threading.enumerate()) - self._earlier:
             if thread.name.startswith(("nvidia-", "unit nvidia:")):
                 thread.join(10)
         self._loaded = None

@@ -90,7 +90,9 @@ def rows(folder: Path, table: str = "training_metrics") -> list[dict[str, Any]]:
 
 
 def folders(place: Path) -> list[Path]:
-    return sorted(path.parent for path in place.glob("runs/*/*/run.json"))
+    """In the order in which they were made."""
+    descriptions = place.glob("runs/*/*/run.json")
+    return [path.parent for path in sorted(descriptions, key=lambda path: json.loads(path.read_text())["created"])]
 
 
 def cell_of(place: Path) -> str | None:

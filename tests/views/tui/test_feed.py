@@ -108,7 +108,9 @@ def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
     process = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
     folder = story.make_run(tmp_path / "runs", status="running", ranks=2, config=config, process=process)
     tell(folder)
-    snapshot = Feed(Options(run=folder, sources=())).read()
+    feed = Feed(Options(run=folder, sources=()))
+    snapshot = feed.read()
+    feed.stop()
     page = describe_run(RunReader(folder), "run")
     report = make_data([("run", RunReader(folder))])["runs"]["run"]["run"]
     assert snapshot.run is not None
