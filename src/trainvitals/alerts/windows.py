@@ -12,6 +12,7 @@ ever subtracted, so a value of 1e30 that has left the window leaves no trace.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
@@ -71,11 +72,6 @@ class Fold(Generic[F]):
         if front is None:
             return self._back_fold
         return front if self._back_fold is None else self._join(front, self._back_fold)
-
-    def first_bucket(self) -> int | None:
-        if self._front:
-            return self._front[-1][0]
-        return self._back[0][0] if self._back else None
 
 
 Moments = tuple[int, float, float]
@@ -165,7 +161,7 @@ class SortedValues:
         raise IndexError(index)
 
 
-class Memory:
+class Memory(ABC):
     """What functions keep of one series over one window. `add` a value; then ask one of its questions.
 
     `index` (how many points there were) and `now` come with every call, so that a window of seconds also empties when
@@ -206,11 +202,13 @@ class Memory:
             return first is not None and now - first >= self._seconds / 2 and count >= 3
         return count > 0
 
+    @abstractmethod
     def keep(self, bucket: int, value: float, step: float, now: float) -> None:
-        raise NotImplementedError
+        """Take a finite value into its bucket."""
 
+    @abstractmethod
     def drop(self, limit: int) -> None:
-        raise NotImplementedError
+        """Let go of the buckets up to and including `limit`."""
 
 
 class MomentMemory(Memory):
