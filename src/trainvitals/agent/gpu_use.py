@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any, TypeGuard
+
+from trainvitals.analysis.energy import Energy
 
 MEANS = ("utilization_percent", "power_draw_watts")
 HIGHEST = ("utilization_percent", "memory_used_mb", "temperature_celsius")
+ENERGY = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
+"""Where the fields of an Energy stand in the status file."""
 FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
 
 
@@ -19,8 +24,8 @@ class GpuUse:
         if isinstance(known, dict):
             self._gpus = {str(key): dict(item) for key, item in known.items() if isinstance(item, dict)}
 
-    def add(self, labels: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Take one sample in; values that are missing or not finite numbers are not counted."""
+    def add(self, labels: Mapping[str, Any], values: Mapping[str, Any], when: float) -> None:
+        """Take in one sample of the time `when`; values that are missing or not finite numbers are not counted."""
         key = str(labels.get("gpu_uuid", labels.get("gpu_index")))
         gpu = self._gpus.get(key)
         if gpu is None:
@@ -38,13 +43,10 @@ class GpuUse:
                 gpu[f"{name}_max"] = value
         if "memory_total_mb" in values:
             gpu["memory_total_mb"] = values["memory_total_mb"]
-        energy = values.get("energy_joules")
-        if _is_finite(energy):
-            before = gpu.get("energy_counter_joules", energy)
-            # The counter begins again at zero when the driver is loaded anew.
-            grown = energy - before if energy >= before else energy
-            gpu["energy_used_joules"] = gpu.get("energy_used_joules", 0.0) + grown
-            gpu["energy_counter_joules"] = energy
+        energy = Energy(*(gpu.get(name) for name in ENERGY))
+        energy.add(when, values.get("energy_joules"), values.get("power_draw_watts"))
+        told = zip(ENERGY, astuple(energy), strict=True)
+        gpu.update((name, value) for name, value in told if value is not None)
 
     def as_json(self) -> dict[str, dict[str, Any]]:
         return self._gpus

@@ -171,7 +171,7 @@ class RunLines:
         if self.listen is not None:
             self.listen(sample)
         if sample.table == "gpu":
-            self.gpu_use.add(sample.labels, sample.values)
+            self.gpu_use.add(sample.labels, sample.values, sample.time)
             self.gpus[str(sample.labels.get("gpu_uuid", sample.labels.get("gpu_index")))] = sample
         elif sample.table == "process":
             self.processes[sample.labels.get("rank")] = sample

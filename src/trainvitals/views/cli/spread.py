@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainvitals.analysis.energy import Energy
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table
 
@@ -40,31 +41,6 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Energy:
-    """Joules used: from the card's own counter where it has one, else power over time."""
-
-    joules: float | None = None
-    _counter: float | None = None
-    _before: tuple[float, float] | None = None
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        counter, power = row.get("energy_joules"), row.get("power_draw_watts")
-        moment = quantities.parse_time(row.get("timestamp"))
-        if isinstance(counter, (int, float)) and math.isfinite(counter):
-            if self._counter is not None:  # it begins again at zero when the driver is loaded anew
-                self.joules = (self.joules or 0.0) + max(counter - self._counter, 0.0)
-            self._counter = counter
-        elif self._counter is None and isinstance(power, (int, float)) and math.isfinite(power) and moment is not None:
-            if self._before is not None and 0 < moment - self._before[0] < _LONGEST_GAP:
-                self.joules = (self.joules or 0.0) + (moment - self._before[0]) * (power + self._before[1]) / 2
-            self._before = (moment, power)
-
-
-_LONGEST_GAP = 60.0
-"""Seconds over which power is taken to have changed evenly; a longer pause was not measured."""
-
-
-@dataclass(slots=True)
 class GpuSpread:
     """One GPU."""
 
@@ -89,7 +65,8 @@ class GpuSpread:
     def add(self, row: Mapping[str, Any]) -> None:
         for name, spread in self.spreads.items():
             spread.add(row.get(name))
-        self.energy.add(row)
+        moment = quantities.parse_time(row.get("timestamp"))
+        self.energy.add(moment, row.get("energy_joules"), row.get("power_draw_watts"))
 
 
 def draw_spreads(gpus: Sequence[GpuSpread], paint: Paint, columns: int | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import catalog
+from trainvitals.analysis.energy import Energy
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
@@ -47,8 +48,6 @@ _HIGHER_IS_BETTER = (
 )
 MAX_METRICS = 8
 MAX_GPUS = 16
-_GAP = 5.0
-"""A pause this many times longer than usual is not filled with energy: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +210,15 @@ def _read_gpu(labels: Mapping[str, Any], series: Mapping[str, Series], many_host
 
 
 def energy_used(counter: Series | None, power: Series | None) -> float | None:
-    """Joules: how far the card's own counter rose (it begins anew with the driver), else power over time."""
-    import numpy as np
-
-    if counter is not None and len(counter.y) > 1:
-        steps = np.diff(counter.y)
-        return float(steps[np.isfinite(steps) & (steps > 0)].sum())
-    if power is None or len(power.y) < 2:
-        return None
-    spans = np.diff(power.x)
-    means = (power.y[1:] + power.y[:-1]) / 2
-    usual = float(np.median(spans))
-    counted = np.isfinite(means) & (spans <= _GAP * usual)
-    return float((spans * means)[counted].sum())
+    """Joules; None if the card told nothing."""
+    energy = Energy()
+    if counter is not None:
+        for moment, joules in zip(counter.x.tolist(), counter.y.tolist(), strict=True):
+            energy.add(moment, joules)
+    if power is not None:
+        for moment, watts in zip(power.x.tolist(), power.y.tolist(), strict=True):
+            energy.add(moment, None, watts)
+    return energy.joules
 
 
 # -- drawing
