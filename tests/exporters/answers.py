@@ -165,10 +165,10 @@ GPU_WRITTEN: dict[str, dict[str, tuple[float, float]]] = {
     "nvlink_tx_mb_s": dict.fromkeys(GPUS, (1000, 4000)),
     "nvlink_rx_mb_s": dict.fromkeys(GPUS, (500, 2000)),
 }
-# Of the process trees; rank 0 is the whole program here, the others are in it.
+# Of the process trees that use a GPU.
 PROCESS: dict[str, dict[str, float]] = {
-    "gpu_memory_mb": {"0": 6 * 1024, "1": 4 * 1024, "2": 2 * 1024},
-    "gpu_sm_percent": {"0": 75, "1": 55, "2": 20},
+    "gpu_memory_mb": {"1": 4 * 1024, "2": 2 * 1024},
+    "gpu_sm_percent": {"1": 55, "2": 20},
 }
 UNITS = {
     **{f"nvidia:GPU-fa4e0000-0000-4000-8000-{index:012x}": float(index != 4) for index in (0, 1, 3, 4)},

@@ -101,6 +101,19 @@ def test_each_rank_is_a_unit_of_its_own(child):
     ]
 
 
+def test_a_rank_that_says_who_it_is_is_no_longer_all_that_its_launcher_started(child):
+    ranks = [RankProcess("run-1", 0, os.getpid())]
+    source = create("process", World(ranks=lambda: ranks))
+    (unit,) = source.discover()
+    assert unit.read()[0].labels["pid"] == os.getpid()
+    ranks[:] = [RankProcess("run-1", 0, child.pid)]
+    assert source.discover() == [unit]
+    (sample,) = unit.read()
+    assert sample.labels["pid"] == child.pid
+    assert sample.values["process_count"] == 1
+    assert "cpu_percent" not in sample.values, "the difference of two processes is nobody's use"
+
+
 def test_a_single_process_is_what_psutil_says(child, clock):
     until(lambda: psutil.Process(child.pid).status() == "sleeping")
     values = read(watch(child, clock))

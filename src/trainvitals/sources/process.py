@@ -57,17 +57,23 @@ class ProcessSource:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._units: dict[str, RankUnit] = {}
 
     def discover(self) -> Sequence[Unit]:
         reader = process_reader(self._world)
-        units = []
+        found: dict[str, RankUnit] = {}
         for rank in self._world.ranks():
             root = reader.read(rank.pid)
             if root is not None and not root.ended:
-                units.append(RankUnit(rank, root.started, reader, gpu_processes=self._world.gpu_processes))
-        if not units:
+                unit = RankUnit(rank, root.started, reader, gpu_processes=self._world.gpu_processes)
+                # Under a launcher, rank 0 is first all that was launched and then, once it says so, itself.
+                known = self._units.get(unit.key, unit)
+                known.follow(rank.pid, root.started)
+                found[unit.key] = known
+        self._units = found
+        if not found:
             raise SourceUnavailable("no rank runs on this machine now")
-        return units
+        return list(found.values())
 
     def describe(self) -> Mapping[str, object]:
         return {}
@@ -239,20 +245,31 @@ class RankUnit:
         gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: (),
     ) -> None:
         self.key = f"process:{rank.run_id}:{rank.rank}"
-        self._pid = rank.pid
-        self._started = started
-        self._labels: dict[str, Value] = {"run_id": rank.run_id, "rank": rank.rank, "pid": rank.pid}
+        self._rank = rank
         self._reader = reader
         self._clock = clock
         self._gpu_processes = gpu_processes
+        self._assigned = (rank.pid, started)
+        self._begin(*self._assigned)
+
+    def follow(self, pid: int, started: float) -> None:
+        """From the next reading on the rank is this process. Called from the thread of the source."""
+        self._assigned = (pid, started)
+
+    def _begin(self, pid: int, started: float) -> None:
+        self._pid = pid
+        self._started = started
+        self._labels: dict[str, Value] = {"run_id": self._rank.run_id, "rank": self._rank.rank, "pid": pid}
         self._before: tuple[float, dict[int, ProcessReading]] | None = None
         self._io_before: tuple[float, dict[int, tuple[int, int]]] | None = None
         self._members: dict[int, float] = {}
         self._next_detail = float("-inf")
         self._next_search = float("-inf")
-        self._next_pss = clock() + PSS_INTERVAL / 10
+        self._next_pss = self._clock() + PSS_INTERVAL / 10
 
     def read(self) -> Sequence[Sample | Notice]:
+        if self._assigned != (self._pid, self._started):
+            self._begin(*self._assigned)
         began, now = time.time(), self._clock()
         tree = self._read_tree(now)
         values: dict[str, Value] = {
