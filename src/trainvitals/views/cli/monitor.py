@@ -42,6 +42,8 @@ trainvitals monitor --simulate-gpus 2 --duration 10        # no GPU here
 WATCH_SECONDS = 5.0
 NO_GPU_SECONDS = 3.0
 STALE_SECONDS = 3.0
+PATIENCE_SECONDS = 1.0
+"""How long a line waits at most for GPUs that have no new sample."""
 FINAL_SECONDS = 3.0
 HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 
@@ -253,10 +255,12 @@ class Console:
         self._print_table()
 
     def _is_complete(self, now: float) -> bool:
-        """All GPUs have a new sample, or those that have none have had their time. At first nobody knows how many
-        there are."""
-        waited = now - min(self._fresh.values()) > min(self._interval * 0.75, 1.0)
-        return waited or (self._samples > 0 and len(self._fresh) == len(self._latest))
+        """All GPUs have a new sample, or those that have none have had their time: all of it at first, when nobody
+        knows how many there are."""
+        waited = now - min(self._fresh.values())
+        if self._samples == 0:
+            return waited > PATIENCE_SECONDS
+        return waited > min(self._interval * 0.75, PATIENCE_SECONDS) or len(self._fresh) == len(self._latest)
 
     def _print_gpus(self, now: float) -> None:
         self._fresh.clear()
