@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from waiting import GENTLE_EXIT
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PYTHON = (sys.executable,)
@@ -91,6 +92,7 @@ def start(folder: Path, case: Case, **environment: str) -> subprocess.Popen[str]
             "KERAS_HOME": str(folder / "keras"),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "OMP_NUM_THREADS": "1",
+            **(GENTLE_EXIT if case.ranks > 1 else {}),
             **dict(case.environment),
             **environment,
         },

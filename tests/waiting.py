@@ -5,15 +5,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 T = TypeVar("T")
 PATIENCE = 60.0
+GENTLE_EXIT = {"PYTHONPATH": str(Path(__file__).parent / "gentle_exit")}
+"""Environment of programs with gloo ranks, which torch would abort now and then; the folder says why."""
 
 
-def wait_until(condition: Callable[[], T], what: str) -> T:
+def wait_until(condition: Callable[[], T], what: str = "this") -> T:
     """The first true result of `condition`; fails the test when that takes too long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

@@ -8,18 +8,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunReader
-
-T = TypeVar("T")
 
 TRAINING = """
     import os, signal, sys, threading, time
@@ -56,7 +54,7 @@ class Machine:
     def start_agent(self, *flags: str, **env: str) -> subprocess.Popen[str]:
         """An agent that holds the lock."""
         agent = self.spawn([sys.executable, "-P", "-m", "trainvitals.agent", *flags], **env)
-        wait_for(lambda: (runtime.read_agent() or {}).get("pid") == agent.pid, "an agent that holds the lock")
+        wait_until(lambda: (runtime.read_agent() or {}).get("pid") == agent.pid, "an agent that holds the lock")
         return agent
 
     def spawn(self, command: list[str], **env: str) -> subprocess.Popen[str]:
@@ -138,25 +136,13 @@ class Training:
         return list(RunReader(self.folder).rows(table))
 
     def wait_for_event(self, name: str, count: int = 1) -> dict[str, Any]:
-        return wait_for(lambda: (found := self.events(name))[count - 1 :] and found[count - 1], f"the event {name}")
+        return wait_until(lambda: (found := self.events(name))[count - 1 :] and found[count - 1], f"the event {name}")
 
     def wait_for_end(self) -> dict[str, Any]:
         """run.json once the run has ended and the agent has told so everywhere."""
         self.wait_for_event("run_ended")
-        wait_for(lambda: self.status.get("state") in run_folder.ENDED, "a status that tells the end")
+        wait_until(lambda: self.status.get("state") in run_folder.ENDED, "a status that tells the end")
         return self.run
-
-
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 60.0) -> T:
-    """The first true answer; fails after a generous time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s in vain for {what}")
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -165,8 +151,3 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     place = Machine(tmp_path)
     yield place
     place.end()
-
-
-@pytest.fixture
-def wait() -> Callable[[Callable[[], T], str], T]:
-    return wait_for

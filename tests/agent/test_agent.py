@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.agent import control
@@ -31,9 +32,9 @@ FOREVER = "while True: time.sleep(0.05); run.log({'loss': 1.0})\n"
 # -- one agent
 
 
-def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(machine: Any, wait: Any) -> None:
+def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(machine: Any) -> None:
     agents = [machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"]) for _ in range(10)]
-    wait(lambda: sum(agent.poll() is not None for agent in agents) == 9, "nine agents to leave")
+    wait_until(lambda: sum(agent.poll() is not None for agent in agents) == 9, "nine agents to leave")
     left = [agent for agent in agents if agent.poll() is not None]
     assert [agent.returncode for agent in left] == [0] * 9
     assert [agent.stdout.read() + agent.stderr.read() for agent in left] == [""] * 9
@@ -61,9 +62,9 @@ def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machin
     assert runtime.registrations() == []
 
 
-def test_a_kept_agent_samples_without_any_run(machine: Any, wait: Any) -> None:
+def test_a_kept_agent_samples_without_any_run(machine: Any) -> None:
     machine.start_agent("--keep", TRAINVITALS_SIMULATE_GPUS="2", TRAINVITALS_INTERVAL="0.1")
-    latest = wait(
+    latest = wait_until(
         lambda: (
             (found := runtime.read_latest() or {}).get("samples", {}).keys() >= {"system:host"}
             and sum(item["table"] == "gpu" for item in found["samples"].values()) == 2
@@ -89,12 +90,12 @@ def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
     assert [item.run_id for _, item in runtime.registrations()] == [training.folder.name]
 
 
-def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any, wait: Any) -> None:
+def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any) -> None:
     fake_nvml.script("count = 2\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 600000000")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     agent = machine.start_agent("--keep", TRAINVITALS_INTERVAL="0.1", **env)
-    wait(lambda: "gpu" in _tables(), "samples of the GPU that answers")
-    hung = wait(
+    wait_until(lambda: "gpu" in _tables(), "samples of the GPU that answers")
+    hung = wait_until(
         lambda: [unit for unit in _sources().values() if "has not answered" in unit.get("reason", "")],
         "a source that is known to hang",
     )
@@ -111,10 +112,10 @@ def _tables() -> set[str]:
     return {item["table"] for item in (runtime.read_latest() or {}).get("samples", {}).values()}
 
 
-def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any, wait: Any) -> None:
+def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any) -> None:
     agent = machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, simulate_gpus=2, interval=0.1, seal_min_size_mb=0)
-    wait(lambda: training.rows("gpu") and training.rows("process"), "samples")
+    wait_until(lambda: training.rows("gpu") and training.rows("process"), "samples")
     training.process.kill()
     training.wait_for_event("sealed")
     loaded = Path(f"/proc/{agent.pid}/maps").read_text()
@@ -141,7 +142,7 @@ ENDINGS: list[tuple[str, str, str, str | None]] = [
 ]
 
 
-def test_every_end_of_a_training_is_told_as_it_was(machine: Any, wait: Any) -> None:
+def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
     machine.start_agent()
     trainings = [machine.train(LOG_SOME + WAIT + ending[0]) for ending in ENDINGS]
     for training in trainings:
@@ -159,7 +160,7 @@ def test_every_end_of_a_training_is_told_as_it_was(machine: Any, wait: Any) -> N
         assert training.status["ranks"]["0"]["alive"] is False and training.status["ranks"]["0"]["step"] == 4
         lost = training.events("rank_lost")
         assert bool(lost) == (status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause))
-    wait(lambda: not runtime.registrations(), "the registrations to go")
+    wait_until(lambda: not runtime.registrations(), "the registrations to go")
 
 
 def test_an_end_is_known_although_the_parent_has_buried_the_process_at_once(machine: Any) -> None:
@@ -175,12 +176,12 @@ def test_an_end_is_known_although_the_parent_has_buried_the_process_at_once(mach
         assert run["status"] in ("killed", "crashed")
 
 
-def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any, wait: Any) -> None:
+def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME + "run.finish()\n" + READY + "time.sleep(600)")
     training.wait_until_ready()
     assert training.wait_for_end()["status"] == "finished"
-    wait(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not runtime.registrations(), "the registration to go")
     assert training.process.poll() is None
 
 
@@ -198,7 +199,7 @@ def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any, mem
 
 
 @pytest.fixture
-def memory_group(machine: Any, wait: Any) -> Any:
+def memory_group(machine: Any) -> Any:
     """Makes a control group with a memory limit, version 1 or 2, where this user may."""
     made: list[Path] = []
 
@@ -219,7 +220,7 @@ def memory_group(machine: Any, wait: Any) -> Any:
     yield make
     for group in made:
         machine.end()
-        wait(lambda group=group: not (group / "cgroup.procs").read_text().strip(), "an empty control group")
+        wait_until(lambda group=group: not (group / "cgroup.procs").read_text().strip(), "an empty control group")
         group.rmdir()
 
 
@@ -243,14 +244,14 @@ def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: 
     }
 
 
-def test_a_monitor_that_is_killed_ends_its_run(machine: Any, wait: Any) -> None:
+def test_a_monitor_that_is_killed_ends_its_run(machine: Any) -> None:
     machine.start_agent()
     folder = machine.root / "p" / "watch"
     process = machine.spawn([sys.executable, "-c", REGISTER, str(folder)])
     assert process.stdout.readline().strip() == "ready"
     run = machine.open(process, folder)
     assert run.wait_for_event("rank_started")["message"].startswith("the monitor is process")
-    wait(lambda: run.rows("system"), "a line about the machine")
+    wait_until(lambda: run.rows("system"), "a line about the machine")
     process.terminate()
     assert run.wait_for_end()["status"] == "killed"
     assert set(run.status["ranks"]) == {"monitor0"} and not run.events("stalled")
@@ -272,9 +273,7 @@ time.sleep(600)
 """
 
 
-def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_run_json_alone(
-    machine: Any, wait: Any
-) -> None:
+def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_run_json_alone(machine: Any) -> None:
     machine.start_agent()
     elsewhere = {
         "MASTER_ADDR": "10.0.0.1",
@@ -285,27 +284,27 @@ def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_r
     training = machine.train(FOREVER, env={**elsewhere, "RANK": "1", "LOCAL_RANK": "0"}, interval=0.2)
     token = layout.host_token(runtime.host_name())
     status = training.folder / f"status.host-{token}.json"
-    wait(lambda: (runtime.read_json(status) or {}).get("summary", {}).get("loss"), "its status")
-    wait(lambda: list(training.folder.glob(f"system_metrics_*.host-{token}.jsonl")), "its files")
+    wait_until(lambda: (runtime.read_json(status) or {}).get("summary", {}).get("loss"), "its status")
+    wait_until(lambda: list(training.folder.glob(f"system_metrics_*.host-{token}.jsonl")), "its files")
     training.process.kill()
     training.wait_for_event("run_ended")
     assert training.events("rank_lost")[0]["rank"] == 1
     assert not (training.folder / "run.json").exists() and not (training.folder / "status.json").exists()
 
 
-def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(machine: Any, wait: Any) -> None:
+def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER)
     training.wait_for_event("rank_started")
     for path in (machine.runtime / "runs").iterdir():
         path.unlink()
-    wait(runtime.registrations, "the registration to be there again")
+    wait_until(runtime.registrations, "the registration to be there again")
     assert len(training.events("rank_started")) == 1 and training.run["status"] == "running"
     training.process.kill()
     assert training.wait_for_end()["status"] == "killed"
 
 
-def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, wait: Any, small_disk: Path) -> None:
+def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, small_disk: Path) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
     training.wait_until_ready()
@@ -316,14 +315,14 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, w
             file.write(bytes(1 << 12))
     training.process.kill()
     complaint = "the end of the run cannot be written"
-    wait(lambda: complaint in [line["message"] for line in machine.log_lines()], "a complaint")
+    wait_until(lambda: complaint in [line["message"] for line in machine.log_lines()], "a complaint")
     ballast.unlink()
     run = training.wait_for_end()
     assert run["status"] == "killed" and training.status["summary"]["loss"]["count"] == 5
     assert [line["message"] for line in machine.log_lines()].count(complaint) == 1
 
 
-def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, wait: Any, small_disk: Path) -> None:
+def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, small_disk: Path) -> None:
     folder = small_disk / "archived"
     folder.mkdir()
     run_folder.write_run(folder, {"id": "archived", "status": "running", "attempt": 1})
@@ -342,20 +341,20 @@ def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any
     )
     machine.start_agent()
     other = machine.train(FOREVER, simulate_gpus=1, interval=0.05)
-    wait(lambda: len(other.rows("gpu")) > 20, "lines of the other run")
+    wait_until(lambda: len(other.rows("gpu")) > 20, "lines of the other run")
     process.kill()
     process.wait()
     count = len(other.rows("gpu"))
-    wait(lambda: len(other.rows("gpu")) > count + 20, "more of them")
+    wait_until(lambda: len(other.rows("gpu")) > count + 20, "more of them")
     of_run = [line for line in machine.log_lines() if line.get("run_id") == "archived"]
     assert 0 < len(of_run) < 12 and not any("traceback" in line for line in of_run)
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    wait(lambda: (runtime.read_json(folder / "run.json") or {}).get("status") != "running", "the end, written at last")
+    wait_until(
+        lambda: (runtime.read_json(folder / "run.json") or {}).get("status") != "running", "the end, written at last"
+    )
 
 
-def test_an_agent_without_room_for_its_own_files_watches_all_the_same(
-    machine: Any, wait: Any, small_disk: Path
-) -> None:
+def test_an_agent_without_room_for_its_own_files_watches_all_the_same(machine: Any, small_disk: Path) -> None:
     machine.runtime = small_disk
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
     try:
@@ -363,10 +362,10 @@ def test_an_agent_without_room_for_its_own_files_watches_all_the_same(
     except OSError as error:
         assert error.errno == errno.ENOSPC
     agent = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"])
-    wait(lambda: len(training.rows("gpu")) > 3, "lines of the GPU")
+    wait_until(lambda: len(training.rows("gpu")) > 3, "lines of the GPU")
     assert agent.poll() is None and not (small_disk / "latest.json").exists()
     (small_disk / "filler").unlink()
-    wait(lambda: (small_disk / "latest.json").exists(), "the newest samples, when there is room")
+    wait_until(lambda: (small_disk / "latest.json").exists(), "the newest samples, when there is room")
 
 
 @pytest.fixture
@@ -510,10 +509,10 @@ def test_a_tentative_end_that_no_agent_saw_stands(machine: Any) -> None:
 # -- what it writes
 
 
-def test_samples_come_without_drift_and_none_twice(machine: Any, wait: Any) -> None:
+def test_samples_come_without_drift_and_none_twice(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER, simulate_gpus=2, gpu_interval=0.05, sources=["simulated", "system"])
-    wait(lambda: len(training.rows("gpu")) > 120, "120 lines")
+    wait_until(lambda: len(training.rows("gpu")) > 120, "120 lines")
     training.process.kill()
     training.wait_for_end()
     for index in (0, 1):
@@ -533,25 +532,25 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_two_runs_get_what_each_asked_for(machine: Any, wait: Any) -> None:
+def test_two_runs_get_what_each_asked_for(machine: Any) -> None:
     machine.start_agent()
     fast = machine.train(FOREVER, simulate_gpus=3, interval=0.1)
     slow = machine.train(FOREVER, simulate_gpus=2, interval=0.5, gpus=[1])
     plain = machine.train(FOREVER, sources=["system"])
-    wait(lambda: len(slow.rows("gpu")) >= 4 and plain.rows("system"), "lines in both runs")
+    wait_until(lambda: len(slow.rows("gpu")) >= 4 and plain.rows("system"), "lines in both runs")
     assert {row["gpu_index"] for row in fast.rows("gpu")} == {0, 1, 2}
     assert {row["gpu_index"] for row in slow.rows("gpu")} == {1}
     assert not plain.rows("gpu") and not plain.rows("process")
     mine = [row for row in fast.rows("gpu") if row["gpu_index"] == 1]
     assert len(mine) > len(slow.rows("gpu"))
-    wait(lambda: fast.rows("process"), "lines about the process")
+    wait_until(lambda: fast.rows("process"), "lines about the process")
     assert {row["pid"] for row in fast.rows("process")} == {fast.process.pid}
 
 
-def test_a_gpu_line_has_the_fixed_names_and_the_status_its_use(machine: Any, wait: Any) -> None:
+def test_a_gpu_line_has_the_fixed_names_and_the_status_its_use(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
-    wait(lambda: len(training.rows("gpu")) > 5, "lines")
+    wait_until(lambda: len(training.rows("gpu")) > 5, "lines")
     training.process.kill()
     training.wait_for_end()
     row = training.rows("gpu")[-1]
@@ -576,19 +575,19 @@ def test_a_gpu_line_has_the_fixed_names_and_the_status_its_use(machine: Any, wai
     assert training.status["hardware"]["simulated"] == {"simulated_gpus": 1}
 
 
-def test_the_gpus_a_training_may_use_are_named_by_uuid(machine: Any, fake_nvml: Any, wait: Any) -> None:
+def test_the_gpus_a_training_may_use_are_named_by_uuid(machine: Any, fake_nvml: Any) -> None:
     fake_nvml.script("count = 4")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     machine.start_agent(**env)
     training = machine.train(FOREVER, env={"CUDA_VISIBLE_DEVICES": "2,0"}, interval=0.2)
-    wait(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 4, "lines of four GPUs")
+    wait_until(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 4, "lines of four GPUs")
     uuids = {row["gpu_index"]: row["gpu_uuid"] for row in training.rows("gpu")}
-    visible = wait(lambda: training.status.get("visible_gpus"), "the GPUs in status.json")
+    visible = wait_until(lambda: training.status.get("visible_gpus"), "the GPUs in status.json")
     assert visible == [uuids[2], uuids[0]]
 
 
 def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in_the_journal(
-    machine: Any, fake_nvml: Any, wait: Any
+    machine: Any, fake_nvml: Any
 ) -> None:
     fake_nvml.script("count = 1\ngpu.0.procs = C:1:1Gi:40")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
@@ -599,16 +598,16 @@ def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in
         samples = (runtime.read_latest() or {}).get("samples", {}).values()
         return next((item for item in samples if item["table"] == "gpu"), {"values": {}, "time": None})
 
-    wait(lambda: "process_count" in latest()["values"], "a count of processes")
+    wait_until(lambda: "process_count" in latest()["values"], "a count of processes")
     first = latest()["time"]
-    wait(lambda: latest()["time"] != first, "another sample")
+    wait_until(lambda: latest()["time"] != first, "another sample")
     assert latest()["values"]["process_count"] == 1
-    wait(lambda: len(training.rows("gpu")) > 10, "lines")
+    wait_until(lambda: len(training.rows("gpu")) > 10, "lines")
     counts = [row for row in training.rows("gpu")[:10] if "process_count" in row]
     assert len(counts) < 10  # the driver is asked for it every two seconds
 
 
-def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any, wait: Any) -> None:
+def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any) -> None:
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     machine.start_agent(**env)
     worker = "import subprocess; worker = subprocess.Popen(['sleep', '600']); print(worker.pid, flush=True)\n"
@@ -620,38 +619,40 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     fake_nvml.script(
         f"count = 2\ngpu.0.procs = C:{mine}:2Gi:40;C:{stranger}:8Gi:10\ngpu.1.procs = C:{mine}:1Gi:25;C:{child}:512Mi:5"
     )
-    row = wait(lambda: [row for row in training.rows("process") if row.get("gpu_memory_mb") == 3584], "the sum")[0]
+    row = wait_until(lambda: [row for row in training.rows("process") if row.get("gpu_memory_mb") == 3584], "the sum")[
+        0
+    ]
     assert row["gpu_sm_percent"] == 70
-    wait(lambda: len(other.rows("process")) > 3, "lines of the other run")
+    wait_until(lambda: len(other.rows("process")) > 3, "lines of the other run")
     assert not any("gpu_memory_mb" in row for row in other.rows("process"))
 
     fake_nvml.script(f"count = 2\ngpu.0.procs = C:{mine}:na:41")  # as on Windows
-    told = wait(lambda: [row for row in training.rows("process") if row.get("gpu_sm_percent") == 41], "a share")
+    told = wait_until(lambda: [row for row in training.rows("process") if row.get("gpu_sm_percent") == 41], "a share")
     assert "gpu_memory_mb" not in told[0]
 
 
-def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_nvml: Any, wait: Any) -> None:
+def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_nvml: Any) -> None:
     fake_nvml.script("count = 3")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     machine.start_agent(**env)
     training = machine.train(FOREVER, gpu_interval=0.1)
-    wait(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 3, "lines of three GPUs")
+    wait_until(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 3, "lines of three GPUs")
     fake_nvml.script("count = 3\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 4000000")
     trouble = training.wait_for_event("source_trouble")
     assert trouble["data"]["source"] == "nvidia" and "has not answered" in trouble["message"]
     count = len(training.rows("gpu"))
-    wait(lambda: len(training.rows("gpu")) > count + 20, "lines of the others")
+    wait_until(lambda: len(training.rows("gpu")) > count + 20, "lines of the others")
     assert {row["gpu_index"] for row in training.rows("gpu")[count + 2 :]} <= {0, 1, 2}
-    late = wait(lambda: [row for row in training.rows("gpu") if "late_seconds" in row], "a late line")
+    late = wait_until(lambda: [row for row in training.rows("gpu") if "late_seconds" in row], "a late line")
     assert {row["gpu_index"] for row in late} == {1} and late[0]["late_seconds"] > 2
     fake_nvml.script("count = 3")
     training.wait_for_event("source_recovered")
 
 
-def test_the_health_of_each_source_is_in_the_run(machine: Any, wait: Any) -> None:
+def test_the_health_of_each_source_is_in_the_run(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.2)
-    rows = wait(
+    rows = wait_until(
         lambda: [row for row in training.rows("source") if row["source"] == "simulated"],
         "a line about a source",
     )
@@ -659,7 +660,7 @@ def test_the_health_of_each_source_is_in_the_run(machine: Any, wait: Any) -> Non
     assert rows[0]["source_duration_seconds"] >= 0 and rows[0]["source_age_seconds"] >= 0
 
 
-def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(machine: Any, wait: Any) -> None:
+def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(
         """
@@ -674,19 +675,19 @@ def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(ma
     )
     training.wait_until_ready()
     segments = training.folder / layout.SEGMENTS
-    wait(lambda: list(segments.glob("training_*[0-9].parquet")), "a segment of the living run")
+    wait_until(lambda: list(segments.glob("training_*[0-9].parquet")), "a segment of the living run")
     assert training.process.poll() is None
     sealed = training.wait_for_event("sealed")
     assert sealed["data"]["lines"] > 0 and not (training.folder / sealed["data"]["file"]).exists()
     training.process.kill()
     training.wait_for_end()
-    wait(lambda: not list(training.folder.glob("*_metrics_*.jsonl")), "all files to be sealed")
+    wait_until(lambda: not list(training.folder.glob("*_metrics_*.jsonl")), "all files to be sealed")
     assert [row["step"] for row in training.rows("training")] == list(range(3000))
     assert training.status["summary"]["loss"]["count"] == 3000
     assert training.rows("gpu") and training.events("run_ended")
 
 
-def test_sealed_files_are_kept_where_the_setting_says_so(machine: Any, wait: Any) -> None:
+def test_sealed_files_are_kept_where_the_setting_says_so(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(
         "for step in range(100): run.log({'loss': 1.0}, step=step)\nrun.finish()",
@@ -694,16 +695,16 @@ def test_sealed_files_are_kept_where_the_setting_says_so(machine: Any, wait: Any
         keep_jsonl=True,
     )
     training.wait_for_end()
-    wait(lambda: list((training.folder / layout.SEGMENTS).glob("training_*.parquet")), "a segment")
+    wait_until(lambda: list((training.folder / layout.SEGMENTS).glob("training_*.parquet")), "a segment")
     assert len(list(training.folder.glob("training_*.jsonl"))) == 1
     assert len(training.rows("training")) == 100
 
 
-def test_a_small_ended_run_stays_as_it_is(machine: Any, wait: Any) -> None:
+def test_a_small_ended_run_stays_as_it_is(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME)
     training.wait_for_end()
-    wait(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not runtime.registrations(), "the registration to go")
     assert list(training.folder.glob("training_*.jsonl")) and not (training.folder / layout.SEGMENTS).exists()
 
 
@@ -718,12 +719,12 @@ def test_every_event_and_log_line_has_the_correlation_id(machine: Any) -> None:
     assert of_run and {line["correlation_id"] for line in of_run} == {"0af7651916cd43dd8448eb211c80319c"}
 
 
-def test_a_folder_that_vanishes_ends_the_watch_with_one_word(machine: Any, wait: Any) -> None:
+def test_a_folder_that_vanishes_ends_the_watch_with_one_word(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME + READY + "time.sleep(600)")
     training.wait_for_event("rank_started")
     shutil.rmtree(training.folder)
-    wait(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not runtime.registrations(), "the registration to go")
     told = [line for line in machine.log_lines() if "folder is gone" in line["message"]]
     assert len(told) == 1 and told[0]["run_id"] == training.folder.name
     assert training.process.poll() is None and not training.folder.exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.agent.backlog import AT_ONCE, Backlog
@@ -34,7 +35,7 @@ def leave(folder: Path, run_id: str, *, ranks: int = 1) -> list[tuple[Path, Regi
     return [(runtime.register(item), item) for item in found]
 
 
-def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, wait: Any, tmp_path: Path) -> None:
+def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp_path: Path) -> None:
     for number in range(500):
         leave(tmp_path / "removed" / f"r{number}", f"r{number}")
     # Nobody ever writes into these pipes: folders that do not answer, as on a file server that is gone.
@@ -51,9 +52,9 @@ def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, wai
     training = machine.train("while True: time.sleep(0.05); run.log({'loss': 1.0})", simulate_gpus=2, interval=0.1)
 
     machine.start_agent()
-    wait(lambda: len(training.rows("gpu")) >= 4 and training.rows("system"), "samples of the new run")
+    wait_until(lambda: len(training.rows("gpu")) >= 4 and training.rows("system"), "samples of the new run")
     assert {item.folder for _, item in runtime.registrations()} >= {str(path) for path in silent.iterdir()}
-    wait(
+    wait_until(
         lambda: all((runtime.read_json(folder / "run.json") or {})["status"] == "crashed" for folder in dead),
         "the end of the dead runs",
     )
@@ -65,34 +66,30 @@ def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, wai
     assert len(lines) < 200 and not (tmp_path / "removed").exists()
 
 
-def test_a_registration_whose_folder_is_gone_is_dropped_and_counted(
-    backlog: Backlog, tmp_path: Path, wait: Any
-) -> None:
+def test_a_registration_whose_folder_is_gone_is_dropped_and_counted(backlog: Backlog, tmp_path: Path) -> None:
     entries = leave(tmp_path / "gone", "a", ranks=3)
     backlog.put(entries)
     assert backlog.next([]) == []
-    wait(lambda: not runtime.registrations(), "the registrations to go")
+    wait_until(lambda: not runtime.registrations(), "the registrations to go")
     log = tmp_path / "agent.log"
-    wait(lambda: log.exists() and '"count":3' in log.read_text(), "the line that says so")
+    wait_until(lambda: log.exists() and '"count":3' in log.read_text(), "the line that says so")
     assert backlog.take(entries[0][1].folder) == []
 
 
-def test_the_ranks_of_a_dead_run_are_handed_out_together_and_each_run_once(
-    backlog: Backlog, tmp_path: Path, wait: Any
-) -> None:
+def test_the_ranks_of_a_dead_run_are_handed_out_together_and_each_run_once(backlog: Backlog, tmp_path: Path) -> None:
     for number in range(AT_ONCE + 3):
         folder = tmp_path / f"run{number}"
         folder.mkdir()
         backlog.put(leave(folder, f"run{number}", ranks=2))
     first: list[Any] = []
-    wait(lambda: first.extend(backlog.next([])) or len(first) >= AT_ONCE, "the first few")
+    wait_until(lambda: first.extend(backlog.next([])) or len(first) >= AT_ONCE, "the first few")
     assert all(len(entries) == 2 for entries in first)  # all ranks of a run together
     names = [entries[0][1].run_id for entries in first]
     assert len(set(names)) == len(names)
 
 
 def test_no_more_are_handed_out_than_there_is_room_for(
-    backlog: Backlog, tmp_path: Path, wait: Any, monkeypatch: pytest.MonkeyPatch
+    backlog: Backlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moment = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: moment)

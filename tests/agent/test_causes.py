@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.agent.causes import (
@@ -33,13 +33,13 @@ def test_a_wait_status_is_an_exit_code_or_a_signal() -> None:
     assert parse_wait_status(50) == ExitStatus(None, "signal 50")
 
 
-def test_a_zombie_tells_its_exit_status(wait: Any) -> None:
+def test_a_zombie_tells_its_exit_status() -> None:
     child = subprocess.Popen([*PYTHON, "import sys; sys.stdin.read(); sys.exit(3)"], stdin=subprocess.PIPE)
     start = runtime.process_start(child.pid)
     assert read_exit_status(child.pid, start, None) is None
     assert child.stdin is not None
     child.stdin.close()
-    assert wait(lambda: read_exit_status(child.pid, start, None), "an exit status") == ExitStatus(3, None)
+    assert wait_until(lambda: read_exit_status(child.pid, start, None), "an exit status") == ExitStatus(3, None)
     assert read_exit_status(child.pid, (start or 0) + 1, None) is None  # another process with the same number
     child.wait()
     assert read_exit_status(child.pid, start, None) is None
@@ -116,14 +116,14 @@ def test_counters_survive_the_status_file() -> None:
     assert parse_oom_counts("nonsense") is None and parse_oom_counts(None) is None
 
 
-def test_a_process_at_its_limit_of_cpu_time_is_recognised(wait: Any) -> None:
+def test_a_process_at_its_limit_of_cpu_time_is_recognised() -> None:
     import resource
 
     limit = "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1)); print('ready', flush=True)\n"
     child = subprocess.Popen([*PYTHON, limit + "while True: pass"], stdout=subprocess.PIPE)
     assert child.stdout is not None and child.stdout.readline()
     suspects = Suspects(child.pid)
-    status = wait(lambda: read_exit_status(child.pid, None, None), "its end")
+    status = wait_until(lambda: read_exit_status(child.pid, None, None), "its end")
     child.wait()
     child.stdout.close()
     verdict = judge(status, out_of_cpu_time=suspects.out_of_cpu_time())

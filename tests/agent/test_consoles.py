@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals.agent.consoles import Consoles
 from trainvitals.journal.console import list_consoles
@@ -42,53 +42,49 @@ class Printed:
         return "".join(path.read_text() for folder in self.root.glob("*/*") for path in list_consoles(folder))
 
 
-def test_what_goes_to_a_file_is_kept_while_it_is_printed_and_at_the_end(
-    machine: Any, tmp_path: Path, wait: Callable[..., Any]
-) -> None:
+def test_what_goes_to_a_file_is_kept_while_it_is_printed_and_at_the_end(machine: Any, tmp_path: Path) -> None:
     (tmp_path / "slurm-1.out").write_text("of the job before\n")
     machine.start_agent()
     script = "print('one', flush=True); os.system('echo two from a shell'); input(); print('three', end='')"
     training = Printed(machine, tmp_path, script)
-    wait(lambda: "two from a shell\n" in training.kept(), "the first lines")
+    wait_until(lambda: "two from a shell\n" in training.kept(), "the first lines")
     training.process.communicate("\n", timeout=60)
-    wait(lambda: "three" in training.kept(), "the last line")
+    wait_until(lambda: "three" in training.kept(), "the last line")
     lines = [line for line in training.kept().splitlines() if not line.startswith("trainvitals")]
     assert lines == ["one", "two from a shell", "three"]
 
 
-def test_what_was_printed_before_a_kill_is_kept(machine: Any, tmp_path: Path, wait: Callable[..., Any]) -> None:
+def test_what_was_printed_before_a_kill_is_kept(machine: Any, tmp_path: Path) -> None:
     machine.start_agent()
     training = Printed(machine, tmp_path, "print('last words', flush=True); os.kill(os.getpid(), 9)")
     assert training.process.wait(60) == -signal.SIGKILL
-    wait(lambda: "last words\n" in training.kept(), "the last words")
+    wait_until(lambda: "last words\n" in training.kept(), "the last words")
 
 
-def test_another_agent_goes_on_where_the_first_was_killed(
-    machine: Any, tmp_path: Path, wait: Callable[..., Any]
-) -> None:
+def test_another_agent_goes_on_where_the_first_was_killed(machine: Any, tmp_path: Path) -> None:
     first = machine.start_agent()
     script = "print('one', flush=True); input(); print('two', flush=True); input(); print('three', flush=True)"
     training = Printed(machine, tmp_path, script)
-    wait(lambda: "one\n" in training.kept(), "the first line")
+    wait_until(lambda: "one\n" in training.kept(), "the first line")
     first.kill()
     first.wait()
     assert training.process.stdin is not None
     training.process.stdin.write("\n")
     training.process.stdin.flush()
     machine.start_agent()
-    wait(lambda: "two\n" in training.kept(), "the second line")
+    wait_until(lambda: "two\n" in training.kept(), "the second line")
     training.process.communicate("\n", timeout=60)
-    wait(lambda: "three\n" in training.kept(), "the third line")
+    wait_until(lambda: "three\n" in training.kept(), "the third line")
     lines = [line for line in training.kept().splitlines() if not line.startswith("trainvitals")]
     assert lines == ["one", "two", "three"]
 
 
-def test_switched_off_nothing_is_kept(machine: Any, tmp_path: Path, wait: Callable[..., Any]) -> None:
+def test_switched_off_nothing_is_kept(machine: Any, tmp_path: Path) -> None:
     machine.start_agent()
     training = Printed(machine, tmp_path, "print('private', flush=True)", TRAINVITALS_CONSOLE="off")
     assert training.process.wait(60) == 0
     (folder,) = training.root.glob("*/*")
-    wait(lambda: "run_ended" in "".join(path.read_text() for path in folder.glob("events_*")), "the end")
+    wait_until(lambda: "run_ended" in "".join(path.read_text() for path in folder.glob("events_*")), "the end")
     assert training.kept() == ""
 
 

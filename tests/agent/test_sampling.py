@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals import sources
 from trainvitals.agent import sampling
@@ -131,17 +132,15 @@ def run_unit(threads: list[UnitThread], probe: Probe, inbox: Inbox, demand: Dema
 # -- one unit
 
 
-def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(
-    threads: list[UnitThread], inbox: Inbox, wait: Any
-) -> None:
+def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(threads: list[UnitThread], inbox: Inbox) -> None:
     probe = Probe()
     thread = run_unit(threads, probe, inbox)
-    wait(lambda: len(inbox.samples()) > 20, "some readings")
+    wait_until(lambda: len(inbox.samples()) > 20, "some readings")
     probe.gate.clear()
     time.sleep(0.2)  # ten slots pass while this one hangs
     probe.gate.set()
     count = len(inbox.samples())
-    wait(lambda: len(inbox.samples()) > count + 20, "more readings")
+    wait_until(lambda: len(inbox.samples()) > count + 20, "more readings")
     # The first reading begins at once; each one after it in a slot of its own, however long the one before took.
     slots = [math.floor(item.moment / 0.02) for item in inbox.samples()[1:]]
     assert slots == sorted(set(slots))
@@ -150,36 +149,34 @@ def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(
     assert skipped >= 5
 
 
-def test_another_interval_is_kept_from_then_on(threads: list[UnitThread], inbox: Inbox, wait: Any) -> None:
+def test_another_interval_is_kept_from_then_on(threads: list[UnitThread], inbox: Inbox) -> None:
     demands = [Demand(default_interval=600.0)]
     thread = UnitThread("probe", Probe(), lambda: demands[-1], inbox, lambda key: None)
     threads.append(thread)
-    wait(lambda: len(inbox.samples()) == 1, "the first reading")
+    wait_until(lambda: len(inbox.samples()) == 1, "the first reading")
     demands.append(FAST)
     thread.reschedule()
-    wait(lambda: len(inbox.samples()) > 5, "readings at the new interval")
+    wait_until(lambda: len(inbox.samples()) > 5, "readings at the new interval")
 
 
 def test_a_unit_that_raises_is_told_once_backs_off_and_is_told_again_when_it_answers(
-    threads: list[UnitThread], inbox: Inbox, wait: Any
+    threads: list[UnitThread], inbox: Inbox
 ) -> None:
     probe = Probe()
     probe.trouble = RuntimeError("no such register")
     thread = run_unit(threads, probe, inbox)
-    wait(lambda: probe.reads >= 4, "a few tries")
+    wait_until(lambda: probe.reads >= 4, "a few tries")
     (trouble,) = inbox.notices()
     assert trouble.event == "source_trouble" and "RuntimeError: no such register" in trouble.message
     health = thread.health(time.monotonic())
     assert not health.up and health.errors >= 3 and health.age is None and "no such register" in (health.reason or "")
     probe.trouble = None
-    wait(lambda: len(inbox.notices()) == 2, "the recovery")
+    wait_until(lambda: len(inbox.notices()) == 2, "the recovery")
     assert inbox.notices()[1].event == "source_recovered"
     assert thread.health(time.monotonic()).up
 
 
-def test_a_unit_that_works_now_and_then_is_one_trouble_not_a_hundred(
-    threads: list[UnitThread], inbox: Inbox, wait: Any
-) -> None:
+def test_a_unit_that_works_now_and_then_is_one_trouble_not_a_hundred(threads: list[UnitThread], inbox: Inbox) -> None:
     class Flapping(Probe):
         def read(self) -> Sequence[Sample | Notice]:
             self.trouble = RuntimeError("flaky") if self.reads % 2 else None
@@ -187,101 +184,101 @@ def test_a_unit_that_works_now_and_then_is_one_trouble_not_a_hundred(
 
     probe = Flapping()
     run_unit(threads, probe, inbox)
-    wait(lambda: probe.reads > 12, "readings")
+    wait_until(lambda: probe.reads > 12, "readings")
     assert len(inbox.notices()) == 1
 
 
 def test_a_hung_unit_is_stale_and_its_late_answer_is_marked(
-    threads: list[UnitThread], inbox: Inbox, wait: Any, monkeypatch: pytest.MonkeyPatch
+    threads: list[UnitThread], inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "STALE_SECONDS", 0.1)
     probe, other = Probe(), Probe("probe:1")
     thread = run_unit(threads, probe, inbox)
     run_unit(threads, other, inbox)
-    wait(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: inbox.samples(), "a reading")
     probe.gate.clear()
-    wait(lambda: not thread.health(time.monotonic()).up, "it to be stale")
+    wait_until(lambda: not thread.health(time.monotonic()).up, "it to be stale")
     thread.check(time.monotonic())
     assert "has not answered" in inbox.notices()[0].message
     count, others = len(inbox.samples()), len(inbox.samples("probe:1"))
-    wait(lambda: len(inbox.samples("probe:1")) > others + 10, "readings of the other")
+    wait_until(lambda: len(inbox.samples("probe:1")) > others + 10, "readings of the other")
     assert len(inbox.samples()) == count  # nothing old is repeated
     probe.gate.set()
-    wait(lambda: len(inbox.samples()) > count, "the late answer")
+    wait_until(lambda: len(inbox.samples()) > count, "the late answer")
     late = inbox.samples()[count]
     assert late.late and late.duration > 0.1
-    wait(lambda: not inbox.samples()[-1].late, "answers in time")
-    wait(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
+    wait_until(lambda: not inbox.samples()[-1].late, "answers in time")
+    wait_until(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
-def test_a_unit_that_is_gone_ends_and_asks_for_a_search(threads: list[UnitThread], inbox: Inbox, wait: Any) -> None:
+def test_a_unit_that_is_gone_ends_and_asks_for_a_search(threads: list[UnitThread], inbox: Inbox) -> None:
     lost: list[str] = []
     probe = Probe()
     probe.trouble = UnitGone("it fell off the bus")
     thread = run_unit(threads, probe, inbox, on_gone=lost.append)
-    wait(lambda: thread.ended, "the thread to end")
+    wait_until(lambda: thread.ended, "the thread to end")
     assert lost == ["probe:0"] and probe.closed and probe.reads == 1
     assert "fell off the bus" in inbox.notices()[0].message
 
 
-def test_a_unit_that_cannot_be_closed_ends_all_the_same(threads: list[UnitThread], inbox: Inbox, wait: Any) -> None:
+def test_a_unit_that_cannot_be_closed_ends_all_the_same(threads: list[UnitThread], inbox: Inbox) -> None:
     class Stubborn(Probe):
         def close(self) -> None:
             raise RuntimeError("no")
 
     thread = run_unit(threads, Stubborn(), inbox)
-    wait(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: inbox.samples(), "a reading")
     thread.end()
-    wait(lambda: thread.ended, "the thread to end")
+    wait_until(lambda: thread.ended, "the thread to end")
 
 
 # -- all sources
 
 
-def test_units_come_and_go_with_the_search(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
+def test_units_come_and_go_with_the_search(sampler: Sampler, source: ProbeSource, inbox: Inbox) -> None:
     sampler.want(FAST, World())
-    wait(lambda: inbox.samples(), "a reading")
-    wait(lambda: sampler.states() == {"probe": "ok"}, "the source to be up")
+    wait_until(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: sampler.states() == {"probe": "ok"}, "the source to be up")
     assert sampler.describe() == {"probe": {"units": 1}}
     first = source.units[0]
     source.units = [Probe("probe:1")]
     sampler.rediscover("probe")
-    wait(lambda: inbox.samples("probe:1") and first.closed, "the new unit instead of the old one")
+    wait_until(lambda: inbox.samples("probe:1") and first.closed, "the new unit instead of the old one")
     assert "probe:1" in sampler.latest.as_json()
     sampler.rediscover("probe")
-    wait(lambda: "probe:0" not in sampler.latest.as_json(), "the old one to be forgotten")
+    wait_until(lambda: "probe:0" not in sampler.latest.as_json(), "the old one to be forgotten")
 
 
-def test_a_known_unit_is_kept_as_it_is(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
+def test_a_known_unit_is_kept_as_it_is(sampler: Sampler, source: ProbeSource, inbox: Inbox) -> None:
     sampler.want(FAST, World())
-    wait(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: inbox.samples(), "a reading")
     first, searches = source.units[0], source.searches
     source.units = [Probe()]  # the same key
     sampler.rediscover("probe")
-    wait(lambda: source.searches > searches, "another search")
+    wait_until(lambda: source.searches > searches, "another search")
     count = first.reads
-    wait(lambda: first.reads > count + 3, "more readings of the first")
+    wait_until(lambda: first.reads > count + 3, "more readings of the first")
     assert source.units[0].reads == 0 and len(first.threads) == 1
 
 
 def test_a_source_that_is_not_there_says_why_and_is_found_when_it_comes(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any, tmp_path: Path
+    sampler: Sampler, source: ProbeSource, inbox: Inbox, tmp_path: Path
 ) -> None:
     source.unavailable = "no driver: install one"
     sampler.want(FAST, World())
-    wait(lambda: sampler.states() == {"probe": "no driver: install one"}, "the reason")
+    wait_until(lambda: sampler.states() == {"probe": "no driver: install one"}, "the reason")
     for _ in range(3):
         searches = source.searches
         sampler.rediscover("probe")
-        wait(lambda searches=searches: source.searches > searches, "another search")
+        wait_until(lambda searches=searches: source.searches > searches, "another search")
     source.unavailable = None
     sampler.rediscover("probe")
-    wait(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: inbox.samples(), "a reading")
     assert (tmp_path / "agent.log").read_text().count("no driver") == 1
 
 
 def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_returned(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any, monkeypatch: pytest.MonkeyPatch
+    sampler: Sampler, source: ProbeSource, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "STALE_SECONDS", 0.05)
     monkeypatch.setattr(sampling, "ABANDON_SECONDS", 0.2)
@@ -289,8 +286,8 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
     hung = source.units[0]
     hung.gate.clear()
     sampler.want(FAST, World())
-    wait(lambda: hung.reads == 1, "the reading that hangs")
-    wait(lambda: (sampler.check(), len(inbox.notices()))[1] >= 1, "it to be told")
+    wait_until(lambda: hung.reads == 1, "the reading that hangs")
+    wait_until(lambda: (sampler.check(), len(inbox.notices()))[1] >= 1, "it to be told")
     time.sleep(0.3)
     sampler.check()
     fresh = Probe()
@@ -298,18 +295,18 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
     for _ in range(3):
         searches = source.searches
         sampler.rediscover("probe")
-        wait(lambda searches=searches: source.searches > searches, "another search")
+        wait_until(lambda searches=searches: source.searches > searches, "another search")
     assert fresh.reads == 0 and [health.up for health in sampler.health()] == [False]
     hung.gate.set()
-    wait(lambda: hung.closed, "the hung one to come back")
+    wait_until(lambda: hung.closed, "the hung one to come back")
     sampler.rediscover("probe")
-    wait(lambda: fresh.reads > 3, "readings of the fresh one")
+    wait_until(lambda: fresh.reads > 3, "readings of the fresh one")
     assert not [item for item in inbox.samples() if item.items[0].values["utilization_percent"] == 1.0 and item.late]  # type: ignore[union-attr]
-    wait(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
+    wait_until(lambda: inbox.notices()[-1].event == "source_recovered", "the recovery")
 
 
 def test_a_driver_that_hangs_while_it_is_looked_for_is_said_to_and_holds_up_nobody(
-    sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any, monkeypatch: pytest.MonkeyPatch
+    sampler: Sampler, source: ProbeSource, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "STALE_SECONDS", 0.1)
     gate = threading.Event()
@@ -318,26 +315,26 @@ def test_a_driver_that_hangs_while_it_is_looked_for_is_said_to_and_holds_up_nobo
     sampler.want(
         Demand(sources=("probe", "simulated"), default_interval=0.02, simulated_gpus=1), World(simulated_gpus=1)
     )
-    wait(lambda: "has not answered for" in sampler.states().get("probe", ""), "a source that is known to hang")
-    wait(lambda: any(reading.source == "simulated" for reading in inbox.readings), "readings of the other")
+    wait_until(lambda: "has not answered for" in sampler.states().get("probe", ""), "a source that is known to hang")
+    wait_until(lambda: any(reading.source == "simulated" for reading in inbox.readings), "readings of the other")
     gate.set()
-    wait(lambda: sampler.states()["probe"] == "ok", "the source to be up")
+    wait_until(lambda: sampler.states()["probe"] == "ok", "the source to be up")
 
 
-def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource, inbox: Inbox, wait: Any) -> None:
+def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource, inbox: Inbox) -> None:
     sampler.want(FAST, World())
-    wait(lambda: inbox.samples(), "a reading")
+    wait_until(lambda: inbox.samples(), "a reading")
     sampler.want(Demand(), World())
-    wait(lambda: (sampler.check(), not sampler.states())[1], "everything to end")
+    wait_until(lambda: (sampler.check(), not sampler.states())[1], "everything to end")
     assert source.units[0].closed and sampler.latest.as_json() == {} and sampler.health() == []
 
 
-def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox, wait: Any) -> None:
+def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox) -> None:
     sampler = Sampler(log, inbox)
     for count in (2, 3, 1):
         demand = Demand(sources=("simulated",), default_interval=0.05, simulated_gpus=count)
         sampler.want(demand, World(simulated_gpus=count))
-        wait(lambda count=count: (sampler.check(), len(sampler.latest.as_json()) == count)[1], f"{count} GPUs")
+        wait_until(lambda count=count: (sampler.check(), len(sampler.latest.as_json()) == count)[1], f"{count} GPUs")
     sampler.end()
 
 
@@ -345,13 +342,13 @@ def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, in
 
 
 def test_of_a_gpu_that_does_not_answer_it_is_known_who_uses_it_but_not_how_much(
-    sampler: Sampler, source: ProbeSource, wait: Any, monkeypatch: pytest.MonkeyPatch
+    sampler: Sampler, source: ProbeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "STALE_SECONDS", 0.05)
     probe = source.units[0]
     probe.processes = (GpuProcess(7, 1024.0, 30),)  # type: ignore[attr-defined]
     source.units.append(Probe("probe:1"))  # one without processes, as most units are
     sampler.want(FAST, World())
-    wait(lambda: sampler.gpu_processes() == [GpuProcess(7, 1024.0, 30)], "who uses the GPU")
+    wait_until(lambda: sampler.gpu_processes() == [GpuProcess(7, 1024.0, 30)], "who uses the GPU")
     probe.gate.clear()
-    wait(lambda: sampler.gpu_processes() == [GpuProcess(7)], "numbers that are not known any more")
+    wait_until(lambda: sampler.gpu_processes() == [GpuProcess(7)], "numbers that are not known any more")

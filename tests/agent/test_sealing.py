@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from trainvitals.agent.sealing import Job, Result, Sealer, find_closed
 from trainvitals.journal.encoding import encode_line, format_time
@@ -71,52 +72,50 @@ def sealer() -> Any:
     found.end()
 
 
-def seal(sealer: Sealer, wait: Any, job: Job) -> list[Result]:
+def seal(sealer: Sealer, job: Job) -> list[Result]:
     done: list[list[Result]] = []
     sealer.submit(job, done.append)
-    return list(wait(lambda: done, "the job")[0])
+    return list(wait_until(lambda: done, "the job")[0])
 
 
-def test_a_job_seals_and_says_what_it_made(tmp_path: Path, sealer: Sealer, wait: Any) -> None:
+def test_a_job_seals_and_says_what_it_made(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD, lines=100)
     (tmp_path / NEW).write_bytes(b'{"timestamp":"2026-01-01T00:00:00Z","step":100,"loss":2.0}\nbroken\n')
-    results = seal(sealer, wait, Job(str(tmp_path), (OLD, NEW)))
+    results = seal(sealer, Job(str(tmp_path), (OLD, NEW)))
     assert [(row["file"], row["lines"], row["torn"]) for row in results] == [(OLD, 100, 0), (NEW, 1, 1)]
     assert not list(tmp_path.glob("*.jsonl")) and len(list(RunReader(tmp_path).rows())) == 101
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "segments").glob("*.parquet")} == {0o600}
     assert not sealer.busy
 
 
-def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(
-    tmp_path: Path, sealer: Sealer, wait: Any
-) -> None:
+def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD)
     (tmp_path / "segments").write_text("a file where the folder should be")
-    first = seal(sealer, wait, Job(str(tmp_path), (OLD, "gone_metrics_20260101_000000.jsonl")))
+    first = seal(sealer, Job(str(tmp_path), (OLD, "gone_metrics_20260101_000000.jsonl")))
     assert [row["file"] for row in first] == [OLD] and first[0]["error"] and (tmp_path / OLD).exists()
     (tmp_path / "segments").unlink()
-    assert "error" not in seal(sealer, wait, Job(str(tmp_path), (OLD,), keep=True))[0]
+    assert "error" not in seal(sealer, Job(str(tmp_path), (OLD,), keep=True))[0]
     assert (tmp_path / OLD).exists()
 
 
-def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sealer: Sealer, wait: Any) -> None:
+def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sealer: Sealer) -> None:
     for name in ("old", "new"):
         run = tmp_path / "p" / name
         run.mkdir(parents=True)
         (run / "run.json").write_text('{"format": 1, "status": "finished"}')
     past = time.time() - 1e6
     os.utime(tmp_path / "p" / "old" / "run.json", (past, past))
-    results = seal(sealer, wait, Job(str(tmp_path / "p" / "new"), (), root=str(tmp_path), max_age=3600.0))
+    results = seal(sealer, Job(str(tmp_path / "p" / "new"), (), root=str(tmp_path), max_age=3600.0))
     assert results == [{"removed": [str(tmp_path / "p" / "old")]}]
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["new"]
 
 
-def test_a_sealer_that_ends_leaves_files_as_they_are(tmp_path: Path, sealer: Sealer, wait: Any) -> None:
+def test_a_sealer_that_ends_leaves_files_as_they_are(tmp_path: Path, sealer: Sealer) -> None:
     write(tmp_path / OLD, lines=200_000)
     done: list[list[Result]] = []
     sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
     sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
     sealer.end()
-    wait(lambda: len(done) == 2, "both jobs to be given up")
+    wait_until(lambda: len(done) == 2, "both jobs to be given up")
     assert len(list(RunReader(tmp_path).rows())) == 200_000
     assert not list(tmp_path.glob("segments/.sealing-*"))

@@ -6,20 +6,9 @@ import http.server
 import json
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 60.0
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what} did not happen within {PATIENCE:g} s")
+from waiting import PATIENCE
 
 
 class Receiver:

@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import wait_for
 
 from trainvitals.alerts.actions import Means, Target, act
 
@@ -59,7 +59,7 @@ def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Be
     target = bench.start(STUBBORN)
     bench.act("stop", target, means=Means(stop_grace=0.5, stop_kill=True))
     assert bench.processes[0].wait(60) == -signal.SIGKILL
-    wait_for(lambda: len(bench.rows) == 2, "both records")
+    wait_until(lambda: len(bench.rows) == 2, "both records")
     assert bench.results() == ["SIGTERM sent", "SIGKILL sent: it did not stop in time"]
     assert bench.rows[1]["pids"] == [target.pid]
 
@@ -67,7 +67,7 @@ def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Be
 def test_a_training_that_stops_in_time_is_not_killed(bench: Bench) -> None:
     bench.act("stop", bench.start(OBEDIENT), means=Means(stop_grace=60, stop_kill=True))
     assert bench.processes[0].wait(60) == -signal.SIGTERM
-    wait_for(lambda: bench.results() == ["SIGTERM sent", "stopped"], "both records")
+    wait_until(lambda: bench.results() == ["SIGTERM sent", "stopped"], "both records")
 
 
 def test_it_is_asked_to_stop_and_no_more_unless_configured(bench: Bench) -> None:
@@ -80,14 +80,14 @@ def test_a_command_is_run_without_a_shell_and_gets_the_alert(bench: Bench, tmp_p
     script = tmp_path / "note.py"
     script.write_text("import os, sys; open(sys.argv[1], 'w').write(os.environ['TRAINVITALS_ALERT_MESSAGE'])")
     bench.act("exec", command=f"{sys.executable} {script} {tmp_path / 'out'}")
-    wait_for(lambda: bench.results() == ["started", "ended with 0"], "the end of the command")
+    wait_until(lambda: bench.results() == ["started", "ended with 0"], "the end of the command")
     assert (tmp_path / "out").read_text() == ROW["message"]
     assert [row["action"] for row in bench.rows] == ["exec", "exec"]
 
 
 def test_a_command_that_cannot_be_run_is_recorded(bench: Bench) -> None:
     bench.act("exec", command="/there/is/no/such/program")
-    wait_for(lambda: bench.results() == ["started", "failed: FileNotFoundError"], "the failure")
+    wait_until(lambda: bench.results() == ["started", "failed: FileNotFoundError"], "the failure")
 
 
 def test_another_process_that_got_the_number_of_a_dead_one_is_left_alone(bench: Bench) -> None:

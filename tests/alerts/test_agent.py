@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_nvml import FakeNvml
-from receivers import Receiver, wait_for
+from receivers import Receiver
 
 from trainvitals import runtime
 from trainvitals.alerts import records
@@ -71,7 +72,7 @@ class Place:
 
     def agent(self) -> subprocess.Popen[str]:
         process = self.spawn("-P", "-m", "trainvitals.agent")
-        wait_for(lambda: (runtime.read_agent() or {}).get("pid") == process.pid, "an agent")
+        wait_until(lambda: (runtime.read_agent() or {}).get("pid") == process.pid, "an agent")
         return process
 
     def train(self, script: str) -> subprocess.Popen[str]:
@@ -84,7 +85,7 @@ class Place:
         return [body for body in self.receiver.bodies if (body["rule"], body["kind"]) == (rule, kind)]
 
     def wait_for_message(self, rule: str, kind: str = "firing") -> dict[str, Any]:
-        found: list[dict[str, Any]] = wait_for(lambda: self.messages(rule, kind), f"the message {kind} of {rule}")
+        found: list[dict[str, Any]] = wait_until(lambda: self.messages(rule, kind), f"the message {kind} of {rule}")
         return found[0]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -126,7 +127,7 @@ def test_nan_is_told_once_with_what_to_do_and_a_killed_training_too(place: Place
     died = place.wait_for_message("process_died")
     assert "SIGKILL" in died["message"]
     # The receiver has the message before the agent has written so.
-    wait_for(
+    wait_until(
         lambda: Counter(row["result"] for row in place.rows() if "delivery" in row)["delivered"] >= 2,
         "the records",
     )
@@ -140,7 +141,7 @@ def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> N
     place.config["stall_factor"] = 1
     place.agent()
     training = place.train(STEPS)
-    wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
+    wait_until(lambda: list(place.run.glob("status*.json")), "the agent's watch")
     time.sleep(1)
     training.send_signal(signal.SIGSTOP)
     told = place.wait_for_message("training_stalled")
@@ -155,13 +156,13 @@ def test_an_agent_killed_while_firing_tells_nothing_twice_and_loses_nothing(plac
     place.config["alerts"]["rules"] = [{"name": "mine", "when": "loss < 0.5", "message": "loss {loss:.3f}"}]
     agent = place.agent()
     place.train(STEPS)
-    wait_for(lambda: any(row.get("result") == "failed" for row in place.rows()), "a failed delivery")
+    wait_until(lambda: any(row.get("result") == "failed" for row in place.rows()), "a failed delivery")
     agent.kill()
     agent.wait()
     attempts = len(place.receiver.requests)
     place.receiver.answers = [200]
     place.agent()
-    wait_for(lambda: any(row.get("result") == "delivered" for row in place.rows()), "delivery by the next agent")
+    wait_until(lambda: any(row.get("result") == "delivered" for row in place.rows()), "delivery by the next agent")
     time.sleep(2)  # would another one come?
     delivered = place.receiver.bodies[attempts:]
     assert [body["rule"] for body in delivered] == ["mine"]
@@ -178,12 +179,12 @@ def test_what_happens_while_there_is_no_agent_is_told_by_the_next(place: Place) 
         "    run.log({'loss': float('inf') if (run.folder / 'now').exists() else 1.0}, step=step)\n"
         "    time.sleep(0.02)\n"
     )
-    wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
+    wait_until(lambda: list(place.run.glob("status*.json")), "the agent's watch")
     agent.kill()
     agent.wait()
     (place.run / "now").touch()
     path = next(place.run.glob("training_metrics_*.jsonl"))
-    wait_for(lambda: b"Infinity" in path.read_bytes(), "an infinite loss")
+    wait_until(lambda: b"Infinity" in path.read_bytes(), "an infinite loss")
     (place.run / "now").unlink()
     place.agent()
     assert place.wait_for_message("loss_not_finite")["message"].startswith("Loss is inf")
@@ -204,7 +205,7 @@ def test_a_fault_of_the_hardware_is_told(rule: str, place: Place, fake_nvml: Fak
     place.environment = {key: kept[key] for key in ("LD_LIBRARY_PATH", "FAKE_NVML_SCRIPT")}
     place.agent()
     place.train(STEPS)
-    wait_for(lambda: list(place.run.glob("gpu_metrics_*.jsonl")), "samples of the GPUs")
+    wait_until(lambda: list(place.run.glob("gpu_metrics_*.jsonl")), "samples of the GPUs")
     fake_nvml.script(f"count = 2\n{healthy}\n{faulty}")
     told = place.wait_for_message(rule)
     assert told["severity"] == "critical"
@@ -231,14 +232,14 @@ def test_silence_and_acknowledgement_by_command_reach_the_agent(place: Place) ->
     ]
     place.agent()
     training = place.train(STEPS)
-    wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
+    wait_until(lambda: list(place.run.glob("status*.json")), "the agent's watch")
     done = subprocess.run(
         [str(Path(sys.executable).parent / "trainvitals"), "alerts", "silence", "mine", "--for", "2h"],
         env=place.env(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "silenced until" in done.stdout, done.stderr
-    wait_for(lambda: any(row.get("state") == "silenced" for row in place.rows()), "the silence in the record")
-    wait_for(
+    wait_until(lambda: any(row.get("state") == "silenced" for row in place.rows()), "the silence in the record")
+    wait_until(
         lambda: any(row.get("state") == "firing" and row["rule"] == "mine" for row in place.rows()),
         "the alert",
     )
@@ -248,7 +249,7 @@ def test_silence_and_acknowledgement_by_command_reach_the_agent(place: Place) ->
         env=place.env(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = wait_for(
+    found = wait_until(
         lambda: [row for row in place.rows() if row.get("state") == "acknowledged"],
         "the acknowledgement in the record",
     )
@@ -286,7 +287,7 @@ def test_a_checkpoint_signal_that_nobody_expects_is_not_sent(place: Place) -> No
         "    run.log({'loss': float('nan') if step > 20 else 1.0}, step=step)\n"
         "    time.sleep(0.02)\n"
     )
-    found = wait_for(lambda: [row for row in place.rows() if "action" in row], "the action's record")
+    found = wait_until(lambda: [row for row in place.rows() if "action" in row], "the action's record")
     assert "not done" in found[0]["result"]
     assert training.poll() is None
 
@@ -301,7 +302,7 @@ def test_no_secret_of_an_address_is_written_anywhere(place: Place) -> None:
     place.environment = {"PLACE_SECRET": f"http://127.0.0.1:{place.receiver.port}/{secret}?token={secret}"}
     place.agent()
     place.train("for step in range(100000):\n    run.log({'loss': float('nan')}, step=step)\n    time.sleep(0.02)\n")
-    wait_for(lambda: sum(row.get("result") == "delivered" for row in place.rows()) >= 3, "three deliveries")
+    wait_until(lambda: sum(row.get("result") == "delivered" for row in place.rows()) >= 3, "three deliveries")
     for root in (place.folder / "runs", place.folder / "runtime"):
         for path in root.rglob("*"):
             if path.is_file():
@@ -318,7 +319,7 @@ def test_the_agent_imports_nothing_heavy_for_alerts(tmp_path: Path) -> None:
 def test_a_run_that_its_user_interrupts_is_no_alert_and_one_that_fails_is_with_its_reason(place: Place) -> None:
     place.agent()
     interrupted = place.train(STEPS)
-    wait_for(lambda: list(place.run.glob("status*.json")), "the agent's watch")
+    wait_until(lambda: list(place.run.glob("status*.json")), "the agent's watch")
     interrupted.send_signal(signal.SIGINT)
     interrupted.wait()
     failed = place.train("run.log({'loss': 1.0}, step=1)\nraise ValueError('the data is not there')\n")

@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Receiver, wait_for
+from receivers import Receiver
 from test_watch import make
 
 import trainvitals
@@ -36,7 +37,7 @@ def test_a_named_run_is_read_as_medians_by_step(root: Path) -> None:
     first = record(root, "first", 2.0)
     notes: list[str] = []
     baseline = Baseline("first", first, notes.append)
-    assert wait_for(lambda: baseline.value("loss", 400), "the curves") == pytest.approx(2.0, abs=0.05)
+    assert wait_until(lambda: baseline.value("loss", 400), "the curves") == pytest.approx(2.0, abs=0.05)
     assert baseline.value("train/loss", 3) == pytest.approx(2.0 + 5.0 / 4, rel=0.3)
     assert baseline.value("loss", 5000) is None  # it did not get that far
     assert baseline.value("accuracy", 3) is None
@@ -54,7 +55,7 @@ def test_a_run_that_is_not_there_is_told_and_the_early_window_counts(root: Path)
     folder = record(root, "only", 1.0)
     notes: list[str] = []
     baseline = Baseline("nobody", folder, notes.append)
-    wait_for(lambda: notes, "the note")
+    wait_until(lambda: notes, "the note")
     assert "no run 'nobody'" in notes[0]
     assert baseline.value("loss", 3) is None
 
@@ -65,13 +66,13 @@ def test_a_loss_above_that_of_the_other_run_is_told(root: Path) -> None:
     receiver = Receiver()
     rule = {"name": "worse", "when": "median(loss, 20) > 1.1 * baseline(loss)", "for": "5 steps"}
     alerts = make(second, receiver, **{"alerts.baseline": "first", "alerts.rules": [rule]})
-    wait_for(lambda: alerts._baseline.value("loss", 10), "the curves")
+    wait_until(lambda: alerts._baseline.value("loss", 10), "the curves")
     for step in range(100):
         alerts.see_row(0, {"timestamp": format_time(), "step": step, "loss": 2.0 + 5.0 / (step + 1)})
     alerts.tick()
     time.sleep(0.3)
     alerts.tick()
-    wait_for(lambda: receiver.bodies, "the message")
+    wait_until(lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["rule"] == "worse"
     alerts.close()
     receiver.close()

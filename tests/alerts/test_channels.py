@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Receiver, wait_for
+from receivers import Receiver
 from test_delivery import message
 
 from trainvitals.alerts import messages
@@ -231,7 +232,7 @@ def manager(tmp_path: Path) -> Iterator[int]:
             return False
 
     try:
-        wait_for(is_ready, "Alertmanager's start")
+        wait_until(is_ready, "Alertmanager's start")
         yield port
     finally:
         process.terminate()
@@ -249,7 +250,7 @@ def test_alertmanager_takes_fires_and_resolves(manager: int) -> None:
     url = f"alertmanager://127.0.0.1:{manager}"
     send(url, firing)
     send(url, firing)  # the same again is the same alert
-    found = wait_for(lambda: listed(manager), "the alert in Alertmanager")
+    found = wait_until(lambda: listed(manager), "the alert in Alertmanager")
     assert len(found) == 1
     labels = found[0]["labels"]
     assert labels == {
@@ -259,7 +260,7 @@ def test_alertmanager_takes_fires_and_resolves(manager: int) -> None:
     assert found[0]["generatorURL"] == "http://dashboard"
     body = {**firing.body, "state": "resolved", "kind": "resolved"}
     send(url, firing._replace(body=body))
-    wait_for(lambda: not listed(manager), "the end of the alert in Alertmanager")
+    wait_until(lambda: not listed(manager), "the end of the alert in Alertmanager")
 
 
 def test_eight_hot_gpus_are_eight_alerts_there() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Receiver, wait_for
+from receivers import Receiver
 
 from trainvitals.alerts import messages
 from trainvitals.alerts.delivery import Outbox, carry, hide
@@ -70,7 +71,7 @@ class Box:
 def test_a_webhook_gets_the_documented_body(receiver: Receiver) -> None:
     box = Box(Address("hook", receiver.url))
     box.outbox.add(message())
-    wait_for(lambda: box.results() == ["delivered"], "delivery")
+    wait_until(lambda: box.results() == ["delivered"], "delivery")
     body = receiver.bodies[0]
     expected = {
         "version": 1,
@@ -103,9 +104,9 @@ def test_a_channel_that_was_down_gets_everything_in_order_once_it_is_back() -> N
     box = Box(Address("hook", f"http://127.0.0.1:{port}/hook"))
     for number in range(3):
         box.outbox.add(message(number, age=3600.0))
-    wait_for(lambda: "failed" in box.results(), "the first failure")
+    wait_until(lambda: "failed" in box.results(), "the first failure")
     receiver = Receiver(port=port)
-    wait_for(lambda: box.results().count("delivered") == 3, "delivery of all")
+    wait_until(lambda: box.results().count("delivered") == 3, "delivery of all")
     assert [body["id"] for body in receiver.bodies] == ["id-0", "id-1", "id-2"]
     assert all(body["late_seconds"] >= 3600 and "late by" in body["text"] for body in receiver.bodies)
     assert box.results().count("failed") == 1  # said once, not with every attempt
@@ -116,7 +117,7 @@ def test_an_error_of_the_server_is_tried_again_and_delivered_once() -> None:
     receiver = Receiver(500, 500, 200)
     box = Box(Address("hook", receiver.url))
     box.outbox.add(message())
-    wait_for(lambda: "delivered" in box.results(), "delivery")
+    wait_until(lambda: "delivered" in box.results(), "delivery")
     assert [body["id"] for body in receiver.bodies] == ["id-1"] * 3
     assert box.rows[-1]["attempts"] == 3
     receiver.close()
@@ -126,7 +127,7 @@ def test_a_channel_that_asks_for_patience_gets_it() -> None:
     receiver = Receiver((429, {"Retry-After": "2"}), 200)
     box = Box(Address("hook", receiver.url))
     box.outbox.add(message())
-    wait_for(lambda: "delivered" in box.results(), "delivery")
+    wait_until(lambda: "delivered" in box.results(), "delivery")
     assert receiver.times[1] - receiver.times[0] >= 2.0
     receiver.close()
 
@@ -137,10 +138,10 @@ def test_a_clock_that_is_set_two_days_ahead_makes_no_message_old(monkeypatch: py
     receiver = Receiver(503, 503, 200)
     box = Box(Address("hook", receiver.url), first_wait=0.5, give_up_after=86400.0)
     box.outbox.add(message())
-    wait_for(lambda: "failed" in box.results(), "the first failure")
+    wait_until(lambda: "failed" in box.results(), "the first failure")
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 2 * 86400)
-    wait_for(lambda: "delivered" in box.results(), "delivery")
+    wait_until(lambda: "delivered" in box.results(), "delivery")
     assert "given up" not in box.results()
     assert "late_seconds" not in receiver.bodies[-1]
     receiver.close()
@@ -150,7 +151,7 @@ def test_a_refusal_for_good_is_given_up_at_once_and_said() -> None:
     receiver = Receiver(404)
     box = Box(Address("hook", receiver.url))
     box.outbox.add(message())
-    wait_for(lambda: box.results() == ["given up"], "giving up")
+    wait_until(lambda: box.results() == ["given up"], "giving up")
     assert "404" in box.rows[0]["reason"]
     assert len(receiver.requests) == 1
     receiver.close()
@@ -162,7 +163,7 @@ def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
     box = Box(Address("stuck", hanging.url), Address("hook", receiver.url), child_seconds=600.0, send_seconds=600.0)
     for number in range(3):
         box.outbox.add(message(number, ("stuck", "hook")))
-    wait_for(lambda: box.results("hook").count("delivered") == 3, "delivery beside a channel that hangs")
+    wait_until(lambda: box.results("hook").count("delivered") == 3, "delivery beside a channel that hangs")
     assert box.results("stuck") == []
     assert box.outbox.waiting == 3
     hanging.close()
@@ -190,7 +191,7 @@ def test_adding_a_message_waits_for_nothing() -> None:
 def test_what_could_not_be_delivered_in_time_is_given_up_and_said() -> None:
     box = Box(Address("hook", "http://127.0.0.1:1/hook"), give_up_after=10.0)
     box.outbox.add(message(age=11.0))
-    wait_for(lambda: "given up" in box.results(), "giving up")
+    wait_until(lambda: "given up" in box.results(), "giving up")
     assert box.outbox.close(5.0)
 
 
@@ -204,7 +205,7 @@ def test_a_channel_that_nobody_configured_is_said() -> None:
 def test_a_missing_secret_is_said_by_name_and_waited_for(receiver: Receiver) -> None:
     box = Box(Address("hook", "env:WEBHOOK_URL"))
     box.outbox.add(message())
-    wait_for(lambda: "failed" in box.results(), "failure")
+    wait_until(lambda: "failed" in box.results(), "failure")
     assert "WEBHOOK_URL is not set" in box.rows[0]["reason"]
     box.outbox.close()
 
@@ -212,7 +213,7 @@ def test_a_missing_secret_is_said_by_name_and_waited_for(receiver: Receiver) -> 
 def test_a_wrong_address_is_said_without_its_secret() -> None:
     box = Box(Address("hook", "slack://not-a-token-but-a-secret-of-some-kind"))
     box.outbox.add(message())
-    wait_for(lambda: "given up" in box.results(), "giving up")
+    wait_until(lambda: "given up" in box.results(), "giving up")
     assert "does not understand" in box.rows[-1]["reason"]
     assert "secret-of-some-kind" not in repr(box.rows)
 

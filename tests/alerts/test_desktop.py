@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import wait_for
 from test_delivery import message
 
 from trainvitals.alerts.delivery import carry
@@ -38,7 +38,7 @@ class Desktop:
             self.processes.append(
                 subprocess.Popen(["dunst", "-print"], stdout=log, stderr=subprocess.DEVNULL, text=True)
             )
-        wait_for(self.is_ready, "the notification daemon")
+        wait_until(self.is_ready, "the notification daemon")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -76,7 +76,7 @@ def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desktop
 def test_a_message_is_shown_on_the_desktop_with_its_urgency(desktop: Desktop) -> None:
     result = carry("desktop:", message()["body"])
     assert result.sent, result.reason
-    wait_for(lambda: "urgency: CRITICAL" in desktop.shown, "the notification")
+    wait_until(lambda: "urgency: CRITICAL" in desktop.shown, "the notification")
     assert "appname: 'trainvitals'" in desktop.shown
     assert "message 1" in desktop.shown
 
@@ -84,7 +84,7 @@ def test_a_message_is_shown_on_the_desktop_with_its_urgency(desktop: Desktop) ->
 def test_what_a_message_says_is_shown_as_text_and_is_neither_markup_nor_an_option(desktop: Desktop) -> None:
     evil = "--urgency=low loss < 3 <a href='file:///etc/passwd'>here</a> $(touch x) & more"
     assert carry("desktop:", message(message=evil)["body"]).sent
-    wait_for(lambda: "formatted:" in desktop.shown, "the notification")
+    wait_until(lambda: "formatted:" in desktop.shown, "the notification")
     drawn = desktop.shown.partition("formatted:")[2]
     assert "loss &lt; 3" in drawn and "<a href" not in drawn
     assert "&amp;lt;" not in drawn, "escaped twice"

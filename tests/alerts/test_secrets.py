@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Receiver, wait_for
+from receivers import Receiver
 from test_delivery import Box, message
 
 from trainvitals import settings
@@ -44,7 +45,7 @@ def test_a_secret_from_the_keyring_reaches_the_channel_and_nothing_else(keyring:
     store("team", "hook", f"{receiver.url}?token=verysecrettokenvalue")
     box = Box(Address("hook", "keyring:team/hook"))
     box.outbox.add(message())
-    wait_for(lambda: box.results() == ["delivered"], "delivery")
+    wait_until(lambda: box.results() == ["delivered"], "delivery")
     assert receiver.requests[0][0] == "/hook?token=verysecrettokenvalue"
     assert "verysecrettokenvalue" not in repr(box.rows)
     receiver.close()

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Receiver, wait_for
+from receivers import Receiver
 
 from trainvitals import settings
 from trainvitals.alerts import records, watch
@@ -64,7 +65,7 @@ def run_for(alerts: RunAlerts, condition: Any, what: str) -> None:
         alerts.tick()
         return condition()
 
-    wait_for(look, what)
+    wait_until(look, what)
 
 
 def write_as(folder: Path, name: FileName, **row: Any) -> None:
@@ -92,7 +93,7 @@ def test_another_agent_goes_on_where_the_first_was_killed(folder: Path, receiver
     first = make(folder, receiver)
     heat(first, 90)
     run_for(first, lambda: first.waiting == 0 and receiver.bodies, "the message")
-    wait_for(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
+    wait_until(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
     second = make(folder, receiver)  # the first was killed: it says nothing more
     heat(second, 91)
     for _ in range(5):
@@ -132,7 +133,7 @@ def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(folde
     alerts = make(folder, receiver)
     run_for(alerts, lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["message"] == "missed"
-    wait_for(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
+    wait_until(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
     again = make(folder, receiver)
     for _ in range(3):
         again.tick()
@@ -162,7 +163,7 @@ def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(fo
         for alerts in hosts:
             alerts.tick()
         time.sleep(0.05)
-    wait_for(lambda: len(receiver.bodies) >= 3, "three messages")
+    wait_until(lambda: len(receiver.bodies) >= 3, "three messages")
     assert sorted(body["rule"] for body in receiver.bodies) == ["hot", "hot", "nan"]
     for alerts in hosts:
         alerts.close()
@@ -181,7 +182,7 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     receiver.answers = [200]
     count = watch.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
     assert count == 1
-    wait_for(lambda: not watch.still_sending(), "the end of sending")
+    wait_until(lambda: not watch.still_sending(), "the end of sending")
     assert [body["rule"] for body in receiver.bodies[before:]] == ["hot"]
     assert watch.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import torch
 import wandb
 from fake_nvml import FakeNvml
+from waiting import wait_until
 from watching import lines, steps
 
 import trainvitals
@@ -33,18 +34,11 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     trainvitals.finish()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
-
-
 def test_a_gpu_monitor_reads_its_gpu_until_it_is_stopped() -> None:
     monitor = trainvitals.GPUMonitor(gpu_index=1, sample_interval=0.01, world=TWO_GPUS)
     assert monitor.latest() is None
     monitor.start()
-    wait_for(lambda: monitor.summary()["samples"] >= 3)
+    wait_until(lambda: monitor.summary()["samples"] >= 3)
     monitor.stop()
     reading, summary = monitor.latest(), monitor.summary()
     assert reading is not None
@@ -81,7 +75,7 @@ def test_an_interval_of_nothing_is_refused() -> None:
 def test_a_resource_monitor_gives_flat_names_in_their_units() -> None:
     monitor = trainvitals.GPUResourceMonitor(monitor_interval=0.01, device_ids=[0], world=TWO_GPUS)
     monitor.start_monitoring()
-    wait_for(lambda: "cpu_utilization_pct" in monitor.get_latest_metrics())
+    wait_until(lambda: "cpu_utilization_pct" in monitor.get_latest_metrics())
     monitor.stop_monitoring()
     metrics = monitor.get_latest_metrics()
     expected = """gpu_0_gpu_utilization_pct gpu_0_memory_utilization_pct gpu_0_memory_allocated_gb
@@ -102,7 +96,7 @@ def test_reserved_memory_is_what_the_driver_keeps(fake_nvml: FakeNvml) -> None:
 def test_numbers_go_to_the_console_and_a_missing_wandb_run_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, log_to_console=True, world=TWO_GPUS)
     monitor.start_monitoring()
-    wait_for(lambda: monitor._sampler.rounds >= 3)
+    wait_until(lambda: monitor._sampler.rounds >= 3)
     monitor.stop_monitoring()
     said = capfd.readouterr().err
     assert said.count("gpu_0_power_usage_w") >= 3
@@ -119,13 +113,13 @@ def test_numbers_go_to_the_wandb_run_of_the_program_with_its_own_next_step(tmp_p
             theirs.log({"loss": 0.5})
             return "gpu_1_power_usage_w" in theirs.summary.keys()  # noqa: SIM118 - it has no __contains__
 
-        wait_for(has_come)
+        wait_until(has_come)
         monitor.stop_monitoring()
 
 
 def test_a_system_monitor_has_the_host_and_every_gpu() -> None:
     with trainvitals.SystemMonitor(update_interval=0.01, world=TWO_GPUS) as monitor:
-        wait_for(lambda: "cpu_usage_percent" in monitor.latest().get("system", {}))
+        wait_until(lambda: "cpu_usage_percent" in monitor.latest().get("system", {}))
         latest = monitor.latest()
     assert {"system", "gpu_0", "gpu_1"} <= set(latest)
     assert latest["system"]["memory_total_mb"] > 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from programs import GPT2, LINE, find_runs, rows_of, run_python
+from waiting import GENTLE_EXIT
 
 TRANSFORMERS = f"""
 import sys
@@ -39,7 +40,7 @@ if __name__ == "__main__":
 def test_ranks_of_a_trainer_share_a_run_and_resume_it_together(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRANSFORMERS)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py")
-    run_python(tmp_path, *torchrun)
+    run_python(tmp_path, *torchrun, **GENTLE_EXIT)
     (folder,) = find_runs(tmp_path)
     assert folder.parent.name == "ranks"
     for rank in range(2):
@@ -47,7 +48,7 @@ def test_ranks_of_a_trainer_share_a_run_and_resume_it_together(tmp_path: Path) -
         assert [row["step"] for row in rows if "batch_time" in row] == [1, 2, 3, 4]
     saved = [row["data"]["path"] for row in rows_of(folder, "events*") if row["event"] == "checkpoint"]
     assert [Path(path).name for path in saved] == ["checkpoint-2", "checkpoint-4"]  # by rank 0 alone
-    run_python(tmp_path, *torchrun, str(tmp_path / "out" / "checkpoint-2"))
+    run_python(tmp_path, *torchrun, str(tmp_path / "out" / "checkpoint-2"), **GENTLE_EXIT)
     assert find_runs(tmp_path) == [folder]
     assert json.loads((folder / "run.json").read_text())["attempt"] == 2
     for rank in range(2):
@@ -58,7 +59,7 @@ def test_ranks_of_a_trainer_share_a_run_and_resume_it_together(tmp_path: Path) -
 
 def test_ranks_that_lightning_starts_itself_share_a_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LIGHTNING)
-    run_python(tmp_path, "train.py")
+    run_python(tmp_path, "train.py", **GENTLE_EXIT)
     (folder,) = find_runs(tmp_path)
     assert folder.parent.name == "ranks"
     for rank in range(2):

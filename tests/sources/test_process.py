@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from trainvitals import catalog
 from trainvitals.sources import GpuProcess, RankProcess, Sample, SourceUnavailable, UnitGone, World, create
@@ -83,14 +83,6 @@ def read(unit: RankUnit) -> dict[str, float | int | str]:
     return dict(sample.values)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not happen within a minute")
-
-
 def test_each_rank_is_a_unit_of_its_own(child):
     units = create("process", world(child.pid, os.getpid())).discover()
 
@@ -115,7 +107,7 @@ def test_a_rank_that_says_who_it_is_is_no_longer_all_that_its_launcher_started(c
 
 
 def test_a_single_process_is_what_psutil_says(child, clock):
-    until(lambda: psutil.Process(child.pid).status() == "sleeping")
+    wait_until(lambda: psutil.Process(child.pid).status() == "sleeping")
     values = read(watch(child, clock))
     oracle = psutil.Process(child.pid)
 
@@ -149,10 +141,10 @@ def test_a_busy_process_is_seen_as_busy(child):
         seen.append(float(read(unit).get("cpu_percent", 0)))
         return seen[-1] > 50
 
-    until(busy)
+    wait_until(busy)
 
     values = {}
-    until(lambda: values.update(read(unit)) or "main_cpu_percent" in values)
+    wait_until(lambda: values.update(read(unit)) or "main_cpu_percent" in values)
     assert values["thread_count"] == 2
 
 
@@ -166,7 +158,7 @@ def test_cpu_time_of_a_worker_counts_for_the_tree_but_not_for_the_main_process(c
         values.update(read(unit))
         return float(values.get("cpu_percent", 0)) > 30
 
-    until(busy)
+    wait_until(busy)
 
     assert float(values["main_cpu_percent"]) < float(values["cpu_percent"])
     assert values["process_count"] == 2
@@ -197,7 +189,7 @@ def test_memory_that_a_process_takes_is_seen(child, clock):
 def test_grandchildren_are_part_of_the_tree(child, clock):
     unit = watch(child, clock)
     child.do("p = subprocess.Popen(['sh', '-c', 'sh -c \"sleep 600 & sleep 600\" & wait'])")
-    until(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 4)
+    wait_until(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 4)
 
     values = read(unit)
 
@@ -212,7 +204,7 @@ def test_a_child_of_another_thread_is_found_at_the_next_search(child, clock):
     child.do(
         "t = threading.Thread(target=lambda: (subprocess.Popen(['sleep', '600']), stay.wait()), daemon=True); t.start()"
     )
-    until(lambda: len(psutil.Process(child.pid).children()) == 1)
+    wait_until(lambda: len(psutil.Process(child.pid).children()) == 1)
 
     assert read(unit)["process_count"] == 1
     clock.advance(5)
@@ -227,7 +219,7 @@ def test_a_worker_that_ends_leaves_the_tree(child, clock):
     assert read(unit)["process_count"] == 2
 
     child.do("p.kill()")
-    until(lambda: psutil.Process(child.pid).children()[0].status() == "zombie")
+    wait_until(lambda: psutil.Process(child.pid).children()[0].status() == "zombie")
     assert read(unit)["process_count"] == 1
     child.do("p.wait()")
     assert read(unit)["process_count"] == 1
@@ -323,7 +315,7 @@ def test_a_huge_process_is_never_asked(clock):
 def test_a_stopped_process_is_said_to_be_stopped(child, clock):
     unit = watch(child, clock)
     os.kill(child.pid, signal.SIGSTOP)
-    until(lambda: psutil.Process(child.pid).status() == "stopped")
+    wait_until(lambda: psutil.Process(child.pid).status() == "stopped")
 
     assert read(unit)["process_state"] == "stopped"
     os.kill(child.pid, signal.SIGCONT)
@@ -342,7 +334,7 @@ def test_a_process_that_ended_is_gone(child):
 def test_a_process_that_nobody_has_buried_yet_is_gone_too(child):
     unit = discover(child.pid)
     os.kill(child.pid, signal.SIGKILL)
-    until(lambda: psutil.Process(child.pid).status() == "zombie")
+    wait_until(lambda: psutil.Process(child.pid).status() == "zombie")
 
     with pytest.raises(UnitGone):
         unit.read()
@@ -372,8 +364,8 @@ def test_no_ranks_at_all():
 
 def test_psutil_and_proc_agree(child):
     child.do("p = subprocess.Popen(['sh', '-c', 'sleep 600 & wait'])")
-    until(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 2)
-    until(lambda: psutil.Process(child.pid).status() == "sleeping")
+    wait_until(lambda: len(psutil.Process(child.pid).children(recursive=True)) == 2)
+    wait_until(lambda: psutil.Process(child.pid).status() == "sleeping")
     ours, theirs = ProcfsReader(World()), PsutilReader()
 
     assert sorted(ours.find_descendants([child.pid], True)) == sorted(theirs.find_descendants([child.pid], True))
@@ -587,8 +579,8 @@ def test_a_name_with_parentheses_and_spaces_is_no_trouble(tmp_path):
     program.symlink_to(subprocess.run(["which", "sleep"], capture_output=True, text=True).stdout.strip())
     process = subprocess.Popen([str(program), "600"])
     try:
-        until(lambda: psutil.Process(process.pid).name() == "a) R 1 (b")
-        until(lambda: psutil.Process(process.pid).status() == "sleeping")
+        wait_until(lambda: psutil.Process(process.pid).name() == "a) R 1 (b")
+        wait_until(lambda: psutil.Process(process.pid).status() == "sleeping")
         stat = read_stat("/proc", process.pid)
         assert stat is not None
         assert stat.parent == os.getpid()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import GENTLE_EXIT
 
 from trainvitals.trainer import autostart
 
@@ -110,7 +111,7 @@ def test_it_goes_through_torchrun_modules_and_subprocesses(tmp_path: Path) -> No
                                   "--nproc-per-node=2", "-m", "trainer_module"]))
         """,
     )
-    done = trainvitals_run(tmp_path, sys.executable, "start.py")
+    done = trainvitals_run(tmp_path, sys.executable, "start.py", **GENTLE_EXIT)
     assert done.returncode == 0, done.stderr
     (folder,) = folders(tmp_path)
     for rank in (0, 1):

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
+from waiting import wait_until
 
 TRAIN = """
 import torch
@@ -77,14 +78,6 @@ def kernel() -> Iterator[Kernel]:
         manager.shutdown_kernel(now=True)
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
-
-
 def rows(folder: Path, table: str = "training_metrics") -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.glob(f"{table}*")) for line in path.read_text().splitlines()]
 
@@ -125,7 +118,7 @@ def test_cells_end_steps_and_are_told_to_the_agent(tmp_path: Path, kernel: Kerne
 
     # Ctrl-C in the middle of a forward
     kernel.start("model[1].register_forward_hook(lambda *_: __import__('time').sleep(600))\ntrain(1)")
-    wait_for(lambda: cell_of(tmp_path))
+    wait_until(lambda: cell_of(tmp_path))
     time.sleep(0.2)  # into the forward; whenever it comes, what follows must hold
     kernel.interrupt()
     assert kernel.wait_for_reply() == "KeyboardInterrupt"
@@ -156,16 +149,16 @@ def test_only_a_cell_that_trains_can_stall(tmp_path: Path, kernel: Kernel, monke
     kernel.start("time.sleep(600)")  # a cell that does something else: its user knows
     script = subprocess.Popen([sys.executable, "-c", f"{start}\n{log}\ntime.sleep(600)"])
     try:
-        (other,) = wait_for(lambda: [folder for folder in folders(tmp_path) if folder != notebook])
-        wait_for(lambda: "stalled" in {row["event"] for row in rows(other, "events")})
+        (other,) = wait_until(lambda: [folder for folder in folders(tmp_path) if folder != notebook])
+        wait_until(lambda: "stalled" in {row["event"] for row in rows(other, "events")})
         assert "stalled" not in {row["event"] for row in rows(notebook, "events")}
         kernel.interrupt()
         kernel.wait_for_reply()
         kernel.start(f"{log}\ntime.sleep(600)")
-        wait_for(lambda: "stalled" in {row["event"] for row in rows(notebook, "events")})
+        wait_until(lambda: "stalled" in {row["event"] for row in rows(notebook, "events")})
         kernel.interrupt()
         kernel.wait_for_reply()
-        wait_for(lambda: "recovered" in {row["event"] for row in rows(notebook, "events")})
+        wait_until(lambda: "recovered" in {row["event"] for row in rows(notebook, "events")})
         assert "until a cell of its notebook logs again" in rows(notebook, "events")[-1]["message"]
     finally:
         script.kill()

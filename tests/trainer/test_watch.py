@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+from waiting import GENTLE_EXIT
 from watching import PHASES, VirtualClock, events, lines, messages, running, steps
 
 from trainvitals.journal.reader import RunReader, open_run
@@ -465,7 +467,8 @@ def launch(tmp_path: Path, script: str) -> RunReader:
         str(path),
         str(tmp_path / "runs"),
     ]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    environ = os.environ | GENTLE_EXIT
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environ, check=False)
     assert done.returncode == 0, done.stderr
     return open_run("latest", tmp_path / "runs")
 

@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from waiting import wait_until
 
 from .conftest import Server
 
@@ -26,15 +26,6 @@ for step in range(100000):
     time.sleep(0.05)
 """
 RULES = [{"name": "loss_high", "when": "loss > 10", "severity": "warning", "message": "the loss is high"}]
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    pytest.fail(f"waited in vain for {what}")
 
 
 @pytest.fixture
@@ -71,18 +62,18 @@ def test_the_agent_does_what_is_asked_on_the_page(training: Path, serve: Callabl
     def firing() -> list[dict[str, Any]]:
         return [row for row in alerts()["firing"] if row["rule"] == "loss_high"]
 
-    (row,) = wait_for(firing, "the alert")
+    (row,) = wait_until(firing, "the alert")
     assert not row.get("acknowledged") and not row.get("silenced")
-    wait_for(lambda: httpx.get(address).json()["firing"], "the alert in the overview")
+    wait_until(lambda: httpx.get(address).json()["firing"], "the alert in the overview")
 
     asked = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_high"})
     assert asked.status_code == 200, asked.text
-    wait_for(lambda: [row for row in firing() if row.get("acknowledged")], "the acknowledgement")
+    wait_until(lambda: [row for row in firing() if row.get("acknowledged")], "the acknowledgement")
     answer = next(row for row in alerts()["history"] if row["state"] == "acknowledged")
     assert (answer["by"], answer["asked"]) == ("web", asked.json()["asked"]["timestamp"])
 
     assert httpx.post(f"{address}/alerts", json={"action": "silence", "rule": "loss_high", "seconds": 600}).is_success
-    wait_for(lambda: [row for row in firing() if row.get("silenced")], "the silence")
+    wait_until(lambda: [row for row in firing() if row.get("silenced")], "the silence")
     assert httpx.get(address).json()["firing"] == []
 
     unknown = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_hihg"})
