@@ -748,7 +748,7 @@ RANKS = """
 """
 
 
-def launch(size: int, **more: str) -> list[str]:
+def launch(size: int, program: str = RANKS, **more: str) -> list[str]:
     """All ranks at once, as a launcher starts them: children of one parent with its variables."""
     script = textwrap.dedent(f"""
         import os, subprocess, sys
@@ -757,7 +757,7 @@ def launch(size: int, **more: str) -> list[str]:
             env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="{size}", LOCAL_WORLD_SIZE="{size}",
                        MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
             env.update({more!r})
-            jobs.append(subprocess.Popen([sys.executable, "-c", {textwrap.dedent(RANKS)!r}], env=env,
+            jobs.append(subprocess.Popen([sys.executable, "-c", {textwrap.dedent(program)!r}], env=env,
                                          stdout=subprocess.PIPE, text=True))
         for job in jobs:
             print(job.communicate()[0].strip())
@@ -783,6 +783,24 @@ def test_ranks_whose_launcher_does_not_say_how_many_are_here_share_one_run() -> 
 
 def test_a_second_launch_with_the_same_address_is_a_run_of_its_own() -> None:
     assert launch(2)[0] != launch(2)[0]
+
+
+def test_runs_that_ranks_begin_one_after_the_other_are_each_shared_and_never_mixed() -> None:
+    program = """
+        import os, time, trainvitals
+        if os.environ["RANK"] == "1":
+            trainvitals.init(project="of its own", rank=0, world_size=1).finish()
+        for number in range(3):
+            with trainvitals.init(project="p", name="sweep") as run:
+                run.log({"loss": float(number)}, step=0)
+            print(run.folder, flush=True)
+            time.sleep(0.2 * run.rank)
+    """
+    folders = launch(2, program)
+    first, second = folders[:3], folders[3:]
+    assert first == second and len(set(first)) == 3
+    for number, folder in enumerate(first):
+        assert [series.y.tolist() for series in RunReader(folder).series(["loss"])] == [[number], [number]]
 
 
 def test_rank_zero_only_leaves_the_other_ranks_silent() -> None:

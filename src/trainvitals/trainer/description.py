@@ -67,9 +67,8 @@ def describe(
         details["started"] = before.get("started", started)
     if not details.get("correlation_id"):
         details["correlation_id"] = facts.correlation_id(os.environ)
-    identity = launch.launch_identity(rank, os.environ)
-    if identity is not None:
-        details["launch"] = identity
+    if place.identity is not None:
+        details["launch"] = place.identity
         details["restarts"] = launch.restart_count(os.environ)
     if config is None and "config" in before:
         details["config"] = before["config"]

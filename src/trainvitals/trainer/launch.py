@@ -25,6 +25,9 @@ WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
 JUST_NOW_SECONDS = 10.0
 
+_ended: list[Path] = []
+"""The runs that have ended in this process: the next one is not to join them again."""
+
 
 class Place(NamedTuple):
     """Where this process writes."""
@@ -33,6 +36,8 @@ class Place(NamedTuple):
     attempt: int
     joined: bool
     """The folder was made by somebody else: `trainvitals run` or another rank."""
+    identity: str | None
+    """By which the ranks that write there know each other; None if there is only one."""
 
 
 def find_place(
@@ -43,23 +48,31 @@ def find_place(
     restarts = restart_count(os.environ)
     identity = launch_identity(rank, os.environ)
     wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
-    if wrapped and not resume:
+    if wrapped and not resume and Path(wrapped) not in _ended:
         known = runtime.read_json(Path(wrapped) / layout.RUN_FILE) or {}
         if known.get("kind") == "command" or (identity is not None and known.get("launch") == identity):
-            return Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True)
+            return Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True, identity)
     project = root / folder.project_folder(effective.project)
+    earlier = sum(run.parent == project for run in _ended)
+    if identity is not None and earlier:  # every rank counts the same, for they run the same program
+        identity = f"{identity}|{earlier}"
     if resume:
         found = _find_resumable(root, project, name, resume)
         if found is not None:
             known = folder.read_run(found)
             before = int(known.get("attempt", 1))
             if identity is not None and (known.get("launch"), known.get("restarts", 0)) == (identity, restarts):
-                return Place(found, before, True)  # rank 0 of this launch was faster
-            return Place(found, before + 1, False)
+                return Place(found, before, True, identity)  # rank 0 of this launch was faster
+            return Place(found, before + 1, False, identity)
     if identity is not None:
         place, joined = join_launch(project, name, identity, rank, effective.shared)
-        return Place(place, 1 + restarts, joined)
-    return Place(project / folder.new_run_id(name), 1, False)
+        return Place(place, 1 + restarts, joined, identity)
+    return Place(project / folder.new_run_id(name), 1, False, None)
+
+
+def note_end(run: Path) -> None:
+    """The run in this folder has ended in this process."""
+    _ended.append(run)
 
 
 def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | str | os.PathLike[str]) -> Path | None:

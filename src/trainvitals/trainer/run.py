@@ -416,6 +416,7 @@ class Run:
         if _current is self:
             _current, _ended = None, self
         atexit.unregister(self._at_exit)
+        launch.note_end(self.folder)
         try:
             if self.watching is not None:
                 self.watching.close(exception)
