@@ -30,6 +30,14 @@ def test_a_higher_accuracy_is_better_and_an_unknown_metric_only_different() -> N
     assert compare_metric("temperature", noisy(0.5), noisy(0.6)).word == "different"
 
 
+def test_a_share_near_one_is_weighed_by_the_errors_that_are_left() -> None:
+    accuracy = compare_metric("val/accuracy", noisy(0.990, 0.001), noisy(0.996, 0.001))
+    assert accuracy.word == "better" and accuracy.change == pytest.approx(0.006, abs=1e-3)
+    assert compare_metric("val/accuracy", noisy(0.90, 0.0001), noisy(0.9005, 0.0001)).word == "same"
+    assert compare_metric("throughput", noisy(0.990, 0.001), noisy(0.996, 0.001)).word == "same"
+    assert compare_metric("top1_acc", noisy(97.0, 0.1), noisy(97.5, 0.1)).word == "same", "per cent, or anything else"
+
+
 def test_noise_is_not_a_regression() -> None:
     words = [compare_metric("loss", noisy(1.0, 0.5), noisy(1.0, 0.5)).word for _ in range(200)]
     assert words.count("worse") + words.count("better") <= 8  # 1 in 100 is what was asked for

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.analysis.metric_sense import Direction, better
+from trainvitals.analysis.metric_sense import Direction, better, is_share
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ STRETCH = 0.2
 """Share of the common steps, at their end, that is compared."""
 SURE = 0.99
 NOTABLE = 0.01
-"""Relative difference below which a certain difference is still called the same."""
+"""Relative difference below which even a certain difference is called the same."""
 
 
 class Verdict(NamedTuple):
@@ -97,7 +97,8 @@ def compare_metric(
     mean_a, mean_b = float(a.mean()), float(b.mean())
     change = (mean_b - mean_a) / abs(mean_a) if mean_a else None
     confidence = _confidence(a, b)
-    word, reason = _word(mean_a, mean_b, change, confidence, direction, len(a), len(b))
+    notable = NOTABLE * _measure(metric, mean_a, mean_b)
+    word, reason = _word(mean_a, mean_b, notable, confidence, direction, len(a), len(b))
     return Verdict(metric, word, mean_a, mean_b, change, confidence, reason)
 
 
@@ -107,13 +108,20 @@ def last_stretch(x0: Floats, x1: Floats) -> tuple[float, float]:
     return (end - (end - start) * STRETCH, end) if end >= start else (start, end)
 
 
+def _measure(metric: str, a: float, b: float) -> float:
+    """What a difference is weighed against: the baseline's mean, or its errors where they are fewer than its hits."""
+    if is_share(metric) and max(a, b) <= 1.0:
+        return min(abs(a), 1.0 - min(a, b))
+    return abs(a)
+
+
 def _word(
-    a: float, b: float, change: float | None, confidence: float | None, direction: Direction | None, na: int, nb: int
+    a: float, b: float, notable: float, confidence: float | None, direction: Direction | None, na: int, nb: int
 ) -> tuple[str, str]:
     said = f"mean of the last {STRETCH:.0%} of the common steps, {na} against {nb} values"
     if confidence is None:
         return "uncertain", f"too few values ({na} and {nb}) to tell from chance"
-    if a == b or (change is not None and abs(change) < NOTABLE):
+    if a == b or abs(b - a) < notable:
         return "same", f"{said}; they differ by less than {NOTABLE:.0%}"
     if confidence < SURE:
         return "uncertain", f"{said}; a difference like this is chance in more than 1 of 100 cases"

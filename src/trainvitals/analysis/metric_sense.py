@@ -33,14 +33,23 @@ _HIGHER = (
     "iou",
 )
 _HIGHER_PARTS = ("samples_per_sec", "tokens_per_sec", "throughput", "accuracy")
+_SHARES = ("acc", "accuracy", "f1", "auc", "map", "iou")
+
+
+def is_share(name: str) -> bool:
+    """Whether it is a share of all cases, so that 1 is the best there can be and what is left to it are the errors."""
+    return any(word in _SHARES for word in _words(name)) or "accuracy" in name.lower()
 
 
 def better(name: str) -> Direction | None:
     """None where a name does not tell."""
-    low = name.lower()
-    words = re.split(r"[^a-z0-9]+", low)
+    low, words = name.lower(), _words(name)
     if any(part in low for part in _HIGHER_PARTS) or any(word in _HIGHER for word in words):
         return "higher"
     if low.rpartition("/")[2] in _LOWER_TIMES or any(word in _LOWER for word in words):
         return "lower"
     return None
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[^a-z0-9]+", name.lower())
