@@ -12,6 +12,7 @@ import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../l
 import { smooth } from "../logic/smooth.ts";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
+import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
 
 export interface Mark {
@@ -503,28 +504,16 @@ function savePng(u: uPlot | null, props: ChartProps): void {
   if (!u) return;
   const ratio = devicePixelRatio || 1;
   const source = u.ctx.canvas;
-  const head = 34 * ratio;
-  const foot = props.titles.length > 1 ? 26 * ratio : 6 * ratio;
-  const canvas = document.createElement("canvas");
-  canvas.width = source.width;
-  canvas.height = source.height + head + foot;
-  const context = canvas.getContext("2d")!;
-  context.fillStyle = css("--panel");
-  context.fillRect(0, 0, canvas.width, canvas.height);
-  context.fillStyle = css("--text");
-  context.font = `600 ${14 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
-  context.fillText(props.title + (props.unit ? ` (${props.unit})` : ""), 12 * ratio, 22 * ratio);
-  context.drawImage(source, 0, head);
-  context.font = `${11 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
-  let left = 12 * ratio;
-  if (props.titles.length > 1) {
-    props.titles.forEach((title, at) => {
-      context.fillStyle = lineStyle(props.colors?.[at] ?? at, dark.value).stroke;
-      context.fillRect(left, canvas.height - 15 * ratio, 12 * ratio, 3 * ratio);
-      context.fillStyle = css("--text-dim");
-      context.fillText(title, left + 16 * ratio, canvas.height - 10 * ratio);
-      left += context.measureText(title).width + 30 * ratio;
-    });
-  }
-  canvas.toBlob((blob) => blob && download(fileName(props.title, "png"), "image/png", blob), "image/png");
+  const [width, height] = [source.width / ratio, source.height / ratio];
+  const many = props.titles.length > 1;
+  savePicture({
+    name: props.title,
+    title: props.title + (props.unit ? ` (${props.unit})` : ""),
+    width,
+    height,
+    foot: many ? 26 : 6,
+    ratio,
+    legend: many ? props.titles.map((text, at) => ({ text, color: lineStyle(props.colors?.[at] ?? at, dark.value).stroke })) : [],
+    draw: (context) => context.drawImage(source, 0, 0, width, height),
+  });
 }

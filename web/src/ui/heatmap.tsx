@@ -5,6 +5,7 @@ import { heat } from "../logic/colors.ts";
 import { cell, fileName } from "../logic/csv.ts";
 import { formatNumber, formatShort } from "../logic/format.ts";
 import { download } from "./download.ts";
+import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
 
 export interface HeatmapProps {
@@ -96,31 +97,21 @@ function toCsv(props: HeatmapProps): string {
 }
 
 function savePng(source: HTMLCanvasElement, props: HeatmapProps, height: number, ends: [number, number]): void {
-  const ratio = 2;
-  const [width, head, foot] = [900, 34, 24];
+  const [width, foot] = [900, 24];
   const names = rowNames(props);
-  const style = getComputedStyle(document.documentElement);
-  const font = getComputedStyle(document.body).fontFamily;
-  const target = document.createElement("canvas");
-  target.width = width * ratio;
-  target.height = (height + head + foot) * ratio;
-  const context = target.getContext("2d")!;
-  context.scale(ratio, ratio);
-  context.fillStyle = style.getPropertyValue("--panel");
-  context.fillRect(0, 0, width, height + head + foot);
-  context.fillStyle = style.getPropertyValue("--text");
-  context.font = `600 14px ${font}`;
-  context.fillText(`${props.title}: ${formatShort(ends[0])} (dark) to ${formatShort(ends[1])} (bright)`, 12, 22);
-  context.font = `10px ${font}`;
-  context.fillStyle = style.getPropertyValue("--text-dim");
-  const left = names.length ? Math.min(Math.max(...names.map((name) => context.measureText(name).width)) + 20, 260) : 12;
-  context.textAlign = "right";
-  names.forEach((name, at) => context.fillText(name, left - 6, head + ((at + 0.5) * height) / names.length + 3, left - 12));
-  context.imageSmoothingEnabled = false;
-  context.drawImage(source, left, head, width - left - 12, height);
-  context.textAlign = "left";
-  context.fillText(`step ${formatShort(props.x[0] ?? 0)}`, left, height + head + 16);
-  context.textAlign = "right";
-  context.fillText(formatShort(props.x[props.x.length - 1] ?? 0), width - 12, height + head + 16);
-  target.toBlob((blob) => blob && download(fileName(props.title, "png"), "image/png", blob), "image/png");
+  const draw = (context: CanvasRenderingContext2D) => {
+    context.font = `10px ${getComputedStyle(document.body).fontFamily}`;
+    context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--text-dim");
+    const left = names.length ? Math.min(Math.max(...names.map((name) => context.measureText(name).width)) + 20, 260) : 12;
+    context.textAlign = "right";
+    names.forEach((name, at) => context.fillText(name, left - 6, ((at + 0.5) * height) / names.length + 3, left - 12));
+    context.imageSmoothingEnabled = false;
+    context.drawImage(source, left, 0, width - left - 12, height);
+    context.textAlign = "left";
+    context.fillText(`step ${formatShort(props.x[0] ?? 0)}`, left, height + 16);
+    context.textAlign = "right";
+    context.fillText(formatShort(props.x[props.x.length - 1] ?? 0), width - 12, height + 16);
+  };
+  const title = `${props.title}: ${formatShort(ends[0])} (dark) to ${formatShort(ends[1])} (bright)`;
+  savePicture({ name: props.title, title, width, height, foot, draw });
 }

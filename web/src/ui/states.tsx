@@ -9,6 +9,7 @@ import { formatTimes, formatX } from "../logic/format.ts";
 import { seriesTitle } from "../logic/metrics.ts";
 import { pieces, QUIET, wordAt, wordsOf } from "../logic/states.ts";
 import { download } from "./download.ts";
+import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
 
 const AGAIN_MS = 5000;
@@ -142,29 +143,7 @@ function toCsv(states: States[], titles: string[]): string {
 }
 
 function savePng(view: View, title: string, height: number): void {
-  const [ratio, width, head, foot] = [2, 900, 34, 26];
-  const style = getComputedStyle(document.documentElement);
-  const font = getComputedStyle(document.body).fontFamily;
-  const target = document.createElement("canvas");
-  target.width = width * ratio;
-  target.height = (head + height + foot) * ratio;
-  const context = target.getContext("2d")!;
-  context.scale(ratio, ratio);
-  context.fillStyle = style.getPropertyValue("--panel");
-  context.fillRect(0, 0, width, head + height + foot);
-  context.fillStyle = style.getPropertyValue("--text");
-  context.font = `600 14px ${font}`;
-  context.fillText(title, 12, 22);
-  context.font = `11px ${font}`;
-  let left = 12;
-  view.words.slice(0, 8).forEach((word, at) => {
-    context.fillStyle = lineStyle(at, view.isDark).stroke;
-    context.fillRect(left, head + height + 6, 12, 8);
-    context.fillStyle = style.getPropertyValue("--text-dim");
-    context.fillText(word, left + 16, head + height + 14);
-    left += context.measureText(word).width + 32;
-  });
-  context.translate(0, head);
-  draw(context, view, width);
-  target.toBlob((blob) => blob && download(fileName(title, "png"), "image/png", blob), "image/png");
+  const [width, foot] = [900, 26];
+  const legend = view.words.slice(0, 8).map((text, at) => ({ text, color: lineStyle(at, view.isDark).stroke }));
+  savePicture({ name: title, title, width, height, foot, legend, markHeight: 8, draw: (context) => draw(context, view, width) });
 }
