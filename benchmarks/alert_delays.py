@@ -336,8 +336,12 @@ def faults(scene: Scene) -> tuple[dict[str, Fault], dict[str, Fault], dict[str, 
     return at_once, waiting, later
 
 
-SAME_FAULT = {"loss_diverging": "loss_spike", "loss_above_baseline": "loss_spike"}
-"""Rules that see the fault of another: a loss that jumps up and stays there."""
+SAME_FAULT = {
+    "loss_diverging": "loss_spike",
+    "loss_above_baseline": "loss_spike",
+    "training_hung": "training_stalled",
+}
+"""Rules that see the fault of another: a loss that jumps up and stays there, a stall that does not end."""
 
 
 def bench(quick: bool = False, full: bool = False) -> Table:
@@ -405,6 +409,7 @@ def describe(rule: Rule, scene: Scene, fault: float, run: Path, *, shrunk: bool)
     asks = [f"for {row['for']}"] if "for" in row else []
     asks += ["a window"] if windowed else []
     asks += [f"{STALL_SECONDS:g} s without a step"] if rule.name == "training_stalled" else []
+    asks += [f"{5 * STALL_SECONDS:g} s without a step"] if rule.name == "training_hung" else []
     asks += ["66 s without one"] if rule.name == "checkpoint_overdue" else []
     name = f"`{rule.name}`{' *' if shrunk else ''}"
     fired = next(
@@ -419,7 +424,9 @@ def describe(rule: Rule, scene: Scene, fault: float, run: Path, *, shrunk: bool)
         return [name, ", ".join(asks) or "not", "", "", "none came", ""]
     true_at, fired_at = records.seconds(fired, "since"), records.seconds(fired)
     true_after, held = max(0.0, true_at - fault), fired_at - true_at
-    known = {"training_stalled": STALL_SECONDS, "checkpoint_overdue": 66.0}.get(rule.name, 0.0)
+    known = {"training_stalled": STALL_SECONDS, "training_hung": 5 * STALL_SECONDS, "checkpoint_overdue": 66.0}.get(
+        rule.name, 0.0
+    )
     waited = held + (true_after if windowed else min(known, true_after))
     return [name, ", ".join(asks) or "not", true_after, held, moment - fault, moment - fault - waited]
 

@@ -68,6 +68,48 @@ def test_one_long_evaluation_does_not_change_what_is_usual() -> None:
     assert progress.step_seconds == pytest.approx(1.0)
 
 
+def test_a_pause_that_ended_by_itself_makes_the_limit_twice_as_long_as_it_was() -> None:
+    progress, now = stepping(0.1, steps=100)
+    assert progress.judge(now + 61, 60, 10) == "stalled"
+    progress.grow(1, 0.5, now + 85)  # an evaluation
+    now += 85
+    for _ in range(100):
+        now += 0.1
+        progress.grow(1, 0.5, now)
+    assert progress.judge(now + 169, 60, 10) == "running"
+    assert progress.judge(now + 171, 60, 10) == "stalled"
+    assert progress.judge(now + 339, 60, 10) == "stalled"
+    assert progress.judge(now + 341, 60, 10) == "hung"
+
+
+def test_also_a_pause_shorter_than_the_limit_is_learned_from() -> None:
+    progress, now = stepping(0.1)
+    progress.grow(1, 0.5, now + 50)
+    assert progress.judge(now + 50 + 99, 60, 10) == "running"
+    assert progress.judge(now + 50 + 101, 60, 10) == "stalled"
+
+
+def test_no_pause_makes_a_silence_of_more_than_an_hour_usual() -> None:
+    progress, now = stepping(0.1)
+    progress.grow(1, 0.5, now + 20_000)
+    assert progress.judge(now + 20_000 + 3599, 60, 10) == "running"
+    assert progress.judge(now + 20_000 + 3601, 60, 10) == "stalled"
+
+
+def test_neither_start_up_nor_a_pause_that_somebody_made_is_learned_from() -> None:
+    progress = Progress(0.0)
+    progress.grow(1, 0.5, 600.0)
+    progress.grow(1, 0.5, 1200.0)  # the first step, compiled
+    for second in range(20):
+        progress.grow(1, 0.5, 1201.0 + second)
+    assert progress.judge(1220.0 + 61, 60, 2) == "stalled"
+    progress.ignore_pause()
+    progress.grow(1, 0.5, 5000.0)
+    assert progress.judge(5000.0 + 61, 60, 2) == "stalled"
+    progress.grow(1, 0.5, 5050.0)
+    assert progress.judge(5050.0 + 99, 60, 2) == "running"
+
+
 def test_what_was_logged_before_the_agent_came_was_not_logged_just_now() -> None:
     progress = Progress(1000.0)
     progress.grow(500, 0.5, 1000.0, silent=200.0)
@@ -81,6 +123,9 @@ def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
     assert progress.step == 99 and progress.silence(5.0) == 50.0
     assert progress.judge(5.0 + 200, 60, 10) == "running"
     assert progress.judge(5.0 + 251, 60, 10) == "stalled"
+    progress.restore({"lines": 100, "step_seconds": 0.1, "longest_pause": 85.0}, 0.0, 5.0)
+    assert progress.judge(5.0 + 169, 60, 0) == "running"
+    assert progress.judge(5.0 + 171, 60, 0) == "stalled"
     empty = Progress(0.0)
     empty.restore({"lines": "many", "step": None}, 0.0, 0.0)
     assert empty.lines == 0 and empty.step is None
@@ -190,6 +235,16 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
         verdicts[rank] = watched.verdict.status
         watched.close()
     assert verdicts == {1: "finished", 2: "crashed"}
+
+
+def test_the_longest_pause_is_told_to_the_next_agent(tmp_path: Path) -> None:
+    registration = Registration("r", str(tmp_path), 0, os.getpid(), runtime.process_start(os.getpid()), "h")
+    rank = Rank(registration, tmp_path / "r.json", 0.0, None)
+    assert "longest_pause" not in rank.describe()
+    for when in (1.0, 2.0, 3.0, 88.0):
+        rank.progress.grow(1, 0.5, when)
+    assert rank.describe()["longest_pause"] == 85.0
+    rank.close()
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,14 @@ def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> N
     time.sleep(1)
     training.send_signal(signal.SIGSTOP)
     told = place.wait_for_message("training_stalled")
-    assert "has logged no step for" in told["message"]
+    assert told["severity"] == "warning"
+    assert "has logged no step for" in told["message"] and "evaluation or a checkpoint" in told["message"]
+    assert "(the process is stopped" in told["message"]
+    hung = place.wait_for_message("training_hung")
+    assert hung["severity"] == "critical" and "(the process is stopped" in hung["message"]
     training.send_signal(signal.SIGCONT)
     place.wait_for_message("training_stalled", "resolved")
+    place.wait_for_message("training_hung", "resolved")
 
 
 def test_an_agent_killed_while_firing_tells_nothing_twice_and_loses_nothing(place: Place) -> None:

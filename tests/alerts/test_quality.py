@@ -98,6 +98,13 @@ def low_learning_rate(found: str, labels: Any, row: Any, now: float, step: int) 
     return row
 
 
+def hang(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
+    """The silence began some time before: it is found to be a stall, and then to be more."""
+    if found == "run" and between(now, 400):
+        row.update(state="stalled" if now - AT < 200 else "hung", seconds_since_step=61.0 + now - AT)
+    return row
+
+
 FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "gpu_temperature_high": ("85 °C for 2 min", set_values("gpu", 120, temperature_celsius=85)),
     "gpu_temperature_limit": ("92 °C, limit 90", set_values("gpu", 20, temperature_celsius=92)),
@@ -168,8 +175,9 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "data_bound": ("half of the step", training(120, data_time=0.1)),
     "training_stalled": (
         "no step for 2 min",
-        set_values("run", 120, state="stalled", cause="rank 0 in write()", seconds_since_step=61.0),
+        set_values("run", 120, state="stalled", cause="the main thread is in write()", seconds_since_step=61.0),
     ),
+    "training_hung": ("no step for 10 min", hang),
     "process_died": ("killed", set_values("run", 60, state="killed", cause="SIGKILL, out of memory")),
     "rank_lost": (
         "rank killed",
@@ -185,6 +193,7 @@ ALSO = {
     "loss_diverging": {"loss_above_baseline"},
     "loss_above_baseline": {"loss_diverging", "loss_spike"},
     "gradient_exploded": {"gradient_outlier"},
+    "training_hung": {"training_stalled"},
     "gpu_oom_soon": set(),
     "disk_full_soon": set(),
     "gpu_lost": set(),
@@ -221,7 +230,7 @@ def run_fault(name: str) -> list[Change]:
             "loss_diverging",
             "loss_above_baseline",
         ),
-        *("learning_rate_low", "swap_used", "gpu_xid", "gpu_ecc_uncorrected"),
+        *("learning_rate_low", "swap_used", "gpu_xid", "gpu_ecc_uncorrected", "training_hung"),
     )
     long = (
         "gpu_idle",
@@ -261,7 +270,7 @@ def test_a_fault_is_told_once_under_its_name_and_resolved(name: str) -> None:
     if name not in ("gpu_low_use", "loss_plateau"):  # these last to the end of the run
         assert mine == ["firing", "resolved"]
     first = next(change for change in changes if change.rule.name == name)
-    start = {"gpu_low_use": 0.0, "loss_plateau": 300.0, "straggler": 100.0}.get(name, AT)
+    start = {"gpu_low_use": 0.0, "loss_plateau": 300.0, "straggler": 100.0, "training_hung": AT + 200}.get(name, AT)
     delay = first.time - curves.START - start
     assert delay >= -1
     assert "?}" not in first.message + first.advice

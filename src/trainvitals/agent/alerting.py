@@ -91,18 +91,18 @@ class Alerting:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
         if rank.registration.kind == "monitor":
             return
-        self._ended[rank.registration.rank] = (status, cause)
+        self._ended[rank.registration.rank] = (status, cause or f"it is {status}, and nothing says why")
         self._see_rank(rank, 0.0)
 
-    def tick(self, now: float, cause: str | None) -> None:
-        """`cause` is what the agent found out about a stall."""
+    def tick(self, now: float, places: Mapping[int, str]) -> None:
+        """`places` are, by rank, where those are that have stopped stepping."""
         if self._alerts is None:
             return
         if now >= self._next_ranks:
             self._next_ranks = now + RANK_SECONDS
             for rank in self._ranks():
                 if rank.is_alive and rank.registration.kind == "training":
-                    self._see_rank(rank, now, cause if rank.state != "running" else None)
+                    self._see_rank(rank, now, places.get(rank.registration.rank))
         self._guard(self._alerts.tick)
 
     def _see_rank(self, rank: Rank, now: float, cause: str | None = None) -> None:

@@ -20,7 +20,11 @@ from trainvitals.runtime import Registration
 from trainvitals.sources.procfs import read_stat
 
 HUNG_FACTOR = 5.0
-"""A stall this many times as long as what makes a stall is a hang."""
+"""A silence this many times as long as what makes a stall where nothing is known of pauses is a hang."""
+PAUSE_FACTOR = 2.0
+"""A silence this many times as long as the longest pause that ended by itself is more than another such pause."""
+LONGEST_LIMIT = 3600.0
+"""However long pauses have been, no more than this many seconds of silence are taken for another one."""
 REMEMBERED_STEPS = 64
 POLL_SECONDS = 1.0
 """Seconds between two looks for the process where the kernel does not tell its end."""
@@ -39,8 +43,11 @@ class Progress:
         self.lines = 0
         self.step: int | None = None
         self.last_log: str | None = None
+        self.longest_pause: float | None = None
+        """The longest time between two lines after which the rank went on by itself: an evaluation, a checkpoint."""
         self._last = now
         self._intervals: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        self._counts = True
 
     def restore(self, known: dict[str, Any], silent: float, now: float) -> None:
         """Go on from what an earlier agent knew; `silent` is for how long nothing has been logged."""
@@ -48,6 +55,8 @@ class Progress:
         self.lines = lines if isinstance(lines, int) else 0
         self.step = step if isinstance(step, int) else None
         self.last_log = str(known["last_log"]) if known.get("last_log") else None
+        pause = known.get("longest_pause")
+        self.longest_pause = float(pause) if isinstance(pause, (int, float)) else None
         if isinstance(seconds, (int, float)):
             self._intervals.append(float(seconds))
         self._last = now - silent
@@ -61,6 +70,9 @@ class Progress:
         gap = now - silent - self._last
         if self.lines and gap > 0:
             self._intervals.append(gap if gap > 2 * gap_of_one_look else gap / lines)
+        if self.lines >= 2 and self._counts:  # what came before the second line was start-up, which comes once
+            self.longest_pause = max(gap, self.longest_pause or 0.0)
+        self._counts = True
         self.lines += lines
         self._last = max(self._last, now - silent) if self.lines > lines else now - silent
 
@@ -72,15 +84,20 @@ class Progress:
     def silence(self, now: float) -> float:
         return now - self._last
 
+    def ignore_pause(self) -> None:
+        """The silence of now is no pause of the training's own: nothing is learned from how long it lasts."""
+        self._counts = False
+
     def judge(self, now: float, stall_after: float, stall_factor: float) -> str:
         """`running`, `stalled` or `hung`."""
         if self.lines < 2:
             return "running"  # start-up and compilation may take any time
-        limit = max(stall_after, stall_factor * (self.step_seconds or 0.0))
+        usual = max(stall_after, stall_factor * (self.step_seconds or 0.0))
+        limit = max(usual, min(PAUSE_FACTOR * (self.longest_pause or 0.0), LONGEST_LIMIT))
         silence = self.silence(now)
         if silence <= limit:
             return "running"
-        return "hung" if silence > HUNG_FACTOR * limit else "stalled"
+        return "hung" if silence > max(HUNG_FACTOR * usual, 2 * limit) else "stalled"
 
 
 class Rank:
@@ -214,6 +231,7 @@ class Rank:
             "step": progress.step,
             "last_log": progress.last_log,
             "step_seconds": progress.step_seconds,
+            "longest_pause": progress.longest_pause,
             "exit_code": self.verdict.exit_code if self.verdict else None,
             "signal": self.verdict.signal if self.verdict else None,
             "cause": self.verdict.cause if self.verdict else None,

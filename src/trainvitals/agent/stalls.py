@@ -35,6 +35,8 @@ class Stalls:
 
     def __init__(self, folder: Path, settings: Settings, lines: RunLines, cause: str | None) -> None:
         self.cause = cause
+        self.places: dict[int, str] = {}
+        """In words where a rank that has stopped stepping is, by its number, as far as it is known."""
         self._folder = folder
         self._settings = settings
         self._lines = lines
@@ -46,12 +48,14 @@ class Stalls:
         message = f"{rank.name} logs again, at step {rank.progress.step}"
         if state != "running" and rank.waits_for_its_user():
             state = "running"
+            rank.progress.ignore_pause()
             message = f"{rank.name} is left alone until a cell of its notebook logs again"
         if state == rank.state:
             return
         before, rank.state = rank.state, state
         number, silence = rank.registration.rank, rank.progress.silence(now)
         if state == "running":
+            self.places.pop(number, None)
             self._lines.write_event("recovered", message, rank=number, data={"was": before})
         elif before == "running":
             self._investigate(rank, silence)
@@ -68,15 +72,22 @@ class Stalls:
         """Write the events of stalls whose stacks have arrived."""
         while self._found:
             found = self._found.popleft()
-            message, data = self._describe(found)
-            self.cause = message
+            place, data = self._describe(found)
+            message = f"{found.rank.name} has not logged for {data['silent_seconds']:.0f} s"
             number = found.rank.registration.rank
+            if place:
+                message += f"; {place}"
+                if found.rank.state != "running":
+                    self.places[number] = place
+            self.cause = message
             self._lines.write_event("stalled", message, severity="warning", rank=number, data=data, when=found.when)
 
     def _investigate(self, rank: Rank, silence: float) -> None:
         """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
         process = self._lines.processes.get(rank.registration.rank)
         state = rank.read_process_state()
+        if state == "stopped":
+            rank.progress.ignore_pause()
         data: dict[str, Any] = {
             "silent_seconds": silence,
             "step": rank.progress.step,
@@ -102,13 +113,14 @@ class Stalls:
         threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
 
     def _describe(self, found: Finding) -> tuple[str, dict[str, Any]]:
+        """In words where it is (empty if that is not known), and everything that was found."""
         data = {key: value for key, value in found.data.items() if value is not None}
         stacks = found.stacks
-        message = f"{found.rank.name} has not logged for {data['silent_seconds']:.0f} s"
+        place = ""
         if data.get("process_state") == "stopped":
-            message += "; the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
+            place = "the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
         elif stacks.extract:
-            message += f"; the main thread is at {stacks.extract[0]}"
+            place = f"the main thread is at {stacks.extract[0]}"
         if stacks.path is not None:
             inside = stacks.path.is_relative_to(self._folder)
             data["stacks"] = str(stacks.path.relative_to(self._folder) if inside else stacks.path)
@@ -116,4 +128,4 @@ class Stalls:
             data["main_thread"] = list(stacks.extract)
         if stacks.note:
             data["note"] = stacks.note
-        return message, data
+        return place, data

@@ -275,7 +275,7 @@ class WatchedRun:
         for rank in list(self._ranks.values()):
             self._look(rank, now, ended)
         self._stalls.tell()
-        self._alerting.tick(now, self._stalls.cause)
+        self._alerting.tick(now, self._stalls.places)
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):

@@ -442,11 +442,24 @@ LIFE: tuple[Row, ...] = (
     {
         "name": "training_stalled",
         "when": 'run[*].state == "stalled" or run[*].state == "hung"',
+        "for": "3s",  # by then it is usually known where it is
+        "clear": 'run[*].state == "running"',
+        "let": {"cause": "run[*].cause"},
+        "message": "Rank {rank} has logged no step for {seconds_since_step:.0f} s{place}. "
+        "It may be an evaluation or a checkpoint",
+        "advice": "Nothing, if it is: once it has gone on, pauses as long as this are not told again. Otherwise the "
+        "stacks of all threads are in the run folder under stacks/. How long is too long: stall_after.",
+    },
+    {
+        "name": "training_hung",
+        "when": 'run[*].state == "hung"',
         "clear": 'run[*].state == "running"',
         "severity": "critical",
-        "message": "Rank {rank} has logged no step for {seconds_since_step:.0f} s ({cause})",
+        "let": {"cause": "run[*].cause"},
+        "message": "Rank {rank} has logged no step for {seconds_since_step:.0f} s{place}: "
+        "longer than any pause it came back from",
         "advice": "The stacks of all threads are in the run folder under stacks/. A collective waits for the rank that "
-        "is elsewhere: look for the odd one out.",
+        "is elsewhere: look for the odd one out. If your evaluations take this long, raise stall_after.",
     },
     {
         "name": "process_died",
@@ -504,7 +517,9 @@ def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -
 
 
 def enrich(rule: object, fields: dict[str, Any]) -> None:
-    """Fields that a text needs and no measurement carries: the action for an Xid."""
+    """Fields that a text needs and no measurement carries: the action for an Xid, where a rank hangs if it is known."""
+    if "seconds_since_step" in fields:
+        fields["place"] = f" ({fields['cause']})" if fields.get("cause") else ""
     if "xid_last" in fields or "xid" in fields:
         from trainvitals.alerts.xids import advise
 

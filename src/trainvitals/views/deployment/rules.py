@@ -145,6 +145,7 @@ ROWS: tuple[Row, ...] = (
         'trainvitals_run_state{state=~"stalled|hung"} == 1',
         "{{ $labels.run }} is {{ $labels.state }}",
     ),
+    Row("training_hung", 'trainvitals_run_state{state="hung"} == 1', "{{ $labels.run }} is hung"),
 )
 
 
