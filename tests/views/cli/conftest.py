@@ -216,6 +216,7 @@ def make_run(machine: Machine) -> Callable[..., Path]:
         rows: Sequence[Mapping[str, Any]] | None = None,
         gpus: Sequence[Mapping[str, Any]] = (),
         events: Sequence[Mapping[str, Any]] = (),
+        alerts: Sequence[Mapping[str, Any]] = (),
         **details: Any,
     ) -> Path:
         folder = machine.root / project / run_folder.new_run_id(name)
@@ -236,7 +237,7 @@ def make_run(machine: Machine) -> Callable[..., Path]:
         run_folder.write_run(folder, {key: value for key, value in run.items() if value is not None})
         if rows is None:
             rows = [{"step": step, "loss": 10.0 / (step + 1), "lr": 0.1} for step in range(100)]
-        for table, lines in (("training", rows), ("gpu", gpus), ("events", events)):
+        for table, lines in (("training", rows), ("gpu", gpus), ("events", events), ("alerts", alerts)):
             writer = LineWriter(folder, FileName(table, 1, ""))
             for place, row in enumerate(lines):
                 writer.append(encode_line({"timestamp": format_time(began + place), **row}))

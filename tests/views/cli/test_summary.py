@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainvitals.views.cli.summary import draw_summary, main_metrics, read_summary
+from trainvitals.views.cli.summary import draw_summary, main_metrics, near, read_summary
 from trainvitals.views.cli.terminal import Paint
 
 PLAIN = Paint(io.StringIO())
@@ -88,6 +88,36 @@ def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> N
     ended = {"event": "run_ended", "severity": "critical", "message": "the run is failed: boom"}
     text = draw_summary(read_summary(make_run(status="failed", cause="boom", events=[ended])), PLAIN)
     assert text.count("boom") == 1
+
+
+def alert(rule: str, severity: str, state: str = "firing") -> dict[str, Any]:
+    return {"state": state, "rule": rule, "severity": severity}
+
+
+def test_alerts_are_counted_when_they_begin_and_named_worst_first(make_run: Callable[..., Path]) -> None:
+    rows = [
+        alert("step_slow", "warning", "pending"),
+        alert("step_slow", "warning"),
+        alert("step_slow", "warning", "resolved"),
+        alert("step_slow", "warning"),
+        alert("process_died", "critical"),
+        {"outgoing": "5fa9", "kind": "firing", "rule": "process_died", "channels": []},
+        {"delivery": "5fa9", "channel": "bell", "result": "sent"},
+        {"control": "silence", "rule": "step_slow"},
+    ]
+    folder = make_run(alerts=rows)
+    text = draw_summary(read_summary(folder), PLAIN)
+    assert "alerts  3: process_died (critical), step_slow 2 times (warning)\n" in text
+    assert f"trainvitals alerts history {near(folder)}\n" in text
+
+
+def test_of_many_rules_that_fired_the_worst_are_named(make_run: Callable[..., Path]) -> None:
+    text = draw_summary(read_summary(make_run(alerts=[alert(f"rule_{place}", "info") for place in range(7)])), PLAIN)
+    assert "rule_3 (info), and 3 more rules\n" in text
+
+
+def test_a_run_without_alerts_says_nothing_of_them(make_run: Callable[..., Path]) -> None:
+    assert "  alerts  " not in draw_summary(read_summary(make_run()), PLAIN)
 
 
 def test_what_to_type_next_works(machine: Any, make_run: Callable[..., Path]) -> None:

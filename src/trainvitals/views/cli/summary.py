@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainvitals import catalog
 from trainvitals.analysis.energy import Energy
@@ -48,6 +49,8 @@ _HIGHER_IS_BETTER = (
 )
 MAX_METRICS = 8
 MAX_GPUS = 16
+MAX_ALERTS = 4
+_SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,15 @@ class GpuUse:
     energy_joules: float | None = None
 
 
+class AlertCount(NamedTuple):
+    """One rule that fired in the run."""
+
+    rule: str
+    severity: str
+    times: int
+    """How often it began to fire, for whatever rank or GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A run in numbers."""
@@ -83,7 +95,8 @@ class Summary:
     last_step: int | None
     metrics: Mapping[str, MetricSummary]
     gpus: Sequence[GpuUse]
-    alerts: int
+    alerts: Sequence[AlertCount]
+    """Worst first."""
     warnings: int
     criticals: int
     torn: int
@@ -147,9 +160,11 @@ def _tells_end(row: Mapping[str, Any]) -> bool:
     return row.get("event") == "run_ended" or (row.get("event") in ("failed", "rank_lost") and not row.get("rank"))
 
 
-def count_alerts(rows: Sequence[Mapping[str, Any]]) -> int:
-    """How often an alert began."""
-    return sum(row.get("state", "firing") == "firing" for row in rows)
+def count_alerts(rows: Sequence[Mapping[str, Any]]) -> list[AlertCount]:
+    """What fired, worst first. The file also holds messages, deliveries and wishes, which have no `state`."""
+    found = Counter((str(row.get("rule")), str(row.get("severity"))) for row in rows if row.get("state") == "firing")
+    counts = [AlertCount(rule, severity, times) for (rule, severity), times in found.items()]
+    return sorted(counts, key=lambda item: (_SEVERITIES.get(item.severity, len(_SEVERITIES)), -item.times, item.rule))
 
 
 def read_gpus(reader: RunReader) -> list[GpuUse]:
@@ -352,7 +367,8 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
         simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus) else ""
         lines.append(("energy", f"{quantities.format_energy(summary.energy_joules)}{simulated}"))
     if summary.alerts:
-        lines.append(("alerts", paint("yellow", f"{summary.alerts:,}")))
+        lines.append(("alerts", paint("yellow", tell_alerts(summary.alerts))))
+        lines.append(("", paint("cyan", f"{find_program()} alerts history {reference_to(summary.info)}")))
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
         parts += [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
@@ -366,6 +382,17 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
             )
         )
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
+
+
+def tell_alerts(alerts: Sequence[AlertCount]) -> str:
+    """`3: process_died (critical), step_slow 2 times (warning)`."""
+    told = [
+        f"{clean(item.rule)}{f' {item.times:,} times' if item.times > 1 else ''} ({clean(item.severity)})"
+        for item in alerts[:MAX_ALERTS]
+    ]
+    if len(alerts) > MAX_ALERTS:
+        told.append(f"and {len(alerts) - MAX_ALERTS:,} more rules")
+    return f"{sum(item.times for item in alerts):,}: {', '.join(told)}"
 
 
 def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: bool) -> str:
