@@ -10,8 +10,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from receivers import Receiver
 from test_delivery import message
 
-from trainvitals.alerts import messages
+from trainvitals import settings
+from trainvitals.alerts import messages, records
 from trainvitals.alerts.channels import NotSent, Outgoing, alertmanager, desktop, send, services
 from trainvitals.alerts.delivery import carry
+from trainvitals.alerts.watch import RunAlerts, still_sending
+from trainvitals.journal.layout import FileName
 
 
 def outgoing(**more: Any) -> Outgoing:
@@ -268,6 +273,52 @@ def test_eight_hot_gpus_are_eight_alerts_there() -> None:
     body["alerts"] = [{"labels": {"gpu_index": n}, "message": f"GPU {n}"} for n in range(8)]
     entries = alertmanager.build(Outgoing(body, "t", "x", 0.0))
     assert sorted(entry["labels"]["gpu_index"] for entry in entries) == [str(n) for n in range(8)]
+
+
+def lasts(body: dict[str, Any]) -> float:
+    """For how many seconds Alertmanager is to keep it."""
+    (entry,) = alertmanager.build(Outgoing(body, "t", "x", 0.0))
+    return (datetime.fromisoformat(entry["endsAt"]) - datetime.now(UTC)).total_seconds()
+
+
+def test_what_nobody_will_resolve_is_kept_for_minutes_and_not_for_a_day() -> None:
+    body = message()["body"]
+    assert lasts(body) > 80_000
+    assert 300 < lasts({**body, "kind": "test"}) < 3600
+    at_the_end = {**body["alerts"][0], "reason": "the run is killed"}
+    assert 300 < lasts({**body, "alerts": [at_the_end]}) < 3600
+    assert lasts({**body, "alerts": [{**body["alerts"][0], "state": "resolved"}]}) <= 0
+
+
+def test_an_alert_that_fires_when_the_run_ends_is_over_in_alertmanager_and_people_hear_nothing(
+    manager: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("MANAGER_URL", f"alertmanager://127.0.0.1:{manager}")
+    heard = tmp_path / "heard"
+    note = f"command:{sys.executable} -c \"open('{heard}', 'a').write('x')\""
+    monkeypatch.setenv("NOTE_URL", note)
+    folder = tmp_path / "runs" / "p" / "r1"
+    folder.mkdir(parents=True)
+    given = {
+        "alerts.notify": {"manager": "env:MANAGER_URL", "person": "env:NOTE_URL"},
+        "alerts.rules": [{"name": "hot", "when": "gpu[*].temperature_celsius > 80"}],
+        "alerts.disable": "all",
+        "alerts.group_wait": "0s",
+    }
+    alerts = RunAlerts(
+        folder, settings.resolve(given, environ={}, folder=tmp_path), {"run": "r1"}, name=FileName("alerts", 1, "")
+    )
+    for index in range(2):
+        alerts.see_sample("gpu", {"gpu_index": index}, {"temperature_celsius": 90.0}, time.time())
+    alerts.tick()
+    wait_until(lambda: len(listed(manager)) == 2 and heard.exists(), "the alerts in Alertmanager")
+    alerts.end("finished")
+    wait_until(lambda: not listed(manager), "the end of the alerts in Alertmanager")
+    wait_until(lambda: not still_sending(), "the end of sending")
+    assert heard.read_text() == "x"
+    results = {row["channel"]: row["result"] for row in records.read_rows(folder) if "delivery" in row}
+    assert results == {"manager": "delivered", "person": "not needed"}
 
 
 # -- commands, desktop, bell

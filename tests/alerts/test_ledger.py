@@ -64,6 +64,7 @@ def test_the_end_is_told_once_when_the_last_one_is_over() -> None:
     desk.heat(30, 70, 70)
     (sent,) = desk.tick(32)
     assert (sent["kind"], sent["body"]["state"]) == ("resolved", "resolved")
+    assert [alert["labels"]["gpu_index"] for alert in sent["body"]["alerts"]] == [0, 1]
     assert desk.tick(400) == []
 
 
@@ -142,6 +143,8 @@ def test_nobody_answers_so_more_are_told_once() -> None:
         ("firing", ["team"]),
         ("escalation", ["boss"]),
     ]
+    desk.heat(4100, 70)
+    assert [(row["kind"], row["channels"]) for row in desk.tick(4200)] == [("resolved", ["team", "boss"])]
 
 
 def test_an_acknowledged_alert_is_not_escalated() -> None:
@@ -240,9 +243,46 @@ def test_the_end_of_the_run_resolves_and_sends_no_all_clear() -> None:
     desk = Desk()
     desk.heat(0, 90)
     desk.tick(2)
-    desk.ledger.close("the run is finished")
+    assert desk.ledger.close("the run is finished", T + 10) == []
     assert desk.lines[-1]["reason"] == "the run is finished"
     assert desk.tick(400) == []
+
+
+def test_whoever_keeps_alerts_is_told_that_all_of_them_are_over_when_the_run_ends() -> None:
+    desk = Desk(keepers=("boss",))
+    desk.heat(0, 90, 90, 90)
+    desk.tick(2)
+    desk.heat(10, 70)  # one of them is over before
+    (sent,) = desk.ledger.close("the run is finished", T + 20)
+    assert (sent["kind"], sent["channels"], sent["quiet"]) == ("resolved", ["boss"], True)
+    alerts = sent["body"]["alerts"]
+    assert [(alert["labels"]["gpu_index"], alert["state"]) for alert in alerts] == [
+        (0, "resolved"),
+        (1, "resolved"),
+        (2, "resolved"),
+    ]
+    assert desk.tick(400) == []
+    assert Desk(desk.lines, keepers=("boss",)).ledger.close("the run is finished", T + 500) == []
+
+
+def test_whoever_keeps_alerts_is_told_also_during_a_silence_but_not_of_what_was_never_told() -> None:
+    desk = Desk(keepers=("boss",))
+    desk.heat(0, 90)
+    desk.tick(2)
+    desk.control(control="silence", until=format_time(T + 7200))
+    assert len(desk.ledger.close("the run is finished", T + 20)) == 1
+    quiet = Desk(keepers=("boss",))
+    quiet.control(control="silence", until=format_time(T + 7200))
+    quiet.heat(0, 90)
+    assert quiet.ledger.close("the run is finished", T + 20) == []
+
+
+def test_what_fires_with_the_end_of_the_run_says_that_no_end_of_it_will_be_told() -> None:
+    desk = Desk(keepers=("boss",))
+    desk.heat(0, 90)
+    assert desk.ledger.close("the run is killed", T + 0.5) == []
+    (sent,) = desk.ledger.tick(T + 0.5, ahead=1.0)
+    assert sent["kind"] == "firing" and sent["body"]["alerts"][0]["reason"] == "the run is killed"
 
 
 def test_a_condition_that_flickers_is_not_written_as_pending_each_time() -> None:

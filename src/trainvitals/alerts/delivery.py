@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from trainvitals.alerts.channels import keeps_state
 from trainvitals.alerts.records import Row, seconds
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import format_time
@@ -37,6 +38,8 @@ class Result(NamedTuple):
     reason: str = ""
     retry_after: float | None = None
     final: bool = False
+    needless: bool = False
+    """Nothing had to be sent there."""
 
 
 def carry(
@@ -209,7 +212,8 @@ class Outbox:
         """None if the message is done with, else how long to wait before the next attempt."""
         result = self._carry(channel, row, age if age > LATE_SECONDS else 0.0)
         if result.sent:
-            self._tell(row, channel.address.name, "delivered", "", channel.failures + 1, age)
+            became = "not needed" if result.needless else "delivered"
+            self._tell(row, channel.address.name, became, "", channel.failures + 1, age)
             channel.failures, channel.last_reason = 0, ""
             return None
         channel.failures += 1
@@ -228,6 +232,8 @@ class Outbox:
             url = read_address(channel.address.url, self._environment)
         except TrainvitalsError as error:
             return Result(False, redact_text(error.message))
+        if row.get("quiet") and not keeps_state(url):
+            return Result(True, needless=True)
         return carry(
             url,
             row["body"],

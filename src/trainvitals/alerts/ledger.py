@@ -34,6 +34,8 @@ class Policy:
     """The settings the ledger goes by."""
 
     channels: tuple[str, ...] = ()
+    keepers: tuple[str, ...] = ()
+    """Those of the channels that keep an alert until its end is told, or may do so."""
     min_severity: str = "warning"
     group_wait: float = 1.0
     cooldown: float = 300.0
@@ -54,7 +56,8 @@ class Group:
     told_at: float | None = None
     first_told: float | None = None
     """When this episode was told first; None if it was not."""
-    told: set[Key] = field(default_factory=set)
+    told: dict[Key, Row] = field(default_factory=dict)
+    """What was told in this episode, as it is now."""
     escalated: bool = False
     acknowledged: bool = False
     silenced_until: float = 0.0
@@ -121,13 +124,22 @@ class Ledger:
         self._write(row)
         self.apply(row)
 
-    def close(self, reason: str) -> None:
-        """Resolve what still fires, of whoever: the run is over."""
+    def close(self, reason: str, now: float) -> list[Row]:
+        """Resolve what still fires, of whoever: the run is over. Returns messages for those who keep alerts; nobody
+        else needs to be told."""
+        sent = []
         for group in list(self.groups.values()):
             for row in list(group.firing.values()):
                 over: Row = {"timestamp": format_time(), "state": RESOLVED, "reason": reason}
                 over.update((key, row[key]) for key in _KEPT if key in row)
                 self._record(over)
+            due = group.resolved_due is not None and self._silence_of(group) <= now
+            keepers = tuple(name for name in self._told_channels(group) if name in self.policy.keepers)
+            if keepers and group.first_told is not None and not due:
+                row = {**self._message("resolved", group, self._over(group), keepers, now), "quiet": True}
+                self._record(row)
+                sent.append(row)
+        return sent
 
     # -- the fold
 
@@ -165,8 +177,11 @@ class Ledger:
     def _apply_resolved(self, row: Row) -> None:
         group, key = self._group(str(row.get("rule"))), key_of(row)
         group.firing.pop(key, None)
-        if key in group.fresh and not row.get("reason"):
-            group.fresh[key] = {**group.fresh[key], "state": RESOLVED}
+        if key in group.fresh:
+            end = {"reason": row["reason"]} if row.get("reason") else {"state": RESOLVED}
+            group.fresh[key] = {**group.fresh[key], **end}
+        if key in group.told:
+            group.told[key] = {**group.told[key], **row}
         group.last = {**group.last, **row}
         if not group.firing:
             in_cooldown = group.told_at is not None and group.due is not None and not self._is_soon(group)
@@ -197,7 +212,7 @@ class Ledger:
 
     def _apply_delivery(self, row: Row) -> None:
         waiting = self.undelivered.get(str(row["delivery"]))
-        if waiting is not None and row.get("result") in ("delivered", "given up"):
+        if waiting is not None and row.get("result") in ("delivered", "given up", "not needed"):
             waiting[1].discard(str(row.get("channel")))
             if not waiting[1]:
                 del self.undelivered[str(row["delivery"])]
@@ -230,11 +245,11 @@ class Ledger:
             if not group.first_told or group.firing:
                 group.resolved_due = None
                 return None
-            return self._message("resolved", group, [{**group.last, "state": RESOLVED}], self._channels(rule), now)
+            return self._message("resolved", group, self._over(group), self._told_channels(group), now)
         if not group.firing or group.first_told is None or group.acknowledged or group.told_at is None:
             return None
         after = rule.escalate_after if rule and rule.escalate_after else self.policy.escalate_after
-        escalate = rule.escalate_notify if rule and rule.escalate_notify else self.policy.escalate_notify
+        escalate = self._escalation(rule)
         if after and escalate and not group.escalated and now - group.first_told >= after:
             return self._message("escalation", group, list(group.firing.values()), escalate, now)
         repeat = rule.repeat if rule and rule.repeat else self.policy.repeat
@@ -242,7 +257,7 @@ class Ledger:
             return self._message("repeat", group, list(group.firing.values()), self._channels(rule), now)
         return None
 
-    def _message(self, kind: str, group: Group, alerts: list[Row], channels: tuple[str, ...], now: float) -> Row | None:
+    def _message(self, kind: str, group: Group, alerts: list[Row], channels: tuple[str, ...], now: float) -> Row:
         # Twelve random bytes: a receiver can tell a message that came twice from two messages.
         message_id = secrets.token_hex(12)
         stamp = format_time(now)
@@ -313,3 +328,16 @@ class Ledger:
             return rule.notify
         held_back = self.policy.escalate_notify
         return tuple(name for name in self.policy.channels if name not in held_back)
+
+    def _escalation(self, rule: Rule | None) -> tuple[str, ...]:
+        return rule.escalate_notify if rule and rule.escalate_notify else self.policy.escalate_notify
+
+    def _told_channels(self, group: Group) -> tuple[str, ...]:
+        """Who was told of it, and is to be told its end."""
+        rule = self._rules.get(group.rule)
+        more = self._escalation(rule) if group.escalated else ()
+        return tuple(dict.fromkeys((*self._channels(rule), *more)))
+
+    def _over(self, group: Group) -> list[Row]:
+        """Everything that was told, as what is over now."""
+        return [{**row, "state": RESOLVED} for row in group.told.values()] or [{**group.last, "state": RESOLVED}]

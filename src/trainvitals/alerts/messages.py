@@ -60,7 +60,7 @@ def build(
         "alerts": [
             {
                 key: a[key]
-                for key in ("labels", "state", "message", "value", "threshold", "step", "since", "host")
+                for key in ("labels", "state", "message", "value", "threshold", "step", "since", "host", "reason")
                 if key in a
             }
             for a in alerts[:100]

@@ -21,6 +21,7 @@ from trainvitals import runtime
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
+from trainvitals.alerts.channels import keeps_state
 from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
 from trainvitals.alerts.delivery import Outbox
@@ -35,6 +36,7 @@ from trainvitals.journal.folder import slugify
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.settings import Settings
+from trainvitals.settings.addresses import REFERENCES, Address
 
 TICK_SECONDS = 1.0
 LEDGER_SECONDS = 0.2
@@ -93,6 +95,7 @@ class RunAlerts:
         self.ledger = Ledger(
             Policy(
                 channels=tuple(address.name for address in settings.alerts_notify),
+                keepers=tuple(address.name for address in settings.alerts_notify if _may_keep(address)),
                 min_severity=settings.alerts_min_severity,
                 group_wait=settings.alerts_group_wait,
                 cooldown=settings.alerts_cooldown,
@@ -335,7 +338,8 @@ class RunAlerts:
         self._follow()
         for engine in self._engines:
             self._take(engine.end(f"the run is {status}"))
-        self.ledger.close(f"the run is {status}")
+        for row in self.ledger.close(f"the run is {status}", time.time()):
+            self._outbox.add(row)
         self._send_now()
         self._writer.flush(0.2)
         _linger(self)
@@ -381,6 +385,11 @@ def _identity(table: str, labels: Mapping[str, Any]) -> Mapping[str, Any]:
     if table == "process":
         return {"rank": labels.get("rank", 0)}
     return {} if table == "system" else labels
+
+
+def _may_keep(address: Address) -> bool:
+    """Whether it keeps alerts, as far as it can be told before the address is looked up."""
+    return keeps_state(address.url) or address.url.partition(":")[0] in REFERENCES
 
 
 # -- runs that have ended and still have something to say

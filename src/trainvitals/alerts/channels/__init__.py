@@ -21,6 +21,9 @@ REGISTRY: tuple[tuple[str, str], ...] = (
     ("bell", "trainvitals.alerts.channels.bell"),
 )
 
+KEEPERS = ("alertmanager", "alertmanagers")
+"""Schemes of those that go on saying that an alert fires until they are told that it is over."""
+
 
 class Outgoing(NamedTuple):
     """A message on its way."""
@@ -45,6 +48,11 @@ class NotSent(Exception):
         super().__init__(reason)
         self.retry_after = retry_after
         self.final = final
+
+
+def keeps_state(url: str) -> bool:
+    """Whether whoever is at this address must be told the end of an alert, even if no person needs to be."""
+    return url.partition(":")[0].lower() in KEEPERS
 
 
 def send(url: str, outgoing: Outgoing) -> None:

@@ -5,6 +5,7 @@ The labels of an alert say which one it is, so a message that comes twice, or fr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,6 +15,8 @@ from trainvitals.alerts.channels.webhook import post
 
 LASTS = timedelta(hours=24)
 """How long Alertmanager keeps an alert that nobody resolved: we do not send it again every minute."""
+BRIEF = timedelta(minutes=10)
+"""The same where no end will be told, of a test or a run that is over: time for it to be told, and no more."""
 
 
 def send(url: str, outgoing: Outgoing) -> None:
@@ -26,7 +29,7 @@ def send(url: str, outgoing: Outgoing) -> None:
 def build(outgoing: Outgoing) -> list[dict[str, Any]]:
     """The body: one entry per alert."""
     body = outgoing.body
-    ends = datetime.now(UTC) + (timedelta() if body["state"] == "resolved" else LASTS)
+    now = datetime.now(UTC)
     entries = []
     for alert in body.get("alerts") or [{}]:
         labels = {
@@ -50,9 +53,16 @@ def build(outgoing: Outgoing) -> list[dict[str, Any]]:
             "labels": {key: str(value) for key, value in labels.items() if value not in (None, "")},
             "annotations": {key: str(value) for key, value in annotations.items() if value not in (None, "")},
             "startsAt": alert.get("since") or body["since"],
-            "endsAt": ends.isoformat().replace("+00:00", "Z"),
+            "endsAt": (now + _lasts(body, alert)).isoformat().replace("+00:00", "Z"),
         }
         if body.get("link"):
             entry["generatorURL"] = body["link"]
         entries.append(entry)
     return entries
+
+
+def _lasts(body: Mapping[str, Any], alert: Mapping[str, Any]) -> timedelta:
+    """For how long it is to be kept from now on."""
+    if "resolved" in (body["state"], alert.get("state")):
+        return timedelta()
+    return BRIEF if body["kind"] == "test" or alert.get("reason") else LASTS
