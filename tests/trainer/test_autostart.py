@@ -120,6 +120,32 @@ def test_it_goes_through_torchrun_modules_and_subprocesses(tmp_path: Path) -> No
         assert all("loss" in line and "gradient_norm" in line for line in lines)
 
 
+def test_a_program_that_saves_scripts_and_sends_its_model_works_as_before(tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import torch, torch.multiprocessing as mp
+
+        def use(index, model):
+            assert model(torch.ones(1, 4)).shape == (1, 1)
+
+        if __name__ == "__main__":
+            model = torch.nn.Linear(4, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                model(torch.ones(2, 4)).mean().backward()
+                optimizer.step()
+            torch.save(model, "model.pt")
+            torch.jit.script(model)
+            mp.spawn(use, (model,), nprocs=1)
+        """,
+    )
+    done = trainvitals_run(tmp_path, sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    assert [line["step"] for line in read(folder, "training_metrics_*")] == [0, 1, 2]
+
+
 def test_a_script_that_logs_itself_gets_the_phases_into_its_own_run_and_keeps_its_loss(
     tmp_path: Path,
 ) -> None:

@@ -125,6 +125,17 @@ def test_chosen_modules_are_looked_at_every_n_steps_and_free_in_between(run: Run
     assert lines[1]["watch_time/activations"] > 0
 
 
+def test_a_model_that_is_a_single_layer_is_named_after_its_kind(run: Run) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, activations=["*"], activations_every=1, budget_percent=0)
+    for _ in range(3):
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+    run.finish()
+    assert "activation_mean/Linear" in {name for row in steps(run) for name in row}
+
+
 def test_a_pattern_that_means_no_module_is_said(run: Run) -> None:
     model = Block()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

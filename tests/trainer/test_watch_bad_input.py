@@ -275,6 +275,8 @@ def test_a_model_that_moves_after_watch_is_still_watched(run: Run) -> None:
 def test_things_that_are_no_model_and_no_optimizer_are_said(run: Run) -> None:
     run.watch("a model", "an optimizer")
     assert "a str is no torch module: its forward is not seen" in messages(run)
+    run.watch(nn.Linear)
+    assert "the class Linear is no torch module: its forward is not seen" in messages(run)
     assert "a str is no torch optimizer: its steps are not seen" in messages(run)
 
 

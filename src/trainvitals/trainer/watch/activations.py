@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any
 
 from trainvitals.trainer.watch.device import Arrival
+from trainvitals.trainer.watch.hooks import Guest
 from trainvitals.trainer.watch.layers import matches
 
 ELEMENTS = 1 << 12
@@ -42,14 +42,12 @@ class ActivationSample:
         return len(self._modules)
 
     def place(self) -> None:
-        compiler = import_module("torch.compiler")
         for name, module in self._modules:
 
-            def hook(_: Any, __: Any, output: Any, name: str = name, module: Any = module) -> None:
-                if not compiler.is_compiling():
-                    self._look(name, module, output)
+            def look(module: Any, args: Any, output: Any, name: str = name) -> None:
+                self._look(name, module, output)
 
-            self._handles.append(module.register_forward_hook(hook))
+            self._handles.append(module.register_forward_hook(Guest(look)))
 
     def remove(self) -> None:
         for handle in self._handles:

@@ -32,6 +32,7 @@ from trainvitals.trainer.watch.clock import (
     PHASES,
     StepClock,
 )
+from trainvitals.trainer.watch.hooks import Guest
 from trainvitals.trainer.watch.lines import FinishedStep, StepLines
 from trainvitals.trainer.watch.measures import Measures
 from trainvitals.trainer.watch.options import Options
@@ -162,22 +163,15 @@ class Watch:
         self._find_models = models
 
     def _add_model(self, model: Any) -> None:
-        if not hasattr(model, "register_forward_pre_hook"):
-            self._tell("model", f"a {type(model).__name__} is no torch module: its forward is not seen")
+        if isinstance(model, type) or not hasattr(model, "register_forward_pre_hook"):
+            what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+            self._tell(what, f"{what} is no torch module: its forward is not seen")
             return
-        compiler = import_module("torch.compiler")
-
-        def begins(module: Any, args: Any, kwargs: Any) -> None:
-            if not compiler.is_compiling():  # inside a compiled graph there is nothing to time
-                self.forward_begins(module, args, kwargs)
-
-        def ends(module: Any, args: Any, output: Any) -> None:
-            if not compiler.is_compiling():
-                self.forward_ends(module)
-
         self._models.append(weakref.ref(model))
-        first = model.register_forward_pre_hook(begins, with_kwargs=True, prepend=True)
-        last = model.register_forward_hook(ends, always_call=True)
+        first = model.register_forward_pre_hook(Guest(self.forward_begins), with_kwargs=True, prepend=True)
+        last = model.register_forward_hook(
+            Guest(lambda module, args, output: self.forward_ends(module)), always_call=True
+        )
         self._handles += [first, last]
         self._forward_handles.append((weakref.ref(model), first.id))
         if next(model.parameters(), None) is None:

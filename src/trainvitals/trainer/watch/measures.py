@@ -300,7 +300,12 @@ class Measures:
         self._histograms.append(histograms.HistogramSample(self._plan.layers(optimizer, models)))
 
     def _place_activations(self, models: Iterable[Any]) -> None:
-        modules = [pair for model in models for pair in model.named_modules()]
+        # A model that is a single layer has no name for it but its own.
+        modules = [
+            (name or ("" if any(True for _ in model.children()) else type(model).__name__), module)
+            for model in models
+            for name, module in model.named_modules()
+        ]
         sample = ActivationSample(modules, self.options.activations)
         if not sample.found:
             self._tell("activations", f"no module matches {', '.join(self.options.activations)}")

@@ -1,4 +1,5 @@
-"""The few places in torch that have no hook of their own: the data loader's next batch, backward, gradient clipping.
+"""The few places in torch that have no hook of their own: the data loader's next batch, backward, gradient clipping;
+and one that takes hooks for a part of the model.
 
 Each is wrapped once per process, whoever listens, and put back when nobody listens any more. A wrapper calls the
 original with the very same arguments and returns its very result. While torch.compile traces a function the wrappers
@@ -11,6 +12,8 @@ import functools
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
+
+from trainvitals.trainer.watch.hooks import shown_out
 
 
 class Listener(Protocol):
@@ -141,10 +144,24 @@ def _wrap_scale(original: Any) -> Any:
     return scale
 
 
+def _wrap_script(original: Any) -> Any:
+    nn = import_module("torch.nn")
+
+    @functools.wraps(original)
+    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(obj, nn.Module):
+            return original(obj, *args, **kwargs)
+        with shown_out(obj):
+            return original(obj, *args, **kwargs)
+
+    return script
+
+
 _PLACES = (
     _Place("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", _wrap_next),
     _Place("torch.autograd", "backward", _wrap_backward),  # Tensor.backward calls it by this name
     # What clip_grad_norm_ computes is the norm before clipping, for free; it calls it by this name.
     _Place("torch.nn.utils.clip_grad", "_get_total_norm", _wrap_total_norm),
     _Place("torch.amp.grad_scaler:GradScaler", "scale", _wrap_scale),
+    _Place("torch.jit", "script", _wrap_script),  # would compile hooks, too
 )
