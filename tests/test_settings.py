@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from trainvitals.errors import SettingError
 from trainvitals.settings import TABLE, Setting, Settings, render_markdown, resolve
 from trainvitals.settings.files import parse_toml, parse_yaml
 from trainvitals.settings.kinds import duration, format_duration, parse_duration
-from trainvitals.settings.places import RESERVED
+from trainvitals.settings.places import RESERVED, complaints, mark_told
 
 ROOT = Path(__file__).parents[1]
 
@@ -208,6 +209,39 @@ def test_an_unknown_variable_is_listed_and_harms_nobody(tmp_path: Path) -> None:
     settings = resolve_in(tmp_path, environ=environ)
     assert settings.unknown_environment == ("TRAINVITALS_INTERVALL",)
     assert settings.interval == 1.0
+
+
+def test_a_variable_that_names_no_setting_is_told_once_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainvitals.settings.places._told", set())
+    settings = resolve_in(tmp_path, environ={"TRAINVITALS_INTERVALL": "1", "TRAINVITALS_XYZZY": "1"})
+    first, second = complaints(settings)
+    assert first == (
+        "the variable TRAINVITALS_INTERVALL names no setting and is ignored, did you mean 'TRAINVITALS_INTERVAL'?"
+    )
+    assert second == "the variable TRAINVITALS_XYZZY names no setting and is ignored: see trainvitals config --describe"
+    assert complaints(settings) == []
+
+
+def test_what_the_process_above_has_told_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.settings.places._told", set())
+    environ = {"TRAINVITALS_INTERVALL": "1"}
+    mark_told(resolve_in(tmp_path, environ=environ), environ)
+    more = resolve_in(tmp_path, environ={**environ, "TRAINVITALS_GPU": "1"})
+    assert [text.split()[2] for text in complaints(more, environ)] == ["TRAINVITALS_GPU"]
+
+
+def test_what_a_program_of_an_alert_is_told_is_no_mistake(tmp_path: Path) -> None:
+    from trainvitals.alerts.channels import Outgoing, command
+
+    body = {"rule": "r", "state": "firing", "severity": "info"}
+    said = tmp_path / "said"
+    outgoing = Outgoing(body, "title", "text", late=0.0, timeout=60.0)
+    command.send(f"command:sh -c 'env > {said}'", outgoing)
+    environ = dict(line.split("=", 1) for line in said.read_text().splitlines() if line.startswith("TRAINVITALS_ALERT"))
+    assert len(environ) == 5
+    assert resolve_in(tmp_path, environ=environ).unknown_environment == ()
 
 
 @pytest.mark.parametrize(
@@ -471,3 +505,17 @@ def test_a_secret_given_where_a_reference_is_needed_is_not_repeated_in_the_error
     with pytest.raises(SettingError, match=r"prometheus.token") as caught:
         resolve({"prometheus.token": "plain-hunter2"}, environ={}, folder=Path("/"))
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("rank", "times"), [("0", 1), ("1", 0)])
+def test_a_training_says_once_that_a_variable_names_no_setting_and_only_rank_0(
+    tmp_path: Path, rank: str, times: int
+) -> None:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("TRAINVITALS_")}
+    more = {"AGENT": "0", "DIR": str(tmp_path), "RUNTIME_DIR": str(tmp_path / "runtime"), "INTERVALL": "2"}
+    environ |= {f"TRAINVITALS_{name}": text for name, text in more.items()}
+    script = f"import trainvitals\nfor _ in range(2): trainvitals.init(rank={rank}, world_size=2).finish()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("did you mean 'TRAINVITALS_INTERVAL'?") == times, done.stderr

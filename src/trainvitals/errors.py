@@ -41,7 +41,7 @@ class AgentError(TrainvitalsError):
     """The agent could not be started, reached or stopped."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`, did you mean 'interval'?` or an empty string."""
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`, did you mean 'interval'?` or an empty string. `prefix` begins them all, and says nothing about likeness."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f", did you mean '{close[0]}'?" if close else ""
+    return f", did you mean '{prefix}{close[0]}'?" if close else ""

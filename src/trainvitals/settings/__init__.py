@@ -8,6 +8,7 @@ The training process reads its settings here, so this imports nothing but the st
 parser of a file only when there is a file.
 """
 
+from trainvitals.settings.places import complaints as complaints
 from trainvitals.settings.places import resolve as resolve
 from trainvitals.settings.reference import render_markdown as render_markdown
 from trainvitals.settings.table import TABLE as TABLE

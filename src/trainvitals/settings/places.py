@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainvitals.errors import SettingError
+from trainvitals.errors import SettingError, nearest
 from trainvitals.settings.addresses import Address, place
 from trainvitals.settings.files import find_file, parse_file, read_text
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, find
@@ -24,8 +24,19 @@ RESERVED = frozenset(
         "TRAINVITALS_RUNTIME_DIR",
         "TRAINVITALS_RUN_DIR",
         "TRAINVITALS_RUN_ID",
+        # Of the program that an alert starts (alerts/channels/command.py).
+        "TRAINVITALS_ALERT_RULE",
+        "TRAINVITALS_ALERT_RUN",
+        "TRAINVITALS_ALERT_SEVERITY",
+        "TRAINVITALS_ALERT_STATE",
+        "TRAINVITALS_ALERT_TITLE",
     }
 )
+MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_RUNTIME_DIR")
+"""Those of them that somebody may want to type."""
+TOLD = "_TRAINVITALS_TOLD"
+"""Set for the programs below one that has said which variables name no setting, so that they do not say it again."""
+_told: set[str] = set()
 
 
 class _Given(NamedTuple):
@@ -73,6 +84,27 @@ def resolve(
         {row.attribute: _parse_row(row, given.get(row.attribute)) for row in TABLE},
         tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known)),
     )
+
+
+def complaints(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What to say of variables that name no setting: of each once, in this process or the one that started it."""
+    told = _told.union(environ.get(TOLD, "").split(","))
+    new = [name for name in settings.unknown_environment if name not in told]
+    _told.update(new)
+    return [describe_unknown(name) for name in new]
+
+
+def mark_told(settings: Settings, environ: MutableMapping[str, str] = os.environ) -> None:
+    """The programs that get this environment need not complain again."""
+    if settings.unknown_environment:
+        environ[TOLD] = ",".join(settings.unknown_environment)
+
+
+def describe_unknown(variable: str) -> str:
+    """That the variable names no setting, and which name was meant."""
+    known = [name.removeprefix(PREFIX) for name in (*(row.variable for row in TABLE), *MEANT_FOR_PEOPLE)]
+    close = nearest(variable.removeprefix(PREFIX), known, PREFIX)
+    return f"the variable {variable} names no setting and is ignored{close or ': see trainvitals config --describe'}"
 
 
 def _parse_row(row: Setting[Any], given: _Given | None) -> Row:

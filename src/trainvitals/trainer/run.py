@@ -588,6 +588,8 @@ def init(
     run_folder.create(place.folder, effective.shared)
     details = description.describe(place, effective, name, config, tags, notes, place_in_launch)
     if place_in_launch.rank == 0:
+        for text in settings.complaints(effective):
+            say(text)
         try:
             run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
         except OSError as error:  # a full or read-only disk: the training comes first

@@ -52,4 +52,5 @@ def test_an_unknown_key_suggests_the_nearest(machine: Any) -> None:
 def test_a_variable_that_names_no_setting_is_said(machine: Any) -> None:
     done = machine.run("config", environ={"TRAINVITALS_INTREVAL": "1"})
     assert done.returncode == 0
-    assert "TRAINVITALS_INTREVAL names no setting" in done.stderr
+    assert done.stderr.count("TRAINVITALS_INTREVAL names no setting") == 1
+    assert "did you mean 'TRAINVITALS_INTERVAL'?" in done.stderr

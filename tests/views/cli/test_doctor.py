@@ -98,6 +98,7 @@ def test_a_variable_that_names_no_setting_is_worth_a_note(machine: Any, bare: di
     found = findings(machine, **bare, TRAINVITALS_INTREVAL="1")["settings"]
     assert [item["state"] for item in found] == ["ok", "note"]
     assert found[1]["fix"] == "unset TRAINVITALS_INTREVAL"
+    assert "did you mean 'TRAINVITALS_INTERVAL'?" in found[1]["text"]
 
 
 def test_a_page_to_scrape_that_is_not_there_is_told(machine: Any, bare: dict[str, str]) -> None:

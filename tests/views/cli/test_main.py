@@ -177,6 +177,23 @@ def test_output_that_is_not_utf_8_is_no_reason_to_fail(
         assert json.loads(done.stdout)[0]["project"] == "été 😀"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("runs",),
+        ("run", "--", sys.executable, "-c", "import trainvitals; trainvitals.init(); trainvitals.init()"),
+        ("run", "--", sys.executable, "-m", "trainvitals", "runs"),
+        ("demo", "--seconds", "0", "--steps", "2"),
+    ],
+    ids=["runs", "run", "a command below run", "demo"],
+)
+def test_a_variable_that_names_no_setting_is_said_once(machine: Any, command: tuple[str, ...]) -> None:
+    done = machine.run(*command, environ={"TRAINVITALS_INTERVALL": "2"})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("TRAINVITALS_INTERVALL") == 1
+    assert "did you mean 'TRAINVITALS_INTERVAL'?" in done.stderr
+
+
 def test_the_version_is_told(machine: Any) -> None:
     import trainvitals
 

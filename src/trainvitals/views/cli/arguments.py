@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from trainvitals.errors import TrainvitalsError, nearest
-from trainvitals.settings import Settings, resolve
+from trainvitals.settings import Settings, complaints, resolve
+from trainvitals.settings.places import mark_told
 from trainvitals.settings.table import find
 from trainvitals.views.cli import terminal
 
@@ -130,9 +131,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def resolve_settings(arguments: argparse.Namespace) -> Settings:
-    """The settings in force under the flags given."""
+    """The settings in force under the flags given; says which variables are none of them."""
     flags: dict[str, Any] = {name: getattr(arguments, name) for name in arguments.setting_names}
-    return resolve(flags=flags, config=getattr(arguments, "config", None))
+    settings = resolve(flags=flags, config=getattr(arguments, "config", None))
+    for text in complaints(settings):
+        terminal.say(text)
+    mark_told(settings)
+    return settings
 
 
 def one_of(*words: str) -> Callable[[str], str]:

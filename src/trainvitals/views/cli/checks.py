@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from trainvitals import runtime, sources
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.settings import Settings, resolve
+from trainvitals.settings.places import describe_unknown
 from trainvitals.views.cli import quantities
 
 State = Literal["ok", "note", "none", "fail"]
@@ -69,8 +70,7 @@ def read_settings() -> tuple[Settings, list[Finding]]:
     origins = sorted({row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"})
     text = f"from {', '.join(origins)}" if origins else "all defaults"
     unknown = [
-        Finding("settings", "note", f"the variable {name} names no setting and is ignored", f"unset {name}")
-        for name in settings.unknown_environment
+        Finding("settings", "note", describe_unknown(name), f"unset {name}") for name in settings.unknown_environment
     ]
     return settings, [Finding("settings", "ok", text), *unknown]
 

@@ -7,6 +7,7 @@ import json
 import sys
 
 from trainvitals.settings import TABLE, resolve
+from trainvitals.settings.places import describe_unknown
 from trainvitals.views.cli.arguments import Parser
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
 
@@ -51,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
         ]
         print(draw_table(("setting", "value", "from"), rows, paint=paint))
     for name in settings.unknown_environment:
-        say(f"the variable {name} names no setting and is ignored")
+        say(describe_unknown(name))
     return 0
 
 
