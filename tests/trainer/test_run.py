@@ -736,6 +736,52 @@ def test_secrets_do_not_reach_the_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     assert read_run(folder)["config"]["lr"] == 1
 
 
+def text_of(folder: Path) -> str:
+    """Everything that stands in the folder, the names of its files and its own included."""
+    return str(folder) + "".join(f"{path}{path.read_text()}" for path in folder.rglob("*") if path.is_file())
+
+
+def test_secrets_in_what_a_program_says_do_not_reach_the_folder() -> None:
+    token = "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345"
+    run = trainvitals.init(name=f"try {token}", notes=f"with {token}", tags=["small", token], redact=["house_*"])
+    run.event("login", f"as {token}", api_key="abc123secret", house_number="number 17", path="a.pt")
+    with pytest.raises(RuntimeError), run:
+        raise RuntimeError(f"no login with {token} at https://bob:pw123@host/x" + "." * 500 + token)
+    text = text_of(run.folder)
+    for secret in (token, token[:12], token.replace("_", "-").lower(), "abc123secret", "pw123", "number 17"):
+        assert secret not in text
+    details = read_run(run.folder)
+    assert details["tags"] == ["[redacted]", "small"] and details["notes"] == "with [redacted]"
+    assert details["cause"].startswith("RuntimeError: no login with [redacted] at https://[redacted]@host/x...")
+    login, failed = RunReader(run.folder).events()
+    assert login["message"] == "as [redacted]" and login["data"]["path"] == "a.pt"
+    assert failed["data"]["traceback"].rstrip().endswith(".[redacted]")
+
+
+def test_a_program_that_ends_itself_with_a_secret_in_its_last_words_does_not_leave_it_in_the_folder() -> None:
+    done = training("""
+        import sys, trainvitals
+        with trainvitals.init(name="r"):
+            sys.exit("no login with ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789")
+    """)
+    assert done.returncode == 1
+    folder = open_run("r", os.environ["TRAINVITALS_DIR"]).folder
+    assert "ghp_aBc" not in text_of(folder)
+    assert read_run(folder)["cause"] == "exit code 1: no login with [redacted]"
+
+
+def test_the_end_of_a_long_traceback_is_kept_and_an_exception_that_cannot_be_told_is_survived() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise ValueError("not even this")
+
+    with pytest.raises(Odd), trainvitals.init(name="odd") as run:
+        raise Odd from ValueError("x" * 50_000)
+    assert read_run(run.folder)["status"] == "failed" and read_run(run.folder)["cause"].startswith("Odd")
+    (failed,) = RunReader(run.folder).events()
+    assert "raise Odd from" in failed["data"]["traceback"]
+
+
 # -- many ranks
 
 RANKS = """

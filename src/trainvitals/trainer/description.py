@@ -11,6 +11,7 @@ from trainvitals import runtime, settings
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import format_time
+from trainvitals.redaction import redact_text
 from trainvitals.trainer import facts, launch, ranks
 
 
@@ -53,8 +54,8 @@ def describe(
             "start": runtime.process_start(os.getpid()),
             "host": runtime.host_name(),
         },
-        "tags": sorted({*before.get("tags", []), *map(str, tags)}),
-        "notes": notes or before.get("notes", ""),
+        "tags": sorted({*before.get("tags", []), *(redact_text(str(tag)) for tag in tags)}),
+        "notes": redact_text(str(notes)) if notes else before.get("notes", ""),
         **captured,
         "attempts": [*earlier, attempt],
     }

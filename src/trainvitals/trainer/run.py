@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,8 +26,8 @@ from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
-from trainvitals.redaction import redact
-from trainvitals.trainer import console, description, facts, launch, notebook, ranks, scalars, stacks
+from trainvitals.redaction import redact, redact_text
+from trainvitals.trainer import console, description, facts, last_words, launch, notebook, ranks, scalars, stacks
 from trainvitals.trainer.pending import Late, Pending
 
 if TYPE_CHECKING:
@@ -364,14 +363,14 @@ class Run:
         try:
             row = {
                 "timestamp": format_time(),
-                "event": event,
+                "event": facts.make_jsonable(event),
                 "severity": severity,
-                "message": message,
+                "message": facts.make_jsonable(message),
                 "rank": self.rank,
                 "host": runtime.host_name(),
                 "correlation_id": self._details.get("correlation_id", ""),
                 "step": self._step,
-                **({"data": facts.make_jsonable(data)} if data else {}),
+                **({"data": redact(facts.make_jsonable(data), extra=self._settings.redact)} if data else {}),
             }
             self._events.append(encode_line(row))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
@@ -422,8 +421,8 @@ class Run:
                 self.watching.close(exception)
             self._drain()
             if exception is not None:
-                cause = cause or f"{type(exception).__name__}: {exception!s:.500}"
-                self.event("failed", cause, severity="critical", traceback=_traceback(exception))
+                cause = cause or last_words.tell_exception(exception)
+                self.event("failed", cause, severity="critical", traceback=last_words.tell_traceback(exception))
             if self.refused:
                 self.event(
                     "refused",
@@ -546,7 +545,7 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self._finish("killed", cause="interrupted (SIGINT, Ctrl-C)")
         elif isinstance(error, SystemExit):
-            self._finish("failed", cause=f"exit code {error.code}")
+            self._finish("failed", cause=last_words.tell_exit(error.code))
         else:
             self._finish("failed", exception=error)
 
@@ -577,6 +576,7 @@ def init(
         else:
             say(f"run {_current.id} was still going; it is finished now, because init() was called again")
             _current.finish()
+    name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
     effective = settings.resolve(given)
     _check_rules(effective)
@@ -705,7 +705,3 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
             say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
     except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
         say(f"this run is not watched by an agent: {error!r:.300}")
-
-
-def _traceback(exception: BaseException) -> str:
-    return "".join(traceback.format_exception(exception))[-20_000:]

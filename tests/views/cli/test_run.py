@@ -314,6 +314,15 @@ def test_the_run_is_written_down(machine: Any) -> None:
     assert str(folder.name) in done.stderr
 
 
+def test_secrets_in_name_tags_and_notes_do_not_reach_the_folder(machine: Any) -> None:
+    token = "ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"
+    machine.run("run", "--name", token, "--tag", token, "--notes", f"token {token}", "--", "true")
+    folder, run = machine.only_run()
+    text = folder.name + "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+    assert "ghp" not in text and "abcdefg" not in text.lower()
+    assert run["notes"] == "token [redacted]"
+
+
 def test_the_program_is_told_which_run_it_is_in(machine: Any) -> None:
     names = ("RUN_DIR", "RUN_ID", "CORRELATION_ID", "INTERVAL", "DIR")
     script = "; ".join(f'echo "$TRAINVITALS_{name}"' for name in names) + '; echo "$TRACEPARENT"'

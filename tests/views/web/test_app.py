@@ -260,6 +260,8 @@ def test_runs_are_tagged_silenced_and_removed_where_that_is_allowed(
         "notes": "n",
     }
     assert json.loads((folder / "run.json").read_text())["tags"] == ["good"]
+    httpx.patch(address, json={"notes": "with ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"})
+    assert json.loads((folder / "run.json").read_text())["notes"] == "with [redacted]"
     asked = httpx.post(f"{address}/alerts", json={"action": "silence", "rule": "gpu_temperature_high", "seconds": 60})
     assert asked.json()["asked"]["control"] == "silence"
     lines = [line for path in folder.glob("alerts_*.jsonl") for line in path.read_text().splitlines()]

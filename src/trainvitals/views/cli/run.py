@@ -16,6 +16,7 @@ from trainvitals import runtime
 from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
+from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.trainer import autostart, console, dashboard
@@ -113,7 +114,7 @@ class Watched:
     def __init__(self, arguments: argparse.Namespace, settings: Settings, command: list[str]) -> None:
         from trainvitals.trainer import facts
 
-        name = arguments.name or name_of(command)
+        name = redact_text(arguments.name or name_of(command))
         self._settings = settings
         self._registered: Path | None = None
         self._mode = 0o666 if settings.shared else 0o600
@@ -136,8 +137,8 @@ class Watched:
             "status": run_folder.RUNNING,
             "attempt": 1,
             "started": started,
-            "tags": sorted(set(arguments.tag)),
-            "notes": arguments.notes,
+            "tags": sorted({redact_text(tag) for tag in arguments.tag}),
+            "notes": redact_text(arguments.notes),
             "correlation_id": self._correlation_id,
             **facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
             "attempts": [{"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}],

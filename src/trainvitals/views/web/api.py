@@ -15,6 +15,7 @@ from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
+from trainvitals.redaction import redact_text
 from trainvitals.views.diagnosis import DiagnosisCache
 from trainvitals.views.web import answers, charts, comparison, texts
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
@@ -265,9 +266,9 @@ def edit_run(web: Web, values: Values) -> dict[str, Any]:
     if run.get("status") not in run_folder.ENDED:
         raise Conflict("the run lives and writes its own run.json", hint="wait until it ends")
     if values["tags"] is not None:
-        run["tags"] = list(dict.fromkeys(values["tags"]))
+        run["tags"] = list(dict.fromkeys(redact_text(tag) for tag in values["tags"]))
     if values["notes"] is not None:
-        run["notes"] = values["notes"]
+        run["notes"] = redact_text(values["notes"])
     run_folder.write_run(folder, run, (folder / "run.json").stat().st_mode & 0o777)
     return {"tags": run.get("tags") or [], "notes": run.get("notes") or ""}
 
