@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -58,3 +59,27 @@ def test_the_program_has_a_terminal_of_the_given_size() -> None:
 def test_a_program_that_does_not_exist_ends_with_127() -> None:
     program = Program(["/no/such/program"], 80, 24)
     assert program.stay_with() == 127
+
+
+def test_a_program_holds_all_its_processes_and_no_other() -> None:
+    child = "import os, time; print('child', os.getpid(), flush=True); time.sleep(600)"
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        "input(); child.kill()"
+    )
+    program = Program([sys.executable, "-c", code], 80, 24)
+    try:
+        deadline = time.monotonic() + 60
+        while not any(line.startswith("child") for line in program.output.lines()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pid = int("".join(program.output.lines()).split()[1])
+        assert program.holds(program.pid) and program.holds(pid)
+        assert not program.holds(os.getpid()) and not program.holds(2**22)
+    finally:
+        os.write(program._terminal, b"\n")
+    while program.code is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not program.holds(pid)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +271,57 @@ def test_the_run_that_lives_on_this_machine_is_found(tmp_path: Path) -> None:
     feed.stop()
     assert snapshot.run is not None and snapshot.run.name == "baseline" and snapshot.run.live
     assert snapshot.run.ranks[0].pid == os.getpid()
+
+
+def register_run(root: Path, name: str, pid: int) -> Path:
+    """A run that lives here in that process."""
+    start = runtime.process_start(pid)
+    folder = story.make_run(
+        root,
+        name,
+        status="running",
+        steps=5,
+        gpus=0,
+        ranks=1,
+        process={"pid": pid, "start": start, "host": runtime.host_name()},
+    )
+    runtime.register(
+        runtime.Registration(
+            run_id=folder.name, folder=str(folder), rank=0, pid=pid, pid_start=start, host=runtime.host_name()
+        )
+    )
+    return folder
+
+
+def name_shown(feed: Feed) -> str:
+    feed._entries_at = -1e9  # who runs here is looked up once a second
+    run = feed.read().run
+    return run.name if run is not None else ""
+
+
+def test_around_a_program_only_its_own_runs_are_followed(make_feed: MakeFeed, tmp_path: Path) -> None:
+    mine = os.getpid()
+    feed = make_feed(sources=("system",), holds=lambda pid: pid == mine)
+    register_run(tmp_path, "a-stranger", os.getppid())
+    assert name_shown(feed) == "", "its own run has not begun"
+    register_run(tmp_path, "first", mine)
+    assert name_shown(feed) == "first"
+    register_run(tmp_path, "second", os.getppid())
+    assert name_shown(feed) == "first"
+    assert name_shown(make_feed(sources=("system",))) == "second", "elsewhere the newest one is shown"
+    register_run(tmp_path, "third", mine)
+    assert name_shown(feed) == "third", "a program may begin several runs"
+
+
+def test_when_the_folder_of_the_run_goes_away_the_next_live_one_is_shown(make_feed: MakeFeed, tmp_path: Path) -> None:
+    register_run(tmp_path, "first", os.getppid())
+    gone = register_run(tmp_path, "second", os.getpid())
+    feed, chosen = make_feed(sources=("system",)), make_feed(sources=("system",), run=gone)
+    assert name_shown(feed) == name_shown(chosen) == "second"
+    shutil.rmtree(gone)
+    assert name_shown(feed) == "first"
+    chosen._following._info_at = -1e9  # type: ignore[union-attr]
+    assert "the run folder is gone" in chosen.read().notes[0], "a run that was asked for stays"
 
 
 def test_reset_starts_the_history_again(make_feed: MakeFeed, folder: Path) -> None:

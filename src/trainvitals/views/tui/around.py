@@ -105,6 +105,15 @@ class Program:
             return ""
         return f"the program has ended with exit code {self.code}; q leaves the dashboard"
 
+    def holds(self, pid: int) -> bool:
+        """Whether a process is of this program: in its session, or below it in a session of its own."""
+        import psutil
+
+        try:
+            return os.getsid(pid) == self.pid or any(parent.pid == self.pid for parent in psutil.Process(pid).parents())
+        except (OSError, psutil.Error):
+            return False  # it has ended, or is another user's
+
     def _read(self) -> None:
         while True:
             try:
@@ -177,6 +186,6 @@ def run_with_top(words: Sequence[str], *, interval: float) -> int:
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
-    feed = Feed(Options(interval=interval, output=program.output.lines))
+    feed = Feed(Options(interval=interval, output=program.output.lines, holds=program.holds))
     run(feed, program=program)
     return program.stay_with()

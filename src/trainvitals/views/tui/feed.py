@@ -20,6 +20,7 @@ from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import TimeParser, format_time
+from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.panels import PANELS, Panel, find_names
 from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, RunLine, Snapshot, Value
@@ -75,6 +76,8 @@ class Options:
     sources: tuple[str, ...] | None = None
     output: Callable[[], Sequence[str]] | None = None
     """The newest lines of the program that is watched from here."""
+    holds: Callable[[int], bool] | None = None
+    """Whether a process is of that program: only its runs are followed then, whatever else starts on the machine."""
 
 
 class Feed:
@@ -237,16 +240,19 @@ class Feed:
         return self._following
 
     def _newest_live(self) -> Path | None:
-        """The run that was started last among those that run here."""
-        alive = [
-            entry
-            for entry in self._entries
-            if entry.kind != "monitor" and runtime.is_same_process(entry.pid, entry.pid_start)
-        ]
+        """The run that was started last among those that run here and have a folder still."""
+        alive = [entry for entry in self._entries if self._is_followed(entry)]
         if alive:
             return Path(max(alive, key=lambda entry: entry.run_id).folder)
         # The run that was shown until now has ended: it stays on the screen, which says how it ended.
         return self._following.folder if self._following is not None else None
+
+    def _is_followed(self, entry: runtime.Registration) -> bool:
+        if entry.kind == "monitor" or not runtime.is_same_process(entry.pid, entry.pid_start):
+            return False
+        if self.options.holds is not None and not self.options.holds(entry.pid):
+            return False
+        return (Path(entry.folder) / RUN_FILE).exists()
 
     def _is_elsewhere(self, following: Following) -> bool:
         run = following.run()
