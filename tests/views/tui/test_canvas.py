@@ -42,6 +42,12 @@ def test_a_nan_is_a_mark_on_the_line_and_not_a_hole() -> None:
     assert " " not in line, "the line goes on underneath"
 
 
+def test_a_million_nans_are_a_mark_per_cell() -> None:
+    y = np.full(1_000_000, math.nan)
+    marks = Canvas(20, 4).curve(np.arange(1e6), y, Axes(0, 1e6 - 1, 0, 1), 0)
+    assert sorted(mark.column for mark in marks) == list(range(20))
+
+
 def test_infinities_are_marked_at_the_edges() -> None:
     canvas = Canvas(10, 4)
     marks = canvas.curve(array(0, 2, 4), array(math.inf, 1, -math.inf), Axes(0, 4, 0, 2), 0)
@@ -109,5 +115,16 @@ def test_smoothing_follows_the_values_and_passes_over_nan() -> None:
 def test_the_envelope_holds_every_curve() -> None:
     x = np.arange(10, dtype=np.float64)
     curves = [(x, x + k) for k in range(6)]
-    at, low, mean, high = envelope(curves, Axes(0, 9, 0, 20), 19)
-    assert np.allclose(low, at) and np.allclose(high, at + 5) and np.allclose(mean, at + 2.5)
+    among = envelope(curves, Axes(0, 9, 0, 20), 19)
+    assert np.allclose(among.lowest, among.x) and np.allclose(among.highest, among.x + 5)
+    assert np.allclose(among.mean, among.x + 2.5) and not len(among.strange_x)
+
+
+def test_the_envelope_ends_with_the_last_number_and_tells_what_is_none() -> None:
+    x = np.arange(10, dtype=np.float64)
+    curves = [(x, np.where(x > 4 + k % 2, math.nan, x)) for k in range(6)]
+    among = envelope(curves, Axes(0, 9, 0, 20), 19)
+    assert among.x.max() == 5.0 and among.highest.max() == 5.0
+    assert sorted(set(among.strange_x)) == [5, 6, 7, 8, 9] and np.isnan(among.strange_y).all()
+    nothing = envelope([(x, np.full(10, math.inf))] * 6, Axes(0, 9, 0, 20), 19)
+    assert not len(nothing.x) and len(nothing.strange_x) == 60

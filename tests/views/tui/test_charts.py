@@ -85,6 +85,23 @@ def test_many_curves_become_a_range_with_a_mean() -> None:
     assert not is_crowded(list(lines), 30), "there is room for all of them in a large chart"
 
 
+@pytest.mark.parametrize("ranks", [1, 4, 16])
+@pytest.mark.parametrize("look", [LOOK, Look(palette=BY_NAME["dark"], now=0.0, log=True)], ids=["linear", "log"])
+def test_a_loss_that_is_nan_to_the_end_is_marked_to_the_end_however_many_ranks_there_are(
+    ranks: int, look: Look
+) -> None:
+    values = [math.exp(-step / 150) if step <= 200 else math.nan for step in range(1000)]
+    rows = text(chart(*(line(values, label=f"rank {rank}") for rank in range(ranks))), look=look)
+    assert "NaN" in rows[0]
+    right = "".join(row[-30:] for row in rows[1:-1])
+    assert set(right.replace(" ", "")) == {"✕"}, "marks, and no line that nobody measured"
+
+
+def test_the_title_of_many_says_how_many_are_no_number() -> None:
+    lines = [line([1.0, math.nan if rank == 5 else 1.0], label=f"rank {rank}") for rank in range(16)]
+    assert "1 of 16 not finite" in text(chart(*lines))[0]
+
+
 def test_percentages_have_the_whole_scale_and_thresholds_are_drawn() -> None:
     rows = text(chart(line([50.0, 60.0], metric="memory_percent"), panel="gpu_memory", axis="time"))
     assert rows[1].lstrip().startswith("100%")
@@ -132,10 +149,11 @@ def test_a_logarithmic_axis_is_said_and_skips_what_it_cannot_show() -> None:
     st.booleans(),
     st.sampled_from(["loss", "step_phases", "gpu_power", "gpu_energy", "learning_rate"]),
     st.none() | st.floats(0, 1),
+    st.sampled_from([1, 6]),
 )
 def test_any_values_fit_any_size(
-    y: list[float], width: int, height: int, log: bool, panel: str, cross: float | None
+    y: list[float], width: int, height: int, log: bool, panel: str, cross: float | None, count: int
 ) -> None:
     look = Look(palette=BY_NAME["dark"], now=5.0, log=log, cross=cross)
-    drawn = draw_chart(chart(line(y), panel=panel), width, height, look)
+    drawn = draw_chart(chart(*[line(y)] * count, panel=panel), width, height, look)
     assert [width_of(row) for row in drawn] == [width] * height

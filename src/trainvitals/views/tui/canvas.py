@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,17 +135,19 @@ class Canvas:
 
     def _marks(self, y: Floats, columns: Integers, drawable: NDArray[np.bool_], centre: Floats | None) -> list[Mark]:
         count, marks = self.width * 2, {}
-        for place in np.flatnonzero(~drawable):
-            column = int(columns[place])
-            if not 0 <= column < count:
-                continue
-            value = y[place]
-            if np.isnan(value):
+        strange = ~drawable & (columns >= 0) & (columns < count)
+        values = y[strange]
+        # Lower than nothing is minus infinity, or what a logarithm cannot show.
+        kinds = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
+        # Thousands may fall into one column: one of each kind is enough.
+        for code in np.unique(columns[strange] * 3 + kinds).tolist():
+            column, kind = divmod(code, 3)
+            if kind == 0:
                 row = self.height // 2 if centre is None else int(centre[column]) // 4
                 marks[column // 2] = Mark(column // 2, row, "nan")
-            elif value > 0:
+            elif kind == 1:
                 marks.setdefault(column // 2, Mark(column // 2, 0, "high"))
-            else:  # minus infinity, or what a logarithm cannot show
+            else:
                 marks.setdefault(column // 2, Mark(column // 2, self.height - 1, "low"))
         return list(marks.values())
 
@@ -158,19 +161,42 @@ class Canvas:
         ]
 
 
-def envelope(curves: Sequence[tuple[Floats, Floats]], axes: Axes, count: int) -> tuple[Floats, ...]:
-    """(x, lowest, mean, highest) of many curves at `count` places across the window; values that are no number are
-    left out."""
+class Envelope(NamedTuple):
+    """Many curves as one: where they lie, and what in them is no number."""
+
+    x: Floats
+    lowest: Floats
+    mean: Floats
+    highest: Floats
+    strange_x: Floats
+    """Where some curve is NaN or infinite."""
+    strange_y: Floats
+
+
+def envelope(curves: Sequence[tuple[Floats, Floats]], axes: Axes, count: int) -> Envelope:
+    """The curves at `count` places across the window, each from its first to its last finite value."""
     x = np.linspace(axes.left, axes.right, count)
     table = np.full((len(curves), count), np.nan)
+    strange: list[tuple[Floats, Floats]] = []
     for row, (own_x, own_y) in enumerate(curves):
         good = np.isfinite(own_y)
-        if good.any():
+        if not good.all():
+            strange.append((own_x[~good], own_y[~good]))
+            own_x, own_y = own_x[good], own_y[good]
+        if len(own_x):
             inside = (x >= own_x[0]) & (x <= own_x[-1])
-            table[row, inside] = np.interp(x[inside], own_x[good], own_y[good])
+            table[row, inside] = np.interp(x[inside], own_x, own_y)
     known = ~np.isnan(table).all(axis=0)
     x, table = x[known], table[:, known]
-    return x, np.nanmin(table, axis=0), np.nanmean(table, axis=0), np.nanmax(table, axis=0)
+    nothing = np.empty(0)
+    return Envelope(
+        x,
+        np.nanmin(table, axis=0) if len(x) else nothing,
+        np.nanmean(table, axis=0) if len(x) else nothing,
+        np.nanmax(table, axis=0) if len(x) else nothing,
+        np.concatenate([nothing, *(own_x for own_x, _ in strange)]),
+        np.concatenate([nothing, *(own_y for _, own_y in strange)]),
+    )
 
 
 def smooth(y: Floats, weight: float) -> Floats:

@@ -210,10 +210,12 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
         _stack(canvas, curves, axes, styles, palette)
     elif is_crowded(curves, height):
         styles += [palette.faint, palette.series[0]]
-        x, lowest, mean, highest = envelope([(curve.x, curve.y) for curve in curves], axes, width * 2)
-        if len(x):
-            canvas.band(x, lowest, highest, axes, 0)
-            canvas.curve(x, mean, axes, 1)
+        among = envelope([(curve.x, curve.y) for curve in curves], axes, width * 2)
+        canvas.band(among.x, among.lowest, among.highest, axes, 0)
+        # What is no number in any of them is marked on the mean.
+        x, y = np.concatenate([among.x, among.strange_x]), np.concatenate([among.mean, among.strange_y])
+        order = np.argsort(x, kind="stable")
+        marks += canvas.curve(x[order], y[order], axes, 1)
     else:
         # The first curve is drawn last, so that it lies on top.
         for index, curve in reversed(list(enumerate(curves))):
@@ -367,7 +369,9 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
         mean = sum(known) / len(known)
         low, high = measure(min(known), unit), measure(max(known), unit)
         told: list[Line] = [[Segment(measure(mean, unit), palette.series[0])]]
-        if low != high:
+        if len(known) < len(values):
+            told.append([Segment(f"{len(values) - len(known)} of {len(values)} not finite", palette.critical)])
+        elif low != high:
             told.append([Segment(f"{low} to {high} of {len(curves)}", palette.dim)])
         return told
     brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
