@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.comparison import compare_configs, compare_metric, effective_size
 from trainvitals.analysis.metric_sense import better
 
@@ -65,6 +64,34 @@ def test_what_cannot_be_compared_is_uncertain() -> None:
     assert compare_metric("loss", (few, few), (few, few + 1)).word == "uncertain"
 
 
+@pytest.mark.parametrize("value", [0.04, 0.1, 1 / 3, 1e-7, 1e7])
+def test_constant_values_differ_for_certain_or_are_the_same(value: float) -> None:
+    slow, fast, again = (
+        (np.arange(count), np.full(count, level)) for count, level in ((600, value), (600, 0.75 * value), (500, value))
+    )
+    assert effective_size(slow[1]) == 600
+    found = compare_metric("batch_time", slow, fast)
+    assert (found.word, found.confidence) == ("better", 1.0)
+    assert compare_metric("batch_time", slow, slow).word == "same"
+    assert compare_metric("batch_time", slow, again).word == "same", "another length is rounded in another way"
+
+
+def test_equal_series_are_the_same_however_few_values_they_have() -> None:
+    few = np.arange(5.0)
+    assert compare_metric("accuracy", (few, few), (few, few)).word == "same"
+    rising = STEPS, STEPS / 1000
+    assert compare_metric("accuracy", rising, rising).word == "same"
+
+
+def test_the_reason_says_how_few_independent_values_there_are() -> None:
+    falling = STEPS, 1 - STEPS / 2000
+    found = compare_metric("loss", falling, (STEPS, falling[1] * 0.9))
+    assert found.word == "uncertain"
+    assert "200 against 200 values" in found.reason and "2.5 and 2.5 independent ones" in found.reason
+    few = np.arange(3.0)
+    assert "too few" in compare_metric("loss", (few, few), (few, few + 1)).reason
+
+
 def test_only_the_steps_both_have_are_compared() -> None:
     x, y = noisy(1.0)
     longer = np.arange(5000.0), np.concatenate([y, np.full(4000, 0.1)])
@@ -92,11 +119,3 @@ def test_configurations_differ_where_a_key_differs_or_is_missing() -> None:
 )
 def test_a_name_tells_which_way_is_better(name: str, direction: str | None) -> None:
     assert better(name) == direction
-
-
-def test_a_band_has_the_extremes_of_all_ranks_and_the_mean_of_their_means() -> None:
-    x = np.arange(100.0)
-    often = np.arange(0, 100, 0.5)
-    band = make_band([(x, np.full(100, 1.0)), (often, np.full(200, 4.0)), (x, np.full(100, math.nan))], 10)
-    assert set(band.low) == {1.0} and set(band.high) == {4.0} and set(band.mean) == {2.5}
-    assert len(make_band([], 10).x) == 0

@@ -155,7 +155,7 @@ def test_fewer_points_keep_every_extreme_and_every_nan(tmp_path: Path, count: in
     values = np.sin(np.arange(count) / 50.0)
     values[count // 3] = 1e6
     values[count // 2] = -1e6
-    values[count // 4] = math.nan
+    values[count // 4] = values[count // 4 + 1] = math.nan
     for stem, begin in enumerate(range(0, count, 100_000)):
         part = range(begin, min(begin + 100_000, count))
         path = write(
@@ -171,6 +171,7 @@ def test_fewer_points_keep_every_extreme_and_every_nan(tmp_path: Path, count: in
     assert np.nanmax(series.y) == 1e6 and np.nanmin(series.y) == -1e6
     assert series.x[np.nanargmax(series.y)] == count // 3
     assert count // 4 in series.x[np.isnan(series.y)]
+    assert series.nonfinite == 2, "the first of neighbours is a point, all are counted"
     assert (np.diff(series.x) >= 0).all()
     assert series.x[-1] >= count - 1000
 

@@ -12,28 +12,35 @@ Floats = NDArray[np.float64]
 
 
 class Band(NamedTuple):
-    """Three lines over the same x. NaN where no series has a finite value."""
+    """Three lines over the same x, of the finite values. NaN where no series has one."""
 
     x: Floats
     low: Floats
     mean: Floats
     high: Floats
+    broken: tuple[tuple[int, float], ...]
+    """(place in `x`, value) wherever some series is NaN or infinite: the first such value there."""
 
 
 def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
-    """`series` are (x, y), ascending in x. x is cut into at most `points` equal pieces."""
+    """`series` are (x, y), ascending in x. x is cut into at most `points` equal pieces; the first and the last stand at
+    the ends, so that an axis shows all of it."""
     full = [(x, y) for x, y in series if len(x)]
     empty = np.empty(0)
     if not full:
-        return Band(empty, empty, empty, empty)
+        return Band(empty, empty, empty, empty, ())
     start, end = min(float(x[0]) for x, _ in full), max(float(x[-1]) for x, _ in full)
     count = max(min(points, max(len(x) for x, _ in full)), 1)
     edges = np.linspace(start, end, count + 1)
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
     total, seen = np.zeros(count), np.zeros(count)
+    broken: dict[int, float] = {}
     for x, y in full:
         finite = np.isfinite(y)
-        place = np.clip(np.searchsorted(edges, x[finite], side="right") - 1, 0, count - 1)
+        places = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, count - 1)
+        for at, value in zip(places[~finite].tolist(), y[~finite].tolist(), strict=True):
+            broken.setdefault(at, value)
+        place = places[finite]
         np.minimum.at(low, place, y[finite])
         np.maximum.at(high, place, y[finite])
         # The mean is of the series' means: a rank that logs twice as often does not count twice.
@@ -42,6 +49,15 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
         there = counts > 0
         total[there] += sums[there] / counts[there]
         seen[there] += 1
-    some = seen > 0
-    middle = (edges[:-1] + edges[1:]) / 2
-    return Band(middle[some], low[some], total[some] / seen[some], high[some])
+    x = (edges[:-1] + edges[1:]) / 2
+    if count > 1:
+        x[0], x[-1] = start, end
+    none = seen == 0
+    low[none] = high[none] = np.nan
+    mean = np.divide(total, seen, out=np.full(count, np.nan), where=~none)
+    # A piece without any value is no gap, only a place between two that were logged.
+    kept = ~none
+    kept[list(broken)] = True
+    new_place = np.cumsum(kept) - 1
+    marks = tuple((int(new_place[at]), value) for at, value in sorted(broken.items()))
+    return Band(x[kept], low[kept], mean[kept], high[kept], marks)

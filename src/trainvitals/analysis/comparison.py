@@ -24,6 +24,10 @@ STRETCH = 0.2
 SURE = 0.99
 NOTABLE = 0.01
 """Relative difference below which even a certain difference is called the same."""
+FEWEST = 4
+"""Independent values below which nothing is told from chance."""
+ROUNDING = 1e-12
+"""Relative difference that is none."""
 
 
 class Verdict(NamedTuple):
@@ -96,9 +100,11 @@ def compare_metric(
         return Verdict(metric, "uncertain", _mean(a), _mean(b), None, None, "no finite values in the last stretch")
     mean_a, mean_b = float(a.mean()), float(b.mean())
     change = (mean_b - mean_a) / abs(mean_a) if mean_a else None
-    confidence = _confidence(a, b)
+    sizes = effective_size(a), effective_size(b)
+    confidence = _confidence(a, b, *sizes)
     notable = NOTABLE * _measure(metric, mean_a, mean_b)
-    word, reason = _word(mean_a, mean_b, notable, confidence, direction, len(a), len(b))
+    word = _word(mean_a, mean_b, notable, confidence, direction)
+    reason = _explain(word, confidence, (len(a), len(b)), sizes)
     return Verdict(metric, word, mean_a, mean_b, change, confidence, reason)
 
 
@@ -115,19 +121,34 @@ def _measure(metric: str, a: float, b: float) -> float:
     return abs(a)
 
 
-def _word(
-    a: float, b: float, notable: float, confidence: float | None, direction: Direction | None, na: int, nb: int
-) -> tuple[str, str]:
-    said = f"mean of the last {STRETCH:.0%} of the common steps, {na} against {nb} values"
+def _word(a: float, b: float, notable: float, confidence: float | None, direction: Direction | None) -> str:
+    if math.isclose(a, b, rel_tol=ROUNDING):
+        return "same"
     if confidence is None:
-        return "uncertain", f"too few values ({na} and {nb}) to tell from chance"
-    if a == b or abs(b - a) < notable:
-        return "same", f"{said}; they differ by less than {NOTABLE:.0%}"
+        return "uncertain"
+    if abs(b - a) < notable:
+        return "same"
     if confidence < SURE:
-        return "uncertain", f"{said}; a difference like this is chance in more than 1 of 100 cases"
+        return "uncertain"
     if direction is None:
-        return "different", said
-    return ("better" if (b < a) == (direction == "lower") else "worse"), said
+        return "different"
+    return "better" if (b < a) == (direction == "lower") else "worse"
+
+
+def _explain(word: str, confidence: float | None, counts: tuple[int, int], sizes: tuple[float, float]) -> str:
+    said = f"mean of the last {STRETCH:.0%} of the common steps, {counts[0]} against {counts[1]} values"
+    if word == "same":
+        return f"{said}; they differ by less than {NOTABLE:.0%}"
+    if word != "uncertain":
+        return said
+    if confidence is not None:
+        return f"{said}; a difference like this is chance in more than 1 of 100 cases"
+    if min(counts) < FEWEST:
+        return f"{said}; too few to rule out chance"
+    return (
+        f"{said}; neighbours are so alike that they tell no more than {sizes[0]:.1f} and {sizes[1]:.1f} "
+        "independent ones, too few to rule out chance"
+    )
 
 
 def _stretch(x: Floats, y: Floats, begin: float, end: float) -> Floats:
@@ -140,27 +161,25 @@ def _mean(values: Floats) -> float | None:
     return float(finite.mean()) if len(finite) else None
 
 
-def _confidence(a: Floats, b: Floats) -> float | None:
+def _confidence(a: Floats, b: Floats, n_a: float, n_b: float) -> float | None:
     """None where one side has fewer than four independent values."""
-    n_a, n_b = effective_size(a), effective_size(b)
-    if n_a < 4 or n_b < 4:
+    if n_a < FEWEST or n_b < FEWEST:
         return None
+    mean_a, mean_b = float(a.mean()), float(b.mean())
+    if math.isclose(mean_a, mean_b, rel_tol=ROUNDING):
+        return 0.0
     spread = math.sqrt(float(a.var(ddof=1)) / n_a + float(b.var(ddof=1)) / n_b)
-    difference = abs(float(a.mean()) - float(b.mean()))
-    if spread == 0:
-        return 1.0 if difference else 0.0
-    return math.erf(difference / spread / math.sqrt(2))
+    return math.erf(abs(mean_a - mean_b) / spread / math.sqrt(2)) if spread else 1.0
 
 
 def effective_size(values: Floats) -> float:
     """How many independent values tell as much about the mean as these do."""
     count = len(values)
-    if count < 4:
+    # The mean of a constant is rounded, so that what is left of it after taking the mean away looks like a trend.
+    if count < FEWEST or float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max()):
         return float(count)
     centred = values - values.mean()
     variance = float((centred * centred).mean())
-    if variance == 0:
-        return float(count)
     total = 1.0
     for lag in range(1, min(count // 2, 200)):
         correlation = float((centred[:-lag] * centred[lag:]).mean()) / variance

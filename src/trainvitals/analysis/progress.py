@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from trainvitals import catalog
 
 TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
 PACE_STEPS = 120
@@ -43,6 +46,16 @@ def find_pace(steps: Sequence[tuple[int, float]]) -> float | None:
             break
         first = known
     return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] and last[1] > first[1] else None
+
+
+def find_step_time(latest: Mapping[str, float], pace: float | None) -> float | None:
+    """Seconds of the newest step: what was logged as `batch_time`, else the pace."""
+    metric = catalog.find("training", "batch_time")
+    for name in (metric.name, *metric.aliases) if metric else ():
+        logged = latest.get(name)
+        if logged is not None and math.isfinite(logged) and logged > 0:
+            return logged
+    return pace
 
 
 def find_progress(

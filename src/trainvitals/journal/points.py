@@ -26,6 +26,13 @@ class Points:
     values: Floats
     total: int
     """How many there are in all."""
+    nonfinite: int
+    """How many of all are NaN or infinite."""
+
+    @classmethod
+    def whole(cls, steps: Integers, times: Integers, values: Floats) -> Points:
+        """All points of a series."""
+        return cls(steps, times, values, len(values), len(values) - int(np.isfinite(values).sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +91,25 @@ class Bounds:
             keep &= points.steps < self.below_step
         if keep.all():
             return points
-        total = points.total if keep_total else int(keep.sum())
-        return Points(points.steps[keep], points.times[keep], points.values[keep], total)
+        kept = points.steps[keep], points.times[keep], points.values[keep]
+        return Points(*kept, points.total, points.nonfinite) if keep_total else Points.whole(*kept)
 
 
 def thin(points: Points, max_points: int) -> Points:
     """At most so many of them, every peak kept."""
     chosen = pick(points.values, max_points)
-    return Points(points.steps[chosen], points.times[chosen], points.values[chosen], points.total)
+    return Points(points.steps[chosen], points.times[chosen], points.values[chosen], points.total, points.nonfinite)
 
 
 def tail_points(lines: Lines, name: str, label: str) -> Points:
     """Of what is not sealed yet."""
     column = lines.columns.get((name, label))
     if column is None:
-        return Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
+        return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     # Copies: the arrays go on growing, which a view of them would forbid.
     rows = np.array(column.rows, dtype=np.int64)
-    return Points(
+    return Points.whole(
         np.array(lines.steps, dtype=np.int64)[rows],
         np.array(lines.times, dtype=np.int64)[rows],
         np.array(column.values, dtype=np.float64),
-        len(rows),
     )

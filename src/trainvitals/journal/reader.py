@@ -43,6 +43,8 @@ class Series:
     y: Floats
     total: int
     """Points before any were left out for `max_points`."""
+    nonfinite: int
+    """How many of these are NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +394,7 @@ class RunReader:
                 if not is_sealed:
                     pieces.append(bounds.cut(tail_points(self._tail(file_name, path)[1], name, label)))
         if not pieces:
-            return Points(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 0)
+            return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         total = sum(piece.total for piece in pieces)
         if max_points is not None and any(len(piece.values) < piece.total for piece in pieces):
             # Some pieces came as extremes only: thin the others out alike, or they would fill the chart.
@@ -402,6 +404,7 @@ class RunReader:
             np.concatenate([piece.times for piece in pieces]),
             np.concatenate([piece.values for piece in pieces]),
             total,
+            sum(piece.nonfinite for piece in pieces),
         )
 
     def _attempt_limits(self, stream: _Stream) -> dict[int, int]:
@@ -450,4 +453,5 @@ def _as_series(
     if max_points is not None and len(values) > max_points:
         chosen = pick(values, max_points)
         axis, values = axis[chosen], values[chosen]
-    return Series(name, labels_of(stream.parts[0][0], label), stream.rank, axis, values, points.total)
+    labels = labels_of(stream.parts[0][0], label)
+    return Series(name, labels, stream.rank, axis, values, points.total, points.nonfinite)

@@ -105,8 +105,7 @@ class SealedSegments:
             f"WHERE name = ? AND label = ? AND value IS NOT NULL{condition}"
         )
         columns = self._query(query, [name, label, *values]).fetchnumpy()
-        times = columns["time"]
-        return bounds.cut(Points(columns["step"], times, np.ma.getdata(columns["value"]), len(times)))
+        return bounds.cut(Points.whole(columns["step"], columns["time"], np.ma.getdata(columns["value"])))
 
     def summary(self, paths: Sequence[Path]) -> dict[str, MetricSummary]:
         """What every metric came to. `paths` are in order of writing: the last value is that of the last file."""
@@ -209,4 +208,5 @@ def _bucket_points(buckets: Buckets, total: int) -> Points:
         np.concatenate(columns["time"]).astype(np.int64)[sequence],
         np.concatenate(columns["value"]).astype(np.float64)[sequence],
         total,
+        int(buckets["broken"].sum()),
     )

@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
+from trainvitals.journal.writer import LineWriter
 from trainvitals.views import panels
 from trainvitals.views.report import png, ticks
 from trainvitals.views.report.charts import make_charts
 from trainvitals.views.report.document import draw_picture
 from trainvitals.views.report.svg import Chart, Line, draw_svg, smoothen
 
-from .conftest import HOSTILE, gpu_rows
+from .conftest import BEGAN, HOSTILE, gpu_rows
 
 Write = Callable[..., Path]
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -108,6 +111,29 @@ def test_many_gpus_are_a_band(write: Write) -> None:
     assert band.low is not None and band.high is not None
     assert "16 together" in band.title
     assert float(band.high[0] - band.low[0]) == 4.0
+
+
+def test_a_band_of_ranks_that_went_nan_is_marked_and_the_axis_reaches_the_last_step(write: Write) -> None:
+    folder = write(rows=[])
+    for rank in range(16):
+        writer = LineWriter(folder, FileName("training", 1, "", rank=rank))
+        for step in range(1000):
+            row = {"timestamp": format_time(BEGAN + step), "step": step, "loss": math.nan if step > 200 else 1.0}
+            writer.append(encode_line(row))
+        writer.close()
+    (chart,) = make_charts(RunReader(folder), ["loss"])
+    (band,) = chart.lines
+    assert band.x[-1] == 999 and band.broken is not None and band.broken[-1] == 999
+    svg = draw_svg([chart])
+    marks = [float(item.get("x") or 0) for item in ET.fromstring(svg).iter(f"{SPACE}rect") if item.get("height") == "7"]
+    assert len(marks) > 100 and "900" in texts(svg)
+
+
+def test_the_area_of_a_band_has_a_gap_where_no_value_is_finite() -> None:
+    y = np.array([1.0, 2.0, math.nan, 2.0, 1.0])
+    svg = draw_svg([Chart("gap", [Line("band", np.arange(5.0), y, y - 1, y + 1, np.array([2.0]))])])
+    area = next(item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill-opacity") == "0.22")
+    assert (area.get("d") or "").count("Z") == 2
 
 
 def test_every_line_is_in_the_legend_or_counted_there() -> None:

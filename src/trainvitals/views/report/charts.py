@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def _limit(reader: RunReader, panel: panels.Panel) -> float | None:
 def _per_second(item: Series) -> Series:
     span, rise = np.diff(item.x), np.diff(item.y)
     known = (span > 0) & (rise >= 0)
-    return Series(item.name, item.labels, item.rank, item.x[1:][known], rise[known] / span[known], item.total)
+    return replace(item, x=item.x[1:][known], y=rise[known] / span[known], nonfinite=0)
 
 
 def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
@@ -122,7 +123,7 @@ def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
         return item
     count = len(item.x) // size
     x, y = (values[: count * size].reshape(count, size).mean(axis=1) for values in (item.x, item.y))
-    return Series(item.name, item.labels, item.rank, x, y, item.total)
+    return replace(item, x=x, y=y)
 
 
 def _metric_chart(reader: RunReader, name: str) -> Chart:
@@ -151,7 +152,9 @@ def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Lin
         if len(several) > MANY:
             band = make_band([(item.x - shift, item.y) for item in several], POINTS // 4)
             title = f"{len(several)} together: lowest, mean, highest"
-            lines.append(Line(title if len(names) == 1 else f"{name}, {title}", band.x, band.mean, band.low, band.high))
+            title = title if len(names) == 1 else f"{name}, {title}"
+            broken = band.x[[at for at, _ in band.broken]]
+            lines.append(Line(title, band.x, band.mean, band.low, band.high, broken))
         else:
             many = len(several) > 1
             lines += [Line(_title(item, by, len(names) > 1, many), item.x - shift, item.y) for item in several]

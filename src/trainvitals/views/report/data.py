@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def _count_ranks(reader: RunReader, names: Sequence[str]) -> int:
 
 
 def _pack(found: Iterable[Series], axis: str) -> list[Data]:
-    return [charts.pack_series(Series(s.name, s.labels, s.rank, s.x, round_digits(s.y), s.total), axis) for s in found]
+    return [charts.pack_series(replace(series, y=round_digits(series.y)), axis) for series in found]
 
 
 def round_digits(values: Any, digits: int = DIGITS) -> Any:

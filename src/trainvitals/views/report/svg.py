@@ -55,6 +55,8 @@ class Line:
     y: Floats
     low: Floats | None = None
     high: Floats | None = None
+    broken: Floats | None = None
+    """x of a band where some of its series are NaN or infinite; of a plain line `y` says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +335,16 @@ def _path(xs: Floats, ys: Floats) -> str:
 
 def _area(place: _Place, x: Floats, low: Floats, high: Floats) -> str:
     keep = np.isfinite(low) & np.isfinite(high)
-    if keep.sum() < 2:
-        return ""
-    xs, tops, bottoms = place.x(x[keep]), place.y(high[keep]), place.y(low[keep])
+    xs, tops, bottoms = place.x(x), place.y(high), place.y(low)
     if place.log:
         bottoms = np.where(np.isfinite(bottoms), bottoms, place.bottom)
-    return _path(np.concatenate([xs, xs[::-1]]), np.concatenate([tops, bottoms[::-1]])) + "Z"
+    words = []
+    for piece in np.split(np.arange(len(x)), np.flatnonzero(~keep)):
+        inside = piece[keep[piece]]
+        if len(inside) > 1:
+            there, back = inside, inside[::-1]
+            words.append(_path(np.concatenate([xs[there], xs[back]]), np.concatenate([tops[there], bottoms[back]])))
+    return "".join(f"{word}Z" for word in words)
 
 
 def _stack(lines: Sequence[Line]) -> list[Line]:
@@ -357,9 +363,8 @@ def _stack(lines: Sequence[Line]) -> list[Line]:
 
 def _draw_broken(lines: Sequence[Line], place: _Place, colours: Theme) -> str:
     """Red marks at the bottom wherever a value was NaN or infinite."""
-    xs = np.unique(
-        np.concatenate([np.round(place.x(line.x[~np.isfinite(line.y)]), 0) for line in lines] or [np.empty(0)])
-    )
+    broken = [line.x[~np.isfinite(line.y)] if line.broken is None else line.broken for line in lines]
+    xs = np.unique(np.concatenate([np.round(place.x(x), 0) for x in broken] or [np.empty(0)]))
     return "".join(
         f'<rect x="{x - 1:g}" y="{place.bottom - 7:.1f}" width="2" height="7" fill="{colours.critical}"/>' for x in xs
     )

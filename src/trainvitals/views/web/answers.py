@@ -15,7 +15,7 @@ from trainvitals.alerts import records
 from trainvitals.analysis.comparison import flatten
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
-from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
+from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import TimeParser, number
@@ -144,7 +144,7 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
         **row,
         "health": judge_health(info.status, info.cause, firing, latest)._asdict(),
         "progress": progress._asdict(),
-        "step_seconds": pace,
+        "step_seconds": find_step_time(latest, pace),
         "cost": find_cost(prices or {}, gpu_seconds, row["energy_joules"]),
         "gpu_seconds": gpu_seconds,
         "metrics": describe_metrics(summary),
@@ -220,14 +220,14 @@ def _ranks(statuses: Iterable[Mapping[str, Any]]) -> list[Answer]:
 
 
 def _pace(ranks: Sequence[Mapping[str, Any]], reader: RunReader, info: RunInfo) -> float | None:
-    """Seconds per step: of a live run from its newest steps, else what the agent measured of the slowest rank, else
-    from the first and last line."""
-    pace = find_pace(reader.newest_steps(PACE_STEPS)) if info.is_live else None
-    if pace is not None:
-        return pace
+    """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
+    the slowest rank, else from the newest steps that are not sealed, else from the beginning and end of the run."""
     known = [rank["step_seconds"] for rank in ranks if isinstance(rank.get("step_seconds"), (int, float))]
-    if known:
+    if known and not info.is_live:
         return float(max(known))
+    pace = find_pace(reader.newest_steps(PACE_STEPS))
+    if pace is not None or known:
+        return pace if pace is not None else float(max(known))
     started, ended = parse_time(info.started), parse_time(info.ended)
     step = info.details.get("last_step")
     if started is not None and ended is not None and isinstance(step, int) and step > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from trainvitals.analysis.bands import make_band
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.reader import RunReader, Series
-from trainvitals.views.web.wire import Answer, pack_axis, pack_values
+from trainvitals.views.web.wire import Answer, pack_axis, pack_broken, pack_values
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
 MAX_LAYERS = 400
@@ -61,6 +62,7 @@ def pack_series(series: Series, axis: str) -> Answer:
         "labels": dict(series.labels),
         "rank": series.rank,
         "total": series.total,
+        "nonfinite_total": series.nonfinite,
         "x": pack_axis(series.x, axis),
         **pack_values(series.y),
     }
@@ -86,17 +88,18 @@ def _on_metric(
             keep &= x >= start
         if end is not None:
             keep &= x <= end
-        moved.append(Series(series.name, series.labels, series.rank, x[keep], y[keep], series.total))
+        count = series.nonfinite if keep.all() else int((~np.isfinite(y[keep])).sum())
+        moved.append(replace(series, x=x[keep], y=y[keep], nonfinite=count))
     return moved
 
 
 def _per_second(series: Series) -> Series:
     """A counter as its rate. A counter that falls began anew: its rate there is not known."""
     if len(series.x) < 2:
-        return Series(series.name, series.labels, series.rank, series.x[:0], series.y[:0], series.total)
+        return replace(series, x=series.x[:0], y=series.y[:0], nonfinite=0)
     span, rise = np.diff(series.x), np.diff(series.y)
     known = (span > 0) & (rise >= 0)
-    return Series(series.name, series.labels, series.rank, series.x[1:][known], rise[known] / span[known], series.total)
+    return replace(series, x=series.x[1:][known], y=rise[known] / span[known], nonfinite=0)
 
 
 def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
@@ -116,9 +119,11 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
                 "labels": {},
                 "rank": None,
                 "total": sum(series.total for series in several),
+                "nonfinite_total": sum(series.nonfinite for series in several),
                 "members": len(several),
                 "x": pack_axis(x, axis),
-                **pack_values(made.mean),
+                "y": made.mean,
+                **pack_broken(made.broken),
                 "low": made.low,
                 "high": made.high,
             }

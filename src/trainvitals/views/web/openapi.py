@@ -39,10 +39,19 @@ def _ref(name: str) -> Schema:
 
 _ARRAY = _list(NUMBER_OR_NULL)
 _SERIES_ITEM = {
-    **_object(name=TEXT, labels=OBJECT, rank=WHOLE_OR_NULL, total=WHOLE, x=_list({"type": "number"}), y=_ARRAY),
+    **_object(
+        name=TEXT,
+        labels=OBJECT,
+        rank=WHOLE_OR_NULL,
+        total=WHOLE,
+        nonfinite_total=WHOLE,
+        x=_list({"type": "number"}),
+        y=_ARRAY,
+    ),
     "description": (
         "`y` is null where a value is not finite; then `nonfinite` has its index and spelling. A band also has "
-        "`low`, `high` and `members`. `total` counts the points before downsampling."
+        "`low`, `high` and `members`, and in `nonfinite` the places where only some of its series are not finite. "
+        "`total` and `nonfinite_total` count before downsampling."
     ),
 }
 _ROW = {

@@ -1,12 +1,14 @@
 """Answers as bytes: JSON in which arrays are compact and every float survives.
 
 In an array a value that is not finite is null, and its index and spelling are in `nonfinite` beside it; anywhere else
-it is the string "NaN", "Infinity" or "-Infinity", as in the journal.
+it is the string "NaN", "Infinity" or "-Infinity", as in the journal. In a band, `nonfinite` also has the places where
+only some of the series are not finite.
 """
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -41,10 +43,13 @@ def compress(body: bytes) -> bytes:
 def pack_values(values: Floats) -> dict[str, Any]:
     """`y`, and `nonfinite` only where there is something to say."""
     broken = np.flatnonzero(~np.isfinite(values))
-    packed: dict[str, Any] = {"y": np.ascontiguousarray(values)}
-    if len(broken):
-        packed["nonfinite"] = [[int(at), spell(float(values[at]))] for at in broken]
-    return packed
+    return {"y": np.ascontiguousarray(values), **pack_broken((int(at), float(values[at])) for at in broken)}
+
+
+def pack_broken(places: Iterable[tuple[int, float]]) -> dict[str, Any]:
+    """`nonfinite` of (index, value), only where there is something to say."""
+    packed = [[at, spell(value)] for at, value in places]
+    return {"nonfinite": packed} if packed else {}
 
 
 def pack_axis(values: Floats, axis: str) -> Any:
