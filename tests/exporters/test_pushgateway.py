@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from servers import Answering, Server, fetch
-from waiting import free_port
+from waiting import free_port, wait_until
 
 from trainvitals.exporters.pushgateway import Pushgateway, by_run
 
@@ -41,9 +41,16 @@ def test_what_has_no_run_is_not_pushed() -> None:
     }
 
 
-def test_trouble_is_told_once_and_harms_nothing(answering: Answering) -> None:
+def test_a_hurried_gateway_is_pushed_to_at_once(answering: Answering) -> None:
+    gateway = Pushgateway(answering.url, families, interval=3600)
+    gateway.hurry()
+    wait_until(lambda: len(answering.received) == 2, "both runs")
+    gateway.close()
+
+
+def test_trouble_is_told_once_and_says_where_and_harms_nothing(answering: Answering) -> None:
     told: list[str] = []
-    for url in (f"http://127.0.0.1:{free_port()}", answering.url):
+    for url in (f"http://joe:secret@127.0.0.1:{free_port()}", answering.url):
         answering.answers = [(400, b"no", {})]
         told.clear()
         gateway = Pushgateway(url, families, interval=3600, tell=told.append)
@@ -51,3 +58,5 @@ def test_trouble_is_told_once_and_harms_nothing(answering: Answering) -> None:
         gateway.push_now()
         gateway.close()
         assert len(told) == 1, url
+        assert told[0].startswith(f"the Pushgateway {url.rpartition('@')[2].removeprefix('http://')} does not")
+        assert "secret" not in told[0]

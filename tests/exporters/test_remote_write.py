@@ -15,6 +15,7 @@ from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
 from trainvitals.exporters import wire
+from trainvitals.exporters.outbox import Outbox
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite
 from trainvitals.exporters.spool import Spool
 
@@ -34,12 +35,12 @@ class Numbers:
 
 
 @pytest.fixture
-def writers(tmp_path: Path) -> Iterator[Callable[..., RemoteWrite]]:
+def writers(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
     """`writers(url, numbers)`: one that writes only when told, unless an interval is given."""
-    started: list[RemoteWrite] = []
+    started: list[Outbox] = []
 
-    def start(url: str, numbers: Numbers, **options: Any) -> RemoteWrite:
-        writer = RemoteWrite(url, tmp_path / "spool", numbers, **{"interval": 3600.0, **options})
+    def start(url: str, numbers: Numbers, **options: Any) -> Outbox:
+        writer = Outbox(RemoteWrite(), url, tmp_path / "spool", numbers, **{"interval": 3600.0, **options})
         started.append(writer)
         return writer
 
@@ -52,7 +53,7 @@ def flush(victoria: Server) -> None:
     assert fetch(f"{victoria.url}/internal/force_flush")[0] == 200
 
 
-def sent_all(writer: RemoteWrite) -> bool:
+def sent_all(writer: Outbox) -> bool:
     return writer.pending_bytes == 0
 
 
@@ -61,7 +62,7 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
     kind: str,
     start_prometheus: Callable[..., Server],
     start_victoria: Callable[..., Server],
-    writers: Callable[..., RemoteWrite],
+    writers: Callable[..., Outbox],
 ) -> None:
     server = start_prometheus() if kind == "prometheus" else start_victoria()
     numbers = Numbers("a", 'b"\n\\')
@@ -101,7 +102,7 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
 
 
 def test_a_series_that_ends_is_said_to_have_ended(
-    start_prometheus: Callable[..., Server], writers: Callable[..., RemoteWrite]
+    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
 ) -> None:
     server = start_prometheus()
     numbers = Numbers("stays", "goes")
@@ -113,8 +114,50 @@ def test_a_series_that_ends_is_said_to_have_ended(
     assert server.query('sent{name="stays"}')
 
 
+def test_the_end_sends_the_last_values_and_that_all_series_have_ended(
+    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
+) -> None:
+    server = start_prometheus()
+    numbers = Numbers("a", "b")
+    writer = writers(f"{server.url}/api/v1/write", numbers)
+    wait_until(lambda: len(server.query("sent")) == 2, "the first values")
+    numbers.value = 7.0
+    writer.close()
+    assert sent_all(writer)
+    assert [float(item["value"][1]) for item in server.query("last_over_time(sent[1h])")] == [7.0, 7.0]
+    assert server.query("sent") == []
+
+
+def test_a_hurried_writer_does_not_wait_for_its_interval(writers: Callable[..., Outbox], answering: Answering) -> None:
+    numbers = Numbers("a")
+    writer = writers(answering.url, numbers)
+    wait_until(lambda: writer.counts.sent == 1, "the first")
+    writer.hurry()
+    wait_until(lambda: writer.counts.sent == 2, "the second")
+
+
+@pytest.mark.parametrize(
+    "bad", [None, (503, b"", {"Retry-After": "600"}), (-1, b"", {})], ids=["away", "503", "silence"]
+)
+def test_the_end_does_not_wait_for_a_server_that_does_not_answer_and_the_next_one_sends(
+    bad: tuple[int, bytes, dict[str, str]] | None, writers: Callable[..., Outbox], answering: Answering, tmp_path: Path
+) -> None:
+    numbers = Numbers("a")
+    answering.answers = [bad] if bad else []
+    first = writers(answering.url if bad else f"http://127.0.0.1:{free_port()}", numbers)
+    wait_until(lambda: first.counts.failed or answering.received, "a try")
+    first.close()
+    kept = [path.read_bytes() for path in sorted((tmp_path / "spool").glob("*.request"))]
+    assert len(kept) == 3, "the first values, the last ones, and the end"
+    answering.answers, answering.received[:] = [], []
+    answering.silence.set()
+    second = writers(answering.url, numbers)
+    wait_until(lambda: second.counts.sent >= 4, "what was left and the first of its own")
+    assert [body for _, _, body in answering.received][:3] == kept
+
+
 def test_what_one_process_could_not_send_the_next_one_sends(
-    writers: Callable[..., RemoteWrite], answering: Answering
+    writers: Callable[..., Outbox], answering: Answering
 ) -> None:
     numbers = Numbers("a")
     first = writers(f"http://127.0.0.1:{free_port()}/nobody", numbers)
@@ -140,12 +183,12 @@ def test_what_one_process_could_not_send_the_next_one_sends(
 )
 def test_a_server_that_fails_gets_the_same_again(
     bad: tuple[int, bytes, dict[str, str]],
-    writers: Callable[..., RemoteWrite],
+    writers: Callable[..., Outbox],
     answering: Answering,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if bad[0] == -1:
-        monkeypatch.setattr("trainvitals.exporters.remote_write.TIMEOUT", 0.5)
+        monkeypatch.setattr("trainvitals.exporters.outbox.TIMEOUT", 0.5)
     told: list[str] = []
     answering.answers = [bad, bad, (204, b"", {})]
     writer = writers(answering.url, Numbers("a"), tell=told.append)
@@ -157,7 +200,7 @@ def test_a_server_that_fails_gets_the_same_again(
 
 
 def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
-    writers: Callable[..., RemoteWrite], answering: Answering
+    writers: Callable[..., Outbox], answering: Answering
 ) -> None:
     told: list[str] = []
     answering.answers = [(400, b"out of order sample\nmore", {}), (204, b"", {})]
@@ -169,7 +212,7 @@ def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
 
 
 def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(
-    start_prometheus: Callable[..., Server], writers: Callable[..., RemoteWrite]
+    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
 ) -> None:
     server, now = start_prometheus(), [time.time()]
     numbers = Numbers("a")
@@ -186,7 +229,7 @@ def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(
 
 
 def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
-    writers: Callable[..., RemoteWrite], start_prometheus: Callable[..., Server]
+    writers: Callable[..., Outbox], start_prometheus: Callable[..., Server]
 ) -> None:
     server, now = start_prometheus(), [time.time() - 100]
     numbers = Numbers("a")
@@ -200,7 +243,7 @@ def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
 
 
 def test_the_token_goes_to_the_server_and_into_no_redirect(
-    writers: Callable[..., RemoteWrite], answering: Answering
+    writers: Callable[..., Outbox], answering: Answering
 ) -> None:
     elsewhere = Answering()
     answering.answers = [(307, b"", {"Location": f"{elsewhere.url}/x"})]
@@ -212,7 +255,7 @@ def test_the_token_goes_to_the_server_and_into_no_redirect(
     elsewhere.close()
 
 
-def test_many_series_go_in_several_requests(writers: Callable[..., RemoteWrite], answering: Answering) -> None:
+def test_many_series_go_in_several_requests(writers: Callable[..., Outbox], answering: Answering) -> None:
     writer = writers(answering.url, Numbers(*(str(number) for number in range(2 * BATCH + 1))))
     wait_until(lambda: writer.counts.sent == 3, "three requests")
 

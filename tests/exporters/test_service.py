@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Answering, fetch
+from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
 from trainvitals.exporters.families import Options
@@ -118,6 +118,69 @@ def test_everything_is_pushed_by_remote_write_and_counted_on_the_page(machine: M
     wait_until(lambda: len(answering.received) >= 2, "two pushes")
     assert b"trainvitals_build_info" in answering.received[-1][2]
     wait_until(lambda: 'trainvitals_remote_write_requests_total{host="box",outcome="sent"}' in page(port), "the count")
+
+
+def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_closed(
+    machine: Machine, start_prometheus: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainvitals.exporters.service.LINGER_SECONDS", 3600.0)
+    server = start_prometheus()
+    machine.exports.update([machine.run], [])
+    machine.exports.want([settings(remote_write=f"{server.url}/api/v1/write", push_interval=3600.0)])
+    wait_until(lambda: server.query("trainvitals_build_info"), "the first push")
+    machine.log(1, loss=0.5)
+    machine.log(2, loss=0.25)
+    machine.exports.update([], [])
+    machine.exports.want([])
+    wait_until(lambda: server.value("training_loss") == 0.25, "the last value")
+    machine.exports.want([])
+    assert not machine.exports.idle
+    monkeypatch.setattr("trainvitals.exporters.service.LINGER_SECONDS", 0.0)
+    wait_until(lambda: machine.exports.want([]) or machine.exports.idle, "the push to be closed")
+    assert server.value("last_over_time(training_steps_total[1h])") == 2
+    assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
+
+
+def test_the_series_of_a_run_end_while_those_of_others_go_on(
+    machine: Machine, start_prometheus: Callable[..., Server]
+) -> None:
+    server = start_prometheus()
+    wishes = [settings(remote_write=f"{server.url}/api/v1/write", push_interval=1.0)]
+    machine.exports.update([machine.run], [])
+    machine.exports.want(wishes)
+    machine.log(1, loss=0.5)
+    wait_until(lambda: server.value("training_loss") == 0.5, "the loss")
+    machine.log(2, loss=0.25)
+    machine.exports.update([], [])
+    machine.exports.want(wishes)
+    wait_until(lambda: not server.query("training_loss"), "the end of the series")
+    assert server.value("last_over_time(training_loss[1h])") == 0.25
+    assert server.query("trainvitals_build_info") != []
+
+
+def test_the_end_of_the_agent_pushes_what_was_logged_last(
+    machine: Machine, start_prometheus: Callable[..., Server]
+) -> None:
+    server = start_prometheus()
+    machine.exports.update([machine.run], [])
+    machine.exports.want([settings(remote_write=f"{server.url}/api/v1/write")])
+    wait_until(lambda: server.query("trainvitals_build_info"), "the first push")
+    machine.log(3, loss=0.125)
+    machine.exports.close()
+    assert server.value("last_over_time(training_loss[1h])") == 0.125
+    assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
+
+
+def test_a_page_and_a_push_each_show_the_last_values(machine: Machine, answering: Answering) -> None:
+    port = free_port()
+    wishes = [settings(port=port, pushgateway=answering.url, push_interval=3600.0)]
+    machine.exports.update([machine.run], [])
+    machine.exports.want(wishes)
+    machine.log(1, loss=0.5)
+    machine.exports.update([], [])
+    wait_until(lambda: answering.received, "the push")
+    assert 'rank="0",run="run-1"} 0.5' in page(port)
+    assert "training_loss{" not in page(port)
 
 
 def test_an_address_by_reference_is_read_where_it_stands(

@@ -30,6 +30,7 @@ class Exporting:
         self._offer = offer
         self._exports: Exports | None = None
         self._about: dict[Path, Mapping[str, Any]] = {}
+        self._shown: dict[Path, WatchedRun] = {}
         self._missing = False
 
     def want(self, wishes: Iterable[Settings]) -> None:
@@ -60,13 +61,22 @@ class Exporting:
     def update(self, runs: Iterable[WatchedRun], health: Callable[[], list[Health]]) -> None:
         """Which runs there are, and how the sources do; to be called every second or so."""
         if self._exports is not None:
-            present = list(runs)
-            self._about = {run.folder: self._about.get(run.folder) or _read_about(run.folder) for run in present}
-            self._exports.update([self._view(run) for run in present], [_plain(item) for item in health()])
+            present = {run.folder: run for run in runs}
+            self._about = {
+                folder: self._about.get(folder) or _read_about(folder) for folder in (*self._shown, *present)
+            }
+            healths = [_plain(item) for item in health()]
+            if self._shown.keys() - present.keys():
+                # What is shown of a run that has gone is how it ended, which it only knows now.
+                self._exports.update([self._view(run) for run in (self._shown | present).values()], healths)
+            self._exports.update([self._view(run) for run in present.values()], healths)
+            self._shown = present
 
     def close(self) -> None:
         if self._exports is not None:
             exports, self._exports = self._exports, None
+            exports.update([self._view(run) for run in self._shown.values()], exports.store.healths)
+            self._shown = {}
             exports.close()
 
     def _view(self, run: WatchedRun) -> RunView:

@@ -1,137 +1,181 @@
-"""OpenTelemetry metrics over HTTP, sent by the official SDK's exporter. Needs the extra `otlp`.
+"""OpenTelemetry metrics over HTTP (OTLP), in the official protocol buffers. Needs the extra `otlp`.
 
-The families are handed to the exporter as data points; counters and histograms are cumulative. A summary has no
-counterpart in the SDK and is left out: the newest value is there as a gauge.
+Counters and histograms are cumulative; an info family is a gauge of 1. A series that has ended gets one more point
+which says that there is no value, so that a server need not wait for it to grow old.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable
+import gzip
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from trainvitals.errors import SettingError
+from trainvitals.exporters.labels import format_labels
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricsData
+_UNITS = {
+    "seconds": "s", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%", "bytes": "By", "hertz": "Hz",
+    "ratio": "1",
+}  # fmt: skip
+"""Only units that a receiver spells as our names do: it would add another one's name to the metric's."""
+_INSIDE = ("le", "quantile")
+"""Labels that tell the parts of one point apart."""
 
-TIMEOUT = 10.0
-
-
-def convert(families: Iterable[Metric], host: str, started: float, now: float) -> MetricsData:
-    """The families as OpenTelemetry's data."""
-    from opentelemetry.sdk.metrics.export import (
-        AggregationTemporality,
-        Gauge,
-        MetricsData,
-        NumberDataPoint,
-        ResourceMetrics,
-        ScopeMetrics,
-        Sum,
-    )
-    from opentelemetry.sdk.metrics.export import Metric as Exported
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-    start, moment = int(started * 1e9), int(now * 1e9)
-    cumulative = AggregationTemporality.CUMULATIVE
-    metrics = []
-    for family in families:
-        if family.type == "histogram":
-            metrics.append(Exported(family.name, family.documentation, "s", _histogram(family, start, moment)))
-            continue
-        if family.type == "summary":
-            continue
-        points = [
-            NumberDataPoint(dict(sample.labels), start, moment, float(sample.value))
-            for sample in family.samples
-            if not sample.name.endswith("_created")
-        ]
-        data = Sum(points, cumulative, True) if family.type == "counter" else Gauge(points)
-        metrics.append(Exported(family.name, family.documentation, family.unit, data))
-    resource = Resource({"service.name": "trainvitals", "host.name": host})
-    scope = InstrumentationScope("trainvitals", version("trainvitals"))
-    return MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
-
-
-def _histogram(family: Metric, start: int, moment: int) -> Any:
-    from opentelemetry.sdk.metrics.export import AggregationTemporality, Histogram, HistogramDataPoint
-
-    series: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
-    for sample in family.samples:
-        labels = {name: value for name, value in sample.labels.items() if name != "le"}
-        mine = series.setdefault(tuple(sorted(labels.items())), {})
-        mine[sample.labels.get("le", sample.name.removeprefix(family.name))] = float(sample.value)
-    points = []
-    for key, values in series.items():
-        ends = sorted((end for end in values if not end.startswith("_")), key=float)
-        counts = [int(values[end]) for end in ends]
-        points.append(
-            HistogramDataPoint(
-                attributes=dict(key),
-                start_time_unix_nano=start,
-                time_unix_nano=moment,
-                count=counts[-1],
-                sum=values.get("_sum", 0.0),
-                bucket_counts=[count - before for count, before in zip(counts, [0, *counts], strict=False)],
-                explicit_bounds=[float(end) for end in ends if end != "+Inf"],
-                min=0.0,
-                max=0.0,
-            )
-        )
-    return Histogram(points, AggregationTemporality.CUMULATIVE)
+_Point = Any  # a data point of one of the kinds; the package is not there without the extra
+_Key = tuple[str, str]
 
 
 class Otlp:
-    """Exports every interval."""
+    """OTLP; raises SettingError without the extra."""
 
-    def __init__(
-        self,
-        url: str,
-        collect: Callable[[], Iterable[Metric]],
-        *,
-        host: str,
-        started: float,
-        interval: float = 15.0,
-        token: str | None = None,
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> None:
+    title = "OTLP"
+
+    def __init__(self, host: str, started: float) -> None:
         try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            import opentelemetry.proto.collector.metrics.v1.metrics_service_pb2  # noqa: F401 - whether it is there
         except ImportError as error:
-            raise SettingError("OTLP needs the OpenTelemetry SDK", hint="pip install 'trainvitals[otlp]'") from error
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else None
-        self._exporter = OTLPMetricExporter(endpoint=url, headers=headers, timeout=TIMEOUT)
-        self._collect = collect
+            raise SettingError(
+                "OTLP needs OpenTelemetry's protocol buffers", hint="pip install 'trainvitals[otlp]'"
+            ) from error
+        self.headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
         self._host = host
-        self._started = started
-        self._interval = interval
-        self._tell = tell
-        self._failing = False
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
-        self._thread.start()
+        self._started = int(started * 1e9)
+        self._families: dict[str, tuple[str, str, str]] = {}
+        """Name -> help, unit, kind of every metric that was sent."""
+        self._points: dict[_Key, _Point] = {}
+        """The newest point of every series that has not ended."""
 
-    def export_now(self) -> bool:
-        """Send everything there is; False if it was not taken, which is told once."""
-        from opentelemetry.sdk.metrics.export import MetricExportResult
+    def is_passing(self, status: int) -> bool:
+        return status in (429, 502, 503, 504)
 
-        data = convert(self._collect(), self._host, self._started, time.time())
-        taken = self._exporter.export(data) is MetricExportResult.SUCCESS
-        if not taken and not self._failing:
-            self._tell("the OTLP endpoint does not take metrics; it is tried again")
-        self._failing = not taken
-        return taken
+    def find_complaint(self, answer: bytes) -> str | None:
+        from google.protobuf.message import DecodeError
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-    def close(self) -> None:
-        self._ending.set()
-        self._exporter.shutdown()  # first: it ends the wait between two tries
-        self._thread.join(2.0)
+        try:
+            partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+        except DecodeError:
+            return None  # some answer in words
+        if not partial.rejected_data_points:
+            return None
+        return f"{partial.rejected_data_points} points: {partial.error_message}"
 
-    def _run(self) -> None:
-        while not self._ending.wait(self._interval):
-            self.export_now()
+    def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+        request = ExportMetricsServiceRequest()
+        about = request.resource_metrics.add()
+        about.resource.attributes.extend(_attributes({"service.name": "trainvitals", "host.name": self._host}))
+        scope = about.scope_metrics.add()
+        scope.scope.name, scope.scope.version = "trainvitals", version("trainvitals")
+        points: dict[_Key, _Point] = {}
+        for family in families:
+            name = f"{family.name}_info" if family.type == "info" else family.name
+            unit = _UNITS.get(family.unit, "")
+            self._families[name] = (family.documentation, unit, family.type)
+            for text, labels, samples in _by_point(family):
+                point = self._points.get((name, text))
+                if point is None:
+                    point = _make_point(family.type)
+                    point.attributes.extend(_attributes(labels))
+                    point.start_time_unix_nano = self._started
+                point.time_unix_nano = moment_ms * 1_000_000
+                _FILL.get(family.type, _fill_number)(point, family.name, samples)
+                points[name, text] = point
+        ended = {key: _end(point, moment_ms) for key, point in self._points.items() if key not in points}
+        self._points = points
+        metrics: dict[str, Any] = {}
+        for (name, _), point in [*points.items(), *ended.items()]:
+            if name not in metrics:
+                metrics[name] = _open(scope.metrics.add(), name, *self._families[name])
+            metrics[name].data_points.append(point)
+        return [gzip.compress(request.SerializeToString(), 1)] if metrics else []
+
+
+def _attributes(labels: Mapping[str, str]) -> list[Any]:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+    return [KeyValue(key=name, value=AnyValue(string_value=text)) for name, text in sorted(labels.items())]
+
+
+def _by_point(family: Metric) -> list[tuple[str, Mapping[str, str], list[Sample]]]:
+    """(labels as text, labels, samples) of each point: a histogram's or summary's parts are one."""
+    found: dict[str, tuple[Mapping[str, str], list[Sample]]] = {}
+    for sample in family.samples:
+        if not sample.name.endswith("_created"):
+            labels = {name: text for name, text in sample.labels.items() if name not in _INSIDE}
+            found.setdefault(format_labels(labels), (labels, []))[1].append(sample)
+    return [(text, labels, samples) for text, (labels, samples) in found.items()]
+
+
+def _make_point(kind: str) -> _Point:
+    from opentelemetry.proto.metrics.v1 import metrics_pb2
+
+    if kind == "histogram":
+        return metrics_pb2.HistogramDataPoint()
+    return metrics_pb2.SummaryDataPoint() if kind == "summary" else metrics_pb2.NumberDataPoint()
+
+
+def _open(metric: Any, name: str, help: str, unit: str, kind: str) -> Any:
+    """What takes the points of this metric."""
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+
+    metric.name, metric.description, metric.unit = name, help, unit
+    if kind == "counter":
+        metric.sum.is_monotonic = True
+        metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+        return metric.sum
+    if kind == "histogram":
+        metric.histogram.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+        return metric.histogram
+    return metric.summary if kind == "summary" else metric.gauge
+
+
+def _fill_number(point: _Point, _name: str, samples: list[Sample]) -> None:
+    point.as_double = float(samples[-1].value)
+
+
+def _fill_histogram(point: _Point, name: str, samples: list[Sample]) -> None:
+    """Lowest and highest are not known and therefore not said."""
+    ends = sorted(
+        (float(sample.labels["le"]), int(sample.value)) for sample in samples if sample.name == f"{name}_bucket"
+    )
+    counts = [count for _, count in ends]
+    point.bucket_counts[:] = [count - before for count, before in zip(counts, [0, *counts], strict=False)]
+    point.explicit_bounds[:] = [end for end, _ in ends[:-1]]
+    point.count = counts[-1]
+    for sample in samples:
+        if sample.name == f"{name}_sum":
+            point.sum = float(sample.value)
+
+
+def _fill_summary(point: _Point, name: str, samples: list[Sample]) -> None:
+    del point.quantile_values[:]
+    for sample in samples:
+        if sample.name == name:
+            point.quantile_values.add(quantile=float(sample.labels["quantile"]), value=float(sample.value))
+        elif sample.name == f"{name}_count":
+            point.count = int(sample.value)
+        elif sample.name == f"{name}_sum":
+            point.sum = float(sample.value)
+
+
+_FILL = {"histogram": _fill_histogram, "summary": _fill_summary}
+
+
+def _end(point: _Point, moment_ms: int) -> _Point:
+    """The point that says that there is no value any more. A histogram keeps its bounds: they name its series."""
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+
+    point.time_unix_nano = moment_ms * 1_000_000
+    point.flags = DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+    for field in ("as_double", "count", "sum"):
+        if field in point.DESCRIPTOR.fields_by_name:
+            point.ClearField(field)
+    if "bucket_counts" in point.DESCRIPTOR.fields_by_name:
+        point.bucket_counts[:] = [0] * len(point.bucket_counts)
+    return point

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
 
 from prometheus_client.exposition import basic_auth_handler, default_handler, push_to_gateway
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
 TIMEOUT = 10.0
+PATIENCE = 2.0
+"""Seconds for the last push."""
 
 
 class _Run:
@@ -58,7 +61,7 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
 
 
 class Pushgateway:
-    """Pushes every interval, and once more when a run is about to be forgotten or the agent ends."""
+    """Pushes every interval, and once more when a run has ended or the agent ends."""
 
     def __init__(
         self,
@@ -75,13 +78,19 @@ class Pushgateway:
         self._password = password
         self._tell = tell
         self._trouble: str | None = None
+        self._hurry = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pushgateway", daemon=True)
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Push now, not only after the interval."""
+        self._hurry.set()
+
     def close(self) -> None:
         self._ending.set()
-        self._thread.join(2.0)
+        self._hurry.set()
+        self._thread.join(PATIENCE)
 
     def push_now(self) -> None:
         """Push every run there is; trouble is told once."""
@@ -91,12 +100,21 @@ class Pushgateway:
                 push(self._url, run, families, self._password)
             self._trouble = None
         except OSError as error:
-            text = f"the pushgateway does not take metrics: {getattr(error, 'reason', None) or error}"
+            reason = getattr(error, "reason", None) or error
+            text = f"the Pushgateway {_address(self._url)} does not take metrics: {reason}"
             if text != self._trouble:
                 self._trouble = text
                 self._tell(text)
 
     def _run(self) -> None:
-        while not self._ending.wait(self._interval):
+        ending = False
+        while not ending:
+            self._hurry.wait(self._interval)
+            self._hurry.clear()
+            ending = self._ending.is_set()
             self.push_now()
-        self.push_now()
+
+
+def _address(url: str) -> str:
+    """Without a password."""
+    return urlsplit(url if "//" in url else f"//{url}").netloc.rpartition("@")[2]

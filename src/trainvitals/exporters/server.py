@@ -239,6 +239,9 @@ class PageServer:
         """The port in use, also where any was asked for with 0."""
         return int(self._server.server_address[1])
 
+    def hurry(self) -> None:
+        """Whoever scrapes decides when."""
+
     def close(self) -> None:
         """End within a moment; who is being answered gets the whole answer, if he takes it."""
         self._server.ending = True

@@ -21,6 +21,8 @@ from prometheus_client.metrics_core import Metric
 from trainvitals.errors import SettingError
 from trainvitals.exporters import families
 from trainvitals.exporters.families import Options, Series
+from trainvitals.exporters.leaving import LINGER_SECONDS, Leaving, Viewer
+from trainvitals.exporters.outbox import PATIENCE, Dialect, Outbox
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.server import Address, PageServer
@@ -32,16 +34,17 @@ from trainvitals.settings.secrets import is_reference, read_secret
 
 POLL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
-LINGER_SECONDS = 30.0
-"""How long a run that has ended is still there for whoever has not seen its last values."""
 STATE_FILE = "exporter.json"
 
 
 class Output(Protocol):
     """One way out."""
 
+    def hurry(self) -> None:
+        """A run has ended: its last values are there."""
+
     def close(self) -> None:
-        """End within a moment."""
+        """End within a moment, with the last values where they are pushed."""
 
 
 class Exports:
@@ -53,10 +56,11 @@ class Exports:
         self._told = ""
         self.store = Store(host)
         self._trainings = Trainings(folder / STATE_FILE, host)
-        self._outputs: dict[tuple[str, str], tuple[Wish, Output]] = {}
-        self._failed: dict[tuple[str, str], tuple[Wish, float]] = {}
-        self._unwanted: dict[tuple[str, str], float] = {}
-        self._ended: dict[Path, tuple[RunView, float]] = {}
+        self._outputs: dict[Viewer, tuple[Wish, Output]] = {}
+        self._failed: dict[Viewer, tuple[Wish, float]] = {}
+        self._unwanted: dict[Viewer, float] = {}
+        self._closing: dict[Viewer, threading.Thread] = {}
+        self._leaving = Leaving()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="exporter", daemon=True)
@@ -74,19 +78,17 @@ class Exports:
         """Which runs there are and how the sources do."""
         present = tuple(runs)
         folders = {run.folder for run in present}
-        now = time.monotonic()
         with self._lock:
             for run in self.store.runs:
                 if run.folder not in folders:
-                    self._ended[run.folder] = (run, now + LINGER_SECONDS)
-            for folder in [f for f, (_, until) in self._ended.items() if f in folders or until < now]:
-                del self._ended[folder]
-        self.store.set_runs(present)
+                    self._leaving.add(run, self._outputs)
+            self._leaving.forget(folders)
+            self.store.set_runs(present)
         self.store.set_healths(healths)
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
-        wanted: dict[tuple[str, str], list[Wish]] = {}
+        wanted: dict[Viewer, list[Wish]] = {}
         for wish in (wish for item in settings for wish in wishes_of(item)):
             wanted.setdefault((wish.kind, wish.target), []).append(wish)
         for key, (opened, output) in list(self._outputs.items()):
@@ -96,22 +98,42 @@ class Exports:
                 if any(wish != opened for wish in wishes):
                     self._tell(_explain_difference(opened, next(wish for wish in wishes if wish != opened)))
                 continue
-            until = self._unwanted.setdefault(key, time.monotonic() + LINGER_SECONDS)
-            # The last values of a run are still there for whoever scrapes next, and then the port is given back; at
-            # once to somebody who wants it otherwise.
-            if wishes or not self._ended or not isinstance(output, PageServer) or time.monotonic() > until:
-                del self._outputs[key], self._unwanted[key]
-                output.close()
+            since = self._unwanted.setdefault(key, time.monotonic())
+            if wishes or not self._lingers(key, output, since):
+                del self._unwanted[key]
+                self._close(key)
         for key in [key for key in self._failed if key not in wanted]:
             del self._failed[key]
+        for key in [key for key, thread in self._closing.items() if not thread.is_alive()]:
+            del self._closing[key]
         for key, wishes in wanted.items():
-            if key not in self._outputs:
+            if key not in self._outputs and key not in self._closing:
                 self._open(key, wishes[0])
+
+    def _lingers(self, key: Viewer, output: Output, since: float) -> bool:
+        """The last values of a run are still there for whoever scrapes next, and then the port is given back. Where
+        they are pushed their end comes an interval later: at once it would hide them from every chart."""
+        if isinstance(output, Outbox) and time.monotonic() < since + min(output.interval, LINGER_SECONDS):
+            return True
+        with self._lock:
+            return bool(self._leaving.runs(key))
+
+    def _close(self, key: Viewer) -> None:
+        """A page at once, for somebody may want its port; a push when it has sent its last, and nobody waits."""
+        with self._lock:
+            _, output = self._outputs.pop(key)
+        if isinstance(output, PageServer):
+            output.close()
+        else:
+            self._closing[key] = thread = threading.Thread(
+                target=output.close, name="exporter: last words", daemon=True
+            )
+            thread.start()
 
     @property
     def idle(self) -> bool:
         """Whether nobody is served."""
-        return not self._outputs and not self._failed
+        return not self._outputs and not self._failed and not self._closing
 
     @property
     def ports(self) -> list[int]:
@@ -119,39 +141,29 @@ class Exports:
         return sorted(output.port for _, output in self._outputs.values() if isinstance(output, PageServer))
 
     def close(self) -> None:
+        """The last values of everything, with a bounded patience for servers that do not take them."""
+        deadline = time.monotonic() + PATIENCE
         self._ending.set()
-        self._thread.join(2.0)
-        for _, output in self._outputs.values():
-            output.close()
-        self._outputs.clear()
+        self._thread.join(1.0)
+        if not self._thread.is_alive():
+            self._read()
+        for key in sorted(self._outputs, key=lambda key: key[0] == "page"):  # what nobody need wait for first
+            self._close(key)
+        for thread in self._closing.values():
+            thread.join(max(deadline - time.monotonic(), 0.0))
         self._save(force=True)
 
     # -- the page
 
-    def collect(self, options: Options, *, last_look: bool = False) -> list[Metric]:
-        """All families now. A run that has ended is in the first page after its end and in no later one."""
+    def collect(self, options: Options, viewer: Viewer | None = None) -> list[Metric]:
+        """All families now. A run that has ended is shown once more by each viewer and then not again."""
         with self._lock:
-            ended = [run for run, _ in self._ended.values()]
-            runs = [self._trainings.look(run) for run in (*self.store.runs, *ended)]
-            if last_look:
-                self._ended.clear()
+            runs = [self._trainings.look(run) for run in (*self.store.runs, *self._leaving.runs(viewer))]
+            if viewer is not None:
+                self._leaving.see(viewer)
+            pushes = [(kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, Outbox)]
         found = families.build(families.take_snapshot(self.store, runs), options)
-        return found + self._describe_pushes()
-
-    def _describe_pushes(self) -> list[Metric]:
-        writers = [output for _, output in self._outputs.values() if isinstance(output, RemoteWrite)]
-        if not writers:
-            return []
-        requests = Series(
-            "trainvitals_remote_write_requests", "Requests by what became of them", ("outcome", "host"), kind="counter"
-        )
-        pending = Series("trainvitals_remote_write_pending_bytes", "Waiting in the spool", ("host",), unit="bytes")
-        host = self.store.host
-        for outcome in ("sent", "rejected", "failed"):
-            requests.add((outcome, host), sum(getattr(writer.counts, outcome) for writer in writers))
-        requests.add(("dropped", host), sum(writer.dropped for writer in writers))
-        pending.add((host,), sum(writer.pending_bytes for writer in writers))
-        return [requests.family, pending.family]
+        return found + _describe_pushes(pushes, self.store.host)
 
     # -- opening
 
@@ -160,7 +172,9 @@ class Exports:
         if failed == wish and time.monotonic() < again:
             return
         try:
-            self._outputs[key] = (wish, self._make(wish))
+            made = (wish, self._make(wish))
+            with self._lock:
+                self._outputs[key] = made
             self._failed.pop(key, None)
         except (OSError, SettingError) as error:
             if failed != wish:
@@ -168,40 +182,39 @@ class Exports:
             self._failed[key] = (wish, time.monotonic() + RETRY_SECONDS)
 
     def _make(self, wish: Wish) -> Output:
-        rows = dict(wish.settings)
+        rows, viewer = dict(wish.settings), (wish.kind, wish.target)
         options = Options(spelling="base" if rows["prometheus.names"] == "base" else "mb")
         if wish.kind == "page":
-            return self._make_page(rows)
+            return self._make_page(rows, viewer)
+
+        def collect() -> list[Metric]:
+            return self.collect(options, viewer)
+
         interval, secret = float(str(rows["prometheus.push_interval"])), _secret(rows["prometheus.push_token"])
         url = read_secret(wish.target) if is_reference(wish.target) else wish.target
-        if wish.kind == "remote_write":
-            return RemoteWrite(
-                url,
-                self._folder / "spool" / hashlib.sha256(wish.target.encode()).hexdigest()[:16],
-                lambda: self.collect(options),
-                interval=interval,
-                token=secret,
-                most_bytes=int(float(str(rows["prometheus.spool_size_mb"])) * 1024**2),
-                labels={"job": "trainvitals", "instance": self.store.host},
-                tell=self._tell,
-            )
         if wish.kind == "pushgateway":
             from trainvitals.exporters.pushgateway import Pushgateway
 
-            return Pushgateway(url, lambda: self.collect(options), interval=interval, password=secret, tell=self._tell)
-        from trainvitals.exporters.otlp import Otlp
+            return Pushgateway(url, collect, interval=interval, password=secret, tell=self._tell)
+        dialect: Dialect
+        if wish.kind == "remote_write":
+            dialect = RemoteWrite({"job": "trainvitals", "instance": self.store.host})
+        else:
+            from trainvitals.exporters.otlp import Otlp
 
-        return Otlp(
+            dialect = Otlp(self.store.host, self.store.started)
+        return Outbox(
+            dialect,
             url,
-            lambda: self.collect(options),
-            host=self.store.host,
-            started=self.store.started,
+            self._folder / "spool" / hashlib.sha256(wish.target.encode()).hexdigest()[:16],
+            collect,
             interval=interval,
             token=secret,
+            most_bytes=int(float(str(rows["prometheus.spool_size_mb"])) * 1024**2),
             tell=self._tell,
         )
 
-    def _make_page(self, rows: Mapping[str, object]) -> PageServer:
+    def _make_page(self, rows: Mapping[str, object], viewer: Viewer) -> PageServer:
         compat, certificate, key = (rows[f"prometheus.{name}"] for name in ("compat", "tls_certificate", "tls_key"))
         options = Options(
             spelling="base" if rows["prometheus.names"] == "base" else "mb",
@@ -218,7 +231,7 @@ class Exports:
             certificate=certificate if isinstance(certificate, Path) else None,
             key=key if isinstance(key, Path) else None,
         )
-        return PageServer(address, SharedPage(lambda: self.collect(options, last_look=True)))
+        return PageServer(address, SharedPage(lambda: self.collect(options, viewer)))
 
     def _tell(self, text: str) -> None:
         """Once, not with every try."""
@@ -230,19 +243,46 @@ class Exports:
 
     def _follow(self) -> None:
         while not self._ending.wait(POLL_SECONDS):
-            with self._lock:
-                runs = [*self.store.runs, *(run for run, _ in self._ended.values())]
-            try:
-                self._trainings.poll(runs)
-            except OSError as error:
-                self._tell(f"what the ranks log cannot be read: {error}")
+            self._read()
             self._save()
+
+    def _read(self) -> None:
+        """What the ranks have logged since; and who shows it waits no longer for the last lines of a run."""
+        with self._lock:
+            leaving = self._leaving.runs()
+            runs = [*self.store.runs, *leaving]
+        try:
+            self._trainings.poll(runs)
+        except OSError as error:
+            self._tell(f"what the ranks log cannot be read: {error}")
+            return
+        with self._lock:
+            news = self._leaving.read(leaving)
+            outputs = [output for key, (_, output) in self._outputs.items() if key in news]
+        for output in outputs:
+            output.hurry()
 
     def _save(self, *, force: bool = False) -> None:
         try:
             self._trainings.save(time.monotonic(), force=force)
         except OSError as error:
             self._tell(f"the exporter's counters cannot be kept: {error.strerror or error}")
+
+
+def _describe_pushes(pushes: list[tuple[str, Outbox]], host: str) -> list[Metric]:
+    found = []
+    for kind in sorted({kind for kind, _ in pushes}):
+        mine = [output for other, output in pushes if other == kind]
+        requests = Series(
+            f"trainvitals_{kind}_requests", "Requests by what became of them", ("outcome", "host"), kind="counter"
+        )
+        pending = Series(f"trainvitals_{kind}_pending_bytes", "Waiting in the spool", ("host",), unit="bytes")
+        for outcome in ("sent", "rejected", "failed"):
+            requests.add((outcome, host), sum(getattr(output.counts, outcome) for output in mine))
+        requests.add(("dropped", host), sum(output.dropped for output in mine))
+        pending.add((host,), sum(output.pending_bytes for output in mine))
+        found += [requests.family, pending.family]
+    return found
 
 
 def _secret(reference: object) -> str | None:

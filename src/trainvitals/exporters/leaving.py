@@ -1,0 +1,67 @@
+"""Runs that have ended, until every way out has shown their last values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainvitals.exporters.store import RunView
+
+LINGER_SECONDS = 30.0
+"""How long a run that has ended is still there for whoever has not seen its last values."""
+
+Viewer = tuple[str, str]
+"""One way out."""
+
+
+@dataclass(slots=True)
+class _Ended:
+    run: RunView
+    until: float
+    unseen: set[Viewer]
+    is_read: bool = False
+    """Whether its last lines were read: until then no look is the last one."""
+
+
+class Leaving:
+    """Not safe for threads by itself: whoever holds it has the lock."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ended: dict[Path, _Ended] = {}
+
+    def add(self, run: RunView, viewers: Iterable[Viewer]) -> None:
+        """It has ended, and none of these has seen the end."""
+        self._ended[run.folder] = _Ended(run, self._clock() + LINGER_SECONDS, set(viewers))
+
+    def forget(self, folders: Iterable[Path]) -> None:
+        """These are there again."""
+        for folder in folders:
+            self._ended.pop(folder, None)
+
+    def runs(self, viewer: Viewer | None = None) -> list[RunView]:
+        """All that are still to be shown, or those still to be shown by this one."""
+        self._drop_old()
+        return [item.run for item in self._ended.values() if viewer is None or viewer in item.unseen]
+
+    def see(self, viewer: Viewer) -> None:
+        """It has just shown all of them."""
+        for item in self._ended.values():
+            if item.is_read:
+                item.unseen.discard(viewer)
+
+    def read(self, runs: Iterable[RunView]) -> set[Viewer]:
+        """The last lines of these were read. Returns who has something new to show."""
+        news: set[Viewer] = set()
+        for run in runs:
+            item = self._ended.get(run.folder)
+            if item is not None and not item.is_read:
+                item.is_read = True
+                news |= item.unseen
+        return news
+
+    def _drop_old(self) -> None:
+        now = self._clock()
+        self._ended = {path: item for path, item in self._ended.items() if item.unseen and item.until > now}

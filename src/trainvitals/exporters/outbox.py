@@ -1,0 +1,257 @@
+"""What remote write and OTLP share: every interval all series go into the spool, and from there out in order.
+
+A server that is away, busy or broken is tried again; one that refuses is believed, and that is counted. When all
+ends, the last values and the end of every series go the same way, with little patience: what is not sent by then stays
+in the spool for the next agent.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client.metrics_core import Metric
+
+from trainvitals.exporters.spool import Spool
+
+TIMEOUT = 15.0
+PATIENCE = 2.5
+"""Seconds for the last words; `trainvitals agent stop` waits for 5."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+CLOCK_SLACK_MS = 60_000
+"""A clock that was set back by less goes on from the last sample: a series must move forward."""
+DOOR = (401, 403, 404)
+"""Refused at the door is a wrong setting, which somebody may put right; nothing is lost by waiting."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the requests."""
+
+    sent: int = 0
+    rejected: int = 0
+    failed: int = 0
+    trouble: str | None = None
+
+
+class Dialect(Protocol):
+    """What is said on the wire. One for each server: it remembers which series there were."""
+
+    @property
+    def title(self) -> str:
+        """As trouble is told."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
+        """Requests with all these series, and with the end of those that are not among them any more."""
+
+    def is_passing(self, status: int) -> bool:
+        """Whether a server that answers so may take the same request later."""
+
+    def find_complaint(self, answer: bytes) -> str | None:
+        """What a server that took the request says against it all the same."""
+
+
+class Outbox:
+    """One server. What was not sent is sent by the next one with the same spool."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        url: str,
+        folder: Path,
+        collect: Callable[[], Iterable[Metric]],
+        *,
+        interval: float = 15.0,
+        token: str | None = None,
+        most_bytes: int = 64 << 20,
+        tell: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.interval = interval
+        self.dialect = dialect
+        self._request = _prepare(url, token, dialect.headers)
+        self._collect = collect
+        self._tell = tell
+        self._clock = clock
+        self._spool = Spool(folder, most_bytes)
+        self.counts = Counts()
+        self._last_ms = 0
+        self._writing = threading.Lock()
+        self._hurry = threading.Event()
+        self._news = threading.Event()
+        self._ending = threading.Event()
+        self._written = threading.Event()
+        """The last words are in the spool."""
+        self._given_up = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._gather, name=f"{self.dialect.title}: gather", daemon=True),
+            threading.Thread(target=self._send, name=f"{self.dialect.title}: send", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._spool.pending_bytes
+
+    @property
+    def dropped(self) -> int:
+        """Requests given up because the spool was full."""
+        return self._spool.dropped
+
+    def hurry(self) -> None:
+        """Look now, not only after the interval; the next look is an interval later."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """The last values and the end of every series, sent if the server takes them without much ado."""
+        deadline = time.monotonic() + PATIENCE
+        self._ending.set()
+        self._hurry.set()
+        self._news.set()
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._given_up.set()
+
+    def write_now(self) -> None:
+        """Put all series into the spool."""
+        self._write(self._collect)
+
+    def _write(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        with self._writing:  # a later moment must not get in before an earlier one
+            now = int(self._clock() * 1000)
+            if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
+                now = self._last_ms + 1
+            self._last_ms = now
+            for body in self.dialect.encode(collect(), now):
+                self._spool.put(body)
+        self._news.set()
+
+    # -- threads
+
+    def _gather(self) -> None:
+        while True:
+            ending = self._ending.is_set()
+            began = time.monotonic()
+            try:
+                self.write_now()
+                if ending:
+                    self._write(lambda: ())  # with us every series ends
+            except OSError as error:
+                self._say(f"{self.dialect.title}: the spool cannot be written: {error.strerror or error}")
+            if ending:
+                self._written.set()
+                self._news.set()
+                return
+            self._hurry.wait(max(self.interval - (time.monotonic() - began), 0.0))
+            self._hurry.clear()
+
+    def _send(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._given_up.is_set():
+            waiting = self._spool.oldest()
+            if waiting is None:
+                if self._written.is_set():
+                    return
+                self._news.wait(1.0)
+                self._news.clear()
+                continue
+            name, body = waiting
+            last_try = self._ending.is_set()
+            asked = self._post(body)
+            if asked is None:
+                self._spool.done(name)
+                pause = FIRST_PAUSE
+            elif last_try:
+                return
+            else:
+                self._ending.wait(max(asked, pause))
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _post(self, body: bytes) -> float | None:
+        """None when the request is dealt with, else for how many seconds to wait at least."""
+        request = urllib.request.Request(
+            self._request.full_url, data=body, headers=dict(self._request.header_items()), method="POST"
+        )
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT) as response:
+                complaint = self.dialect.find_complaint(response.read(1 << 16))
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read(1 << 10).decode("utf-8", "replace").strip()
+            if self.dialect.is_passing(error.code) or error.code in DOOR:
+                return self._fail(
+                    f"answers {error.code} {error.reason}", _parse_pause(error.headers.get("Retry-After"))
+                )
+            self._reject(f"{error.code} {error.reason}", text)
+            return None
+        except (OSError, http.client.HTTPException) as error:
+            return self._fail(
+                f"cannot be reached: {getattr(error, 'reason', None) or error or type(error).__name__}", 0.0
+            )
+        if complaint is not None:
+            self._reject("in part", complaint)
+            return None
+        self.counts.sent += 1
+        self.counts.trouble = None
+        return None
+
+    def _reject(self, how: str, text: str) -> None:
+        self.counts.rejected += 1
+        line = "".join(letter for letter in text.partition("\n")[0] if letter.isprintable())
+        self._say(f"{self.dialect.title}: {self._address} refuses samples ({how}){': ' if line else ''}{line}")
+
+    def _fail(self, what: str, pause: float) -> float:
+        self.counts.failed += 1
+        self._say(f"{self.dialect.title}: {self._address} {what}; it is kept and tried again")
+        return pause
+
+    @property
+    def _address(self) -> str:
+        return urllib.parse.urlsplit(self._request.full_url).netloc
+
+    def _say(self, text: str) -> None:
+        if text != self.counts.trouble:  # once, not with every try
+            self.counts.trouble = text
+            self._tell(text)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments: object) -> None:
+        """None: a redirect would carry the token to somewhere else."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect())
+
+
+def _prepare(url: str, token: str | None, headers: Mapping[str, str]) -> urllib.request.Request:
+    parts = urllib.parse.urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    given = {**headers, "User-Agent": "trainvitals"}
+    if token is not None:
+        given["Authorization"] = f"Bearer {token}"
+    elif at:
+        given["Authorization"] = f"Basic {base64.b64encode(urllib.parse.unquote(user).encode()).decode()}"
+    return urllib.request.Request(
+        urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers=given
+    )
+
+
+def _parse_pause(text: str | None) -> float:
+    """Seconds of a Retry-After; 0 for a date or nothing."""
+    try:
+        return min(max(float(text or 0.0), 0.0), 600.0)
+    except ValueError:
+        return 0.0
