@@ -625,6 +625,8 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     assert row["gpu_sm_percent"] == 70
     wait_until(lambda: len(other.rows("process")) > 3, "lines of the other run")
     assert not any("gpu_memory_mb" in row for row in other.rows("process"))
+    wait_until(lambda: len(training.status.get("held_gpus", ())) == 2, "both GPUs to be the run's")
+    assert "held_gpus" not in other.status
 
     fake_nvml.script(f"count = 2\ngpu.0.procs = C:{mine}:na:41")  # as on Windows
     told = wait_until(lambda: [row for row in training.rows("process") if row.get("gpu_sm_percent") == 41], "a share")

@@ -235,6 +235,7 @@ def surroundings(
                     "row_remap_pending": 0,
                     "row_remap_failed": 0,
                     "state": "ok",
+                    "held_by_run": 1.0,
                 },
                 now + 0.01 * gpu,
             )

@@ -277,6 +277,15 @@ def test_a_fault_is_told_once_under_its_name_and_resolved(name: str) -> None:
     _table[name] = (fired[name], healthy_alarms()[name], delay)
 
 
+def test_a_gpu_that_somebody_else_holds_is_not_accused() -> None:
+    def idle(now: float, held: float) -> curves.Point:
+        values = {"utilization_percent": 0.0, "memory_percent": 3.0, "held_by_run": held}
+        return curves.Point("gpu", {"gpu_index": 1, "gpu_uuid": "GPU-1"}, values, curves.START + now)
+
+    for held, fired in ((0.0, set()), (1.0, {"gpu_idle", "gpu_low_use"})):
+        assert {change.rule.name for change in judge(idle(now, held) for now in range(3000))} == fired
+
+
 def test_every_built_in_rule_has_a_fault() -> None:
     assert set(FAULTS) == {rule.name for rule in RULES}
 

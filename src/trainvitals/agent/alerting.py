@@ -32,12 +32,15 @@ class Alerting:
         name: FileName,
         host: str,
         ranks: Callable[[], list[Rank]],
+        holds: Callable[[Mapping[str, Any]], bool],
         tell: Callable[[str, str, str], None],
         log: BoundLog,
     ) -> None:
+        """`holds` says whether the run holds the GPU with these labels."""
         self._log = log
         self._told: set[str] = set()
         self._ranks = ranks
+        self._holds = holds
         self._next_ranks = 0.0
         self._ended: dict[int, tuple[str, str | None]] = {}
         self._alerts: RunAlerts | None = None
@@ -79,8 +82,10 @@ class Alerting:
 
     def see_sample(self, sample: Sample) -> None:
         if self._alerts is not None:
-            alerts = self._alerts
-            self._guard(lambda: alerts.see_sample(sample.table, sample.labels, sample.values, sample.time))
+            alerts, values = self._alerts, sample.values
+            if sample.table == "gpu":
+                values = {**values, "held_by_run": float(self._holds(sample.labels))}
+            self._guard(lambda: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
     def see_event(self, row: Mapping[str, Any]) -> None:
         if self._alerts is not None:

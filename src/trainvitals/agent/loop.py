@@ -71,7 +71,9 @@ class Agent:
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._deliver)
         self._exporting = Exporting(self._host, self._folder, self._log, self._offer)
-        self._machine = Machine(self._host, self._sampler.describe, self._sampler.health, self._sealer)
+        self._machine = Machine(
+            self._host, self._sampler.describe, self._sampler.health, self._sampler.gpu_users, self._sealer
+        )
         self._roster = Roster(self._folder, self._host)
         self._backlog = Backlog(self._log)
         self._runs: dict[str, WatchedRun] = {}

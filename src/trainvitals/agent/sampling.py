@@ -384,6 +384,13 @@ class Sampler:
         units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
         return [process for unit in units for process in unit.gpu_processes(now)]
 
+    def gpu_users(self) -> dict[str, frozenset[int]]:
+        """The processes on each GPU, by the key of its unit, as far as its driver tells."""
+        now = time.monotonic()
+        units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
+        found = {unit.key: frozenset(process.pid for process in unit.gpu_processes(now)) for unit in units}
+        return {key: pids for key, pids in found.items() if pids}
+
     def describe(self) -> dict[str, Any]:
         """What each source says of the machine; sources with nothing to say are left out."""
         return {name: source.description for name, source in list(self._sources.items()) if source.description}

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainvitals.agent.causes import Verdict
 from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.ending import decide_end, write_end
 from trainvitals.agent.following import Following
+from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.liveness import Rank, status_key, wait_for_end
@@ -48,6 +49,7 @@ SEALING_SECONDS = 5.0
 TEND_SECONDS = 1.0
 FOLDER_SECONDS = 1.0
 CONSOLE_SECONDS = 1.0
+HOLDING_SECONDS = 5.0
 GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
 WRAPPER_SECONDS = 2.0
@@ -65,6 +67,8 @@ class Machine:
     host: str
     describe: Callable[[], Mapping[str, Any]]
     health: Callable[[], list[Health]]
+    gpu_users: Callable[[], Mapping[str, Iterable[int]]]
+    """The processes on each GPU, by the key of its unit."""
     sealer: Sealer
 
 
@@ -209,6 +213,7 @@ class WatchedRun:
         self._following = Following(self.folder, known)
         self._told_damage = self._following.damage
         self._gpu_use = GpuUse(known.get("gpu_summary"))
+        self._holding = GpuHolding(self._machine.gpu_users, before.get("held_gpus"))
         self._consoles = Consoles(self.folder, self.settings, known.get("consoles"))
         self._lines = self._open_lines()
         self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.shared)
@@ -221,6 +226,7 @@ class WatchedRun:
             FileName("alerts", self.attempt, "", host=self._host_token),
             self._machine.host,
             lambda: list(self._ranks.values()),
+            self._holding.holds,
             lambda event, message, severity: self._lines.write_event(event, message, severity=severity),
             self._log,
         )
@@ -275,6 +281,11 @@ class WatchedRun:
         for rank in list(self._ranks.values()):
             self._look(rank, now, ended)
         self._stalls.tell()
+        if self._is_time("holding", HOLDING_SECONDS, now):
+            alive = [rank.registration for rank in self._ranks.values() if rank.is_alive]
+            held = [item for item in alive if item.kind != "monitor"]
+            lines = self._lines
+            self._holding.look(held, self._machine.describe(), lines.gpus.values(), lines.processes.values())
         self._alerting.tick(now, self._stalls.places)
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
@@ -560,6 +571,7 @@ class WatchedRun:
             "positions": positions,
             "hardware": self._machine.describe(),
             "visible_gpus": status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
+            "held_gpus": self._holding.as_json(),
             "gpu_summary": self._gpu_use.as_json(),
             "alerts": self._alerting.active(),
             "consoles": self._consoles.as_json(),

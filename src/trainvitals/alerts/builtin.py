@@ -149,7 +149,8 @@ GPU: tuple[Row, ...] = (
     },
     {
         "name": "gpu_idle",
-        "when": "max(gpu[*].utilization_percent, 10m) < $gpu_idle_percent and gpu[*].memory_percent > 2",
+        "when": "max(gpu[*].utilization_percent, 10m) < $gpu_idle_percent and gpu[*].memory_percent > 2 "
+        "and gpu[*].held_by_run == 1",
         "for": "5m",
         "clear": "gpu[*].utilization_percent >= $gpu_idle_percent",
         "message": "GPU {gpu_index} has done nothing for over 10 minutes while the run holds it",
@@ -158,7 +159,8 @@ GPU: tuple[Row, ...] = (
     },
     {
         "name": "gpu_low_use",
-        "when": "mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > 2",
+        "when": "mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > 2 "
+        "and gpu[*].held_by_run == 1",
         "for": "5m",
         "clear": "mean(gpu[*].utilization_percent, 30m) > $gpu_low_use_percent + 10",
         "severity": "info",

@@ -133,8 +133,9 @@ TABLES = {
     "event": "event",
     "openmetrics": "openmetrics",
 }
-# What the agent knows of a rank, and what an event carries: not in the catalog, for no file has these columns.
+# What the agent knows of a rank or a GPU, and what an event carries: not in the catalog, for no file has these columns.
 EXTRA: Mapping[str, Mapping[str, Type]] = {
+    "gpu": {"held_by_run": "number"},
     "run": {"state": "text", "cause": "text", "seconds_since_step": "number", "world_size": "number"},
     "event": {"total": "number", "interval": "number", "message": "text", "severity": "text"},
 }

@@ -1,0 +1,89 @@
+"""Which GPUs a run holds: only of these can it be said that the run lets them idle.
+
+The driver tells which processes are on an NVIDIA GPU. Where it does not (a container that does not share the process
+numbers of the host), those count that were set aside for the run, unless a process of somebody else is seen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trainvitals.runtime import Registration
+from trainvitals.sources import Sample
+from trainvitals.sources.nvidia.visible import visible_devices
+from trainvitals.sources.procfs import read_stat
+
+MOST_PARENTS = 64
+
+
+class GpuHolding:
+    """The GPUs of one run. Goes on from what `as_json` made."""
+
+    def __init__(self, users: Callable[[], Mapping[str, Iterable[int]]], known: object = None) -> None:
+        """`users` gives the processes on each GPU by the key of its unit, such as `nvidia:GPU-6f1c...`."""
+        self._users = users
+        self._seen: dict[str, None] = dict.fromkeys(str(item) for item in known) if isinstance(known, list) else {}
+        """UUIDs of GPUs on which a process of the run was seen: it keeps its context to its end."""
+        self._set_aside: frozenset[str] = frozenset()
+        self._visible: frozenset[str] = frozenset()
+        self._computes_alone = False
+
+    def look(
+        self,
+        ranks: Sequence[Registration],
+        hardware: Mapping[str, Any],
+        gpus: Iterable[Sample],
+        processes: Iterable[Sample],
+    ) -> None:
+        """Find out anew; `ranks` are those alive, `gpus` and `processes` the newest lines of the run."""
+        if not ranks:
+            return
+        pids = frozenset(item.pid for item in ranks)
+        count = len({item.rank for item in ranks})  # one may be seen twice: by `trainvitals run` and by itself
+        strangers = set()
+        for key, found in self._users().items():
+            uuid = key.partition(":")[2]
+            parents = {pid: _list_parents(pid) for pid in found}
+            if any(pid in pids or not pids.isdisjoint(parents[pid] or ()) for pid in parents):
+                self._seen[uuid] = None
+            elif any(line is not None for line in parents.values()):
+                strangers.add(uuid)
+        nvidia = (hardware.get("nvidia") or {}).get("gpus") or ()
+        visible, set_aside = set(), set()
+        for item in ranks:
+            mine = visible_devices(item.cuda_visible_devices, nvidia)
+            visible.update(mine)
+            if item.cuda_visible_devices is not None or len(nvidia) <= count:
+                set_aside.update(mine)
+        self._visible = frozenset(visible)
+        self._set_aside = frozenset() if self._seen else frozenset(set_aside - strangers)
+        others = [gpu for gpu in gpus if gpu.labels.get("vendor") != "nvidia"]
+        self._computes_alone = len(others) <= count and any("gpu_memory_mb" in item.values for item in processes)
+
+    def holds(self, labels: Mapping[str, Any]) -> bool:
+        """Whether the run holds the GPU with these labels, as far as is known."""
+        uuid = str(labels.get("gpu_uuid", labels.get("gpu_index")))
+        if labels.get("simulated"):
+            return True
+        if "mig_parent" in labels:
+            return uuid in self._visible and (str(labels["mig_parent"]) in self._seen or uuid in self._set_aside)
+        if labels.get("vendor") != "nvidia":
+            return self._computes_alone
+        return uuid in self._seen or uuid in self._set_aside
+
+    def as_json(self) -> list[str] | None:
+        """UUIDs; None if the run holds none that is known."""
+        return [*self._seen, *sorted(self._set_aside)] or None
+
+
+def _list_parents(pid: int) -> list[int] | None:
+    """The parents of a process, nearest first; None if there is no such process here."""
+    found: list[int] = []
+    stat = read_stat("/proc", pid)
+    if stat is None:
+        return None
+    while stat is not None and stat.parent > 1 and len(found) < MOST_PARENTS:
+        found.append(stat.parent)
+        stat = read_stat("/proc", stat.parent)
+    return found
