@@ -203,7 +203,8 @@ class Scene:
         words = [sys.executable, "-P", "-c", AGENT, str(self.host_file)]
         self.agent = subprocess.Popen(words, env=env)
         self.began = time.monotonic()
-        self.first = Training(folder / "first", env)
+        every = ",".join(str(index) for index in range(16))  # a GPU that the run does not hold is not its fault
+        self.first = Training(folder / "first", {**env, "CUDA_VISIBLE_DEVICES": every})
         # Each run speaks for the machine it is on; here one is enough.
         machine = [row["name"] for row in (*builtin.GPU, *builtin.HOST) if row["name"] != "host_memory_leak"]
         other = folder / "other.yaml"
