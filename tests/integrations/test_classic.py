@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,10 +192,10 @@ def test_a_training_monitor_that_is_switched_off_does_nothing(tmp_path: Path) ->
 
 def test_a_key_that_does_nothing_any_more_says_so_once(capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        trainvitals.TrainingMonitor({"performance_tuning": {"buffer_size": 100}, "enable_dashboard": True})
+        trainvitals.TrainingMonitor({"performance_tuning": {"buffer_size": 100}, "monitoring": {"analysis": True}})
     said = capfd.readouterr().err
     assert said.count("performance_tuning.buffer_size") == 1
-    assert said.count("trainvitals serve") == 1
+    assert said.count("trainvitals runs show") == 1
 
 
 def test_every_key_is_understood_and_becomes_a_setting() -> None:
@@ -235,6 +236,7 @@ def test_every_key_is_understood_and_becomes_a_setting() -> None:
     found = parse_configuration(given)
     assert found.settings == {
         "dir": "there",
+        "dashboard": False,
         "web_port": 8051,
         "alerts_enabled": False,
         "rank_zero_only": True,
@@ -244,6 +246,14 @@ def test_every_key_is_understood_and_becomes_a_setting() -> None:
     assert found.watch == {"track_layers": ["encoder"], "gradients_every": 0, "layers_every": 0}
     assert found.idle == ()
     trainvitals.TrainingMonitor(given)  # every value is one that the setting takes
+
+
+def test_commands_that_keys_name_exist() -> None:
+    from trainvitals.views.cli.main import COMMANDS
+
+    known = {name for name, _, _ in COMMANDS}
+    named = {word for key in KEYS for word in re.findall(r"`trainvitals (\w+)", key.meaning)}
+    assert named and named <= known
 
 
 def test_a_key_that_never_was_one_is_refused_with_the_nearest() -> None:

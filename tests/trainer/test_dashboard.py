@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+from waiting import free_port
+
 from trainvitals import runtime
 
 DEADLINE = 60.0
 TRAINING = """
-import sys, trainvitals
-run = trainvitals.init(project="p", name="n", dir=sys.argv[1], agent=False, dashboard=True)
+import json, sys, trainvitals
+run = trainvitals.init(project="p", name="n", dir=sys.argv[1], agent=False, dashboard=True, **json.loads(sys.argv[2]))
 run.log({"loss": 1.0}, step=0)
 sys.stdin.readline()
 run.finish()
@@ -22,9 +25,10 @@ run.finish()
 
 
 def test_init_says_an_address_that_shows_the_run_and_ends_with_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt"), "TRAINVITALS_WEB_PORT": "18080"}
+    environment = {**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt")}
+    port = free_port()
     training = subprocess.Popen(
-        [sys.executable, "-c", TRAINING, str(tmp_path / "runs")],
+        [sys.executable, "-c", TRAINING, str(tmp_path / "runs"), json.dumps({"web_port": port})],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -37,7 +41,7 @@ def test_init_says_an_address_that_shows_the_run_and_ends_with_it(tmp_path: Path
         assert line, "no address was printed"
     address = line.removeprefix("dashboard: ").strip()
     key = next(tmp_path.glob("runs/*/*/run.json")).parent.name
-    assert address.endswith(f"/#/run/{key}")
+    assert address == f"http://127.0.0.1:{port}/#/run/{key}"
     server = next(
         int(path.name)
         for path in Path("/proc").iterdir()
@@ -49,6 +53,38 @@ def test_init_says_an_address_that_shows_the_run_and_ends_with_it(tmp_path: Path
     while runtime.process_start(server) is not None:
         assert time.monotonic() < deadline, "the dashboard outlived a run that nobody looked at"
         time.sleep(0.1)
+
+
+def test_a_dashboard_that_cannot_be_served_says_why(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, str(tmp_path / "runs"), json.dumps({"web_host": "192.0.2.1"})],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt"), "TRAINVITALS_INTERVALL": "2"},
+        check=True,
+    )
+    assert done.stderr.count("TRAINVITALS_INTERVALL") == 1
+    assert "192.0.2.1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_program_of_run_gets_a_dashboard_at_the_port_of_the_settings_file(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "other.yaml").write_text(f"web:\n  port: {port}\nagent: false\n")
+    command = ["run", "--dashboard", "--config", "other.yaml", "--dir", "runs", "--", "sh", "-c", "read line"]
+    program = subprocess.Popen(
+        [sys.executable, "-m", "trainvitals", *command],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt")},
+    )
+    assert program.stderr is not None
+    assert program.stderr.readline().startswith(f"dashboard: http://127.0.0.1:{port}/#/run/")
+    program.communicate("\n", timeout=DEADLINE)
+    assert program.returncode == 0
 
 
 def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:

@@ -5,59 +5,86 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+from trainvitals.settings import Settings
+from trainvitals.settings.places import mark_told
+from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"
 """Set for the programs below one that has a dashboard, so that they do not start another."""
+PASSED_ON = ("web.host", "web.port", "price.gpu_hour", "price.kwh", "price.currency")
+"""Settings that the dashboard uses, and that may stand where it cannot see them: in an argument, a flag, a file."""
 
 
-def start(root: Path, run_id: str, wait: float = 0.0) -> str | None:
-    """Start `trainvitals serve` for the runs in `root`, showing `run_id` first.
+class Started(NamedTuple):
+    """The address, or why there is none; neither if nobody waited for it."""
+
+    address: str = ""
+    reason: str = ""
+
+
+def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
+    """Start `trainvitals serve` for the runs in the folder of all runs, showing `run_id` first.
 
     Like the agent it is not a child of this process: a training that waits for its own children never meets it.
-    Without `wait` it prints its address to our standard error when it is ready, and nothing waits for it; with it, the
-    address is returned, or None if there is none after that many seconds.
+    Without `wait` it prints its address, or why there is none, to our standard error, and nothing waits for it; with
+    it, that is returned, after that many seconds at most.
     """
-    if os.environ.get(RUNNING) or not sys.executable:
-        return None
+    if os.environ.get(RUNNING):
+        return Started(reason="one is there already")
+    if not sys.executable:
+        return Started(reason="this program does not know where its Python is")
     os.environ[RUNNING] = "1"
     import subprocess
 
     command = [sys.executable, "-P", "-m", "trainvitals", "serve", run_id]
-    command += ["--dir", str(root.absolute()), "--until-pid", str(os.getpid())]
-    reading, writing = os.pipe() if wait else (None, None)
+    command += ["--dir", str(Path(settings.dir).absolute()), "--until-pid", str(os.getpid())]
+    # Not flags: a port that a setting names is a wish, and the next free one will do.
+    given = {find(row.name, "passed on").variable: row.text for row in settings if row.name in PASSED_ON}
+    environment = {**os.environ, **given}
+    mark_told(settings, environment)
+    reading, writing = os.pipe() if wait else (None, 2)
     try:
         if sys.platform == "win32":
             flags = subprocess.CREATE_NEW_PROCESS_GROUP
-            subprocess.Popen(command, stdout=writing, creationflags=flags, close_fds=True)
+            subprocess.Popen(
+                command, stdout=writing, stderr=writing, env=environment, creationflags=flags, close_fds=True
+            )
         else:
             subprocess.run(
-                ["/bin/sh", "-c", f'"$@" </dev/null {"" if wait else ">&2 "}2>/dev/null &', "sh", *command],
+                ["/bin/sh", "-c", '"$@" </dev/null 2>&1 &', "sh", *command],
                 start_new_session=True,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 check=False,
                 timeout=10,
             )
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except (OSError, subprocess.SubprocessError) as error:
+        return Started(reason=str(error))
     finally:
-        if writing is not None:
+        if reading is not None:
             os.close(writing)
-    return _read_address(reading, wait) if reading is not None else None
+    return _read_address(reading, wait) if reading is not None else Started()
 
 
-def _read_address(descriptor: int, wait: float) -> str | None:
+def _read_address(descriptor: int, wait: float) -> Started:
     import threading
 
-    found: list[str] = []
+    said: list[str] = []
 
     def read() -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-            found.append(file.readline())
+            for line in file:
+                said.append(line.removeprefix("trainvitals: ").rstrip())
+                if line.startswith("dashboard: "):
+                    return
 
     # A thread and not select(): that knows no pipes on Windows.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(wait)
-    line = found[0] if found else ""
-    return line.removeprefix("dashboard: ").strip() if line.startswith("dashboard: ") else None
+    if said and said[-1].startswith("dashboard: "):
+        return Started(said[-1].removeprefix("dashboard: "))
+    return Started(reason="\n".join(said) or f"it has not answered for {wait:g} s")

@@ -604,7 +604,7 @@ def init(
     if effective.dashboard and place_in_launch.rank == 0:
         from trainvitals.trainer import dashboard
 
-        dashboard.start(Path(effective.dir), run.id)
+        dashboard.start(effective, run.id)
     _current = run
     return run
 

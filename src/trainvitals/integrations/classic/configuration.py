@@ -24,12 +24,8 @@ class Key(NamedTuple):
 
 KEYS: tuple[Key, ...] = (
     Key("save_dir", "dir", "Folder that holds all runs: the setting `dir`"),
-    Key(
-        "enable_dashboard",
-        None,
-        "Nothing: the dashboard is a program of its own that reads the folder, `trainvitals serve`",
-    ),
-    Key("dashboard_port", "web_port", "Port that `trainvitals serve` uses if it is told none: the setting `web.port`"),
+    Key("enable_dashboard", "dashboard", "Serve the dashboard while the run lives: the setting `dashboard`"),
+    Key("dashboard_port", "web_port", "Port of the dashboard: the setting `web.port`"),
     Key("enable_alerts", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
     Key("tensorboard_dir", None, "Nothing: the run folder is the record, and `trainvitals export` writes it elsewhere"),
     Key("track_gradients", "track_gradients", "Gradient norms, of the whole model and by layer; false: none"),
@@ -51,7 +47,7 @@ KEYS: tuple[Key, ...] = (
     Key("monitoring.metrics", None, "Nothing: everything that can be read is recorded"),
     Key("monitoring.visualization", None, "Nothing: `trainvitals top`, `serve` and `report` draw any run at any time"),
     Key("monitoring.alerting", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
-    Key("monitoring.analysis", None, "Nothing: `trainvitals diagnose` analyses any run at any time"),
+    Key("monitoring.analysis", None, "Nothing: `trainvitals runs show` tells what is wrong with any run"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 _SECTIONS = {key.name.partition(".")[0] for key in KEYS if "." in key.name}

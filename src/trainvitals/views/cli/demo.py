@@ -117,8 +117,8 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
         say(f"training a small network for about {quantities.format_span(config.seconds)}{gpus}")
         say(f"the run folder is {near(run.folder)}")
-        address = dashboard.start(Path(settings.dir), run.id, wait=DASHBOARD_SECONDS)
-        say(f"the dashboard is {address}" if address else "there is no dashboard: pip install 'trainvitals[web]'")
+        served = dashboard.start(settings, run.id, wait=DASHBOARD_SECONDS)
+        say(f"the dashboard is {served.address}" if served.address else f"there is no dashboard: {served.reason}")
         show = LiveView(run, config) if has_room() else PlainView(run, config)
         train(run, config, show.take)
         show.finish()

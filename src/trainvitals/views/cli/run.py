@@ -72,7 +72,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if watched:
             watched.begin(program.pid)
             if settings.dashboard:
-                dashboard.start(Path(settings.dir), watched.folder.name)
+                dashboard.start(settings, watched.folder.name)
         program.release()
     except CannotStart as error:
         if watched:

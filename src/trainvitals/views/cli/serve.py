@@ -79,14 +79,16 @@ def execute(arguments: argparse.Namespace) -> int:
     if not root.is_dir():
         say(f"there is no folder {root} yet: runs show up once there are any")
     print(f"dashboard: {address}", flush=True)
-    say("Ctrl-C ends it")
+    if not arguments.until_pid:
+        say("Ctrl-C ends it")
     if arguments.open:
         import webbrowser
 
         webbrowser.open(address)
     if arguments.until_pid:
         # Whoever waits for the end of that program's output must not wait for this process.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     serve(options, bound, door, until_pid=_number("--until-pid", arguments.until_pid, 1 << 31))
     return 0
 
