@@ -137,6 +137,32 @@ def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.Cap
     assert "mine" in shown.out and "1 rules over" in shown.err
 
 
+def test_a_replay_knows_the_other_run_the_ranks_and_the_gpus(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record()
+    second = trainvitals.init(project="p", name="second", agent=False, summary=False)
+    for step in range(20):
+        second.log({"loss": 9.0}, step=step)
+    second.finish()
+    described = json.loads((second.folder / "run.json").read_text())
+    (second.folder / "run.json").write_text(json.dumps({**described, "world_size": 8}))
+    (second.folder / "status.json").write_text(json.dumps({"held_gpus": ["GPU-a"]}))
+    writer = LineWriter(second.folder, FileName("events", 1, ""))
+    writer.append(encode_line({"timestamp": format_time(), "event": "rank_lost", "rank": 3, "message": "is lost: x"}))
+    writer.close()
+    gpus = LineWriter(second.folder, FileName("gpu", 1, ""))
+    for uuid in ("GPU-a", "GPU-b"):
+        gpus.append(encode_line({"timestamp": format_time(), "gpu_uuid": uuid, "power_draw_watts": 9.0}))
+    gpus.close()
+    (root / "trainvitals.yaml").write_text(
+        "alerts: {baseline: r, rules: [{name: worse, when: loss > 2 * baseline(loss)}, "
+        "{name: held, when: 'gpu[*].held_by_run == 1'}]}"
+    )
+    assert main(["alerts", "replay", "second", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    fired = [(row["rule"], row["labels"]) for row in found if row["state"] == "firing"]
+    assert fired == [("worse", {"rank": 0}), ("rank_lost", {"rank": 3}), ("held", {"gpu_uuid": "GPU-a"})]
+
+
 def test_a_rule_that_cannot_be_read_is_shown_with_its_place(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record()
     (root / "trainvitals.yaml").write_text("alerts:\n  rules:\n    - {name: mine, when: 'loss > medain(loss, 5)'}\n")

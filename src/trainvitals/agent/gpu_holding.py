@@ -27,7 +27,8 @@ class GpuHolding:
         """UUIDs of GPUs on which a process of the run was seen: it keeps its context to its end."""
         self._set_aside: frozenset[str] = frozenset()
         self._visible: frozenset[str] = frozenset()
-        self._computes_alone = False
+        self._alone: frozenset[str] = frozenset()
+        """GPUs of other vendors, where the run computes on one and there are no more than it can use."""
 
     def look(
         self,
@@ -59,22 +60,25 @@ class GpuHolding:
         self._visible = frozenset(visible)
         self._set_aside = frozenset() if self._seen else frozenset(set_aside - strangers)
         others = [gpu for gpu in gpus if gpu.labels.get("vendor") != "nvidia"]
-        self._computes_alone = len(others) <= count and any("gpu_memory_mb" in item.values for item in processes)
+        computes = len(others) <= count and any("gpu_memory_mb" in item.values for item in processes)
+        self._alone = frozenset(_name(gpu.labels) for gpu in others) if computes else frozenset()
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
         """Whether the run holds the GPU with these labels, as far as is known."""
-        uuid = str(labels.get("gpu_uuid", labels.get("gpu_index")))
+        name = _name(labels)
         if labels.get("simulated"):
             return True
         if "mig_parent" in labels:
-            return uuid in self._visible and (str(labels["mig_parent"]) in self._seen or uuid in self._set_aside)
-        if labels.get("vendor") != "nvidia":
-            return self._computes_alone
-        return uuid in self._seen or uuid in self._set_aside
+            return name in self._visible and (str(labels["mig_parent"]) in self._seen or name in self._set_aside)
+        return name in self._seen or name in self._set_aside or name in self._alone
 
     def as_json(self) -> list[str] | None:
-        """UUIDs; None if the run holds none that is known."""
-        return [*self._seen, *sorted(self._set_aside)] or None
+        """UUIDs (indices where there are none); None if the run holds none that is known."""
+        return [*dict.fromkeys((*self._seen, *sorted(self._set_aside | self._alone)))] or None
+
+
+def _name(labels: Mapping[str, Any]) -> str:
+    return str(labels.get("gpu_uuid", labels.get("gpu_index")))
 
 
 def _list_parents(pid: int) -> list[int] | None:

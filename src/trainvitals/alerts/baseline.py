@@ -33,12 +33,23 @@ class Baseline:
             words = [*command, str(folder.parent.parent), reference, str(folder)]
             threading.Thread(target=self._read, args=(words,), name="baseline", daemon=True).start()
 
+    @classmethod
+    def read(cls, reference: str, folder: Path, tell: Callable[[str], None]) -> Baseline:
+        """The same at once, for a process that may load numpy and has nothing else to do."""
+        baseline = cls("early", folder, tell)
+        if reference != "early":
+            baseline._take(read_curves(folder.parent.parent, reference, folder))
+        return baseline
+
     def _read(self, words: list[str]) -> None:
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
             found = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.TimeoutExpired):
             found = {"error": "it could not be read"}
+        self._take(found)
+
+    def _take(self, found: dict[str, Any]) -> None:
         if "error" in found:
             self._tell(f"alerts.baseline: {found['error']}; rules compare with the run's own early window")
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainvitals.alerts import builtin
@@ -14,6 +14,16 @@ from trainvitals.journal.encoding import TimeParser
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
 _LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",)}
+DEAD = ("killed", "failed", "crashed")
+_STATES = {
+    "stalled": "stalled",
+    "hung": "hung",
+    "recovered": "running",
+    "rank_started": "running",
+    "rank_ended": "finished",
+    "rank_lost": "killed",
+}
+"""What an event says of a rank."""
 
 
 def replay(
@@ -21,11 +31,17 @@ def replay(
     rows: Callable[[str], Iterable[Mapping[str, Any]]],
     events: Iterable[Mapping[str, Any]],
     context: Mapping[str, Any],
+    *,
+    baseline: Callable[[str, float], float | None] | None = None,
+    world_size: int = 1,
+    held_gpus: Collection[str] | None = None,
 ) -> Iterator[Change]:
-    """Changes in order of time, pending ones left out. `rows(table)` gives the lines of a table."""
-    engine = Engine(rules, context=context, enrich=builtin.enrich)
-    streams = [_in_order(_points(table, rows(table))) for table in TABLES]
-    streams.append(_in_order(_event_points(events)))
+    """Changes in order of time, pending ones left out. `rows(table)` gives the lines of a table; `baseline` another
+    run's value at a step; `held_gpus` are the UUIDs of the GPUs that the run held, None if that is not known."""
+    engine = Engine(rules, context=context, enrich=builtin.enrich, baseline=baseline)
+    events = list(events)
+    streams = [_in_order(_points(table, rows(table), held_gpus)) for table in TABLES]
+    streams += [_in_order(_event_points(events)), _in_order(_life_points(events, world_size))]
     next_tick: float | None = None
     last: Point | None = None
     for point in heapq.merge(*streams, key=lambda item: item.time):
@@ -50,7 +66,7 @@ def _in_order(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda point: point.time)
 
 
-def _points(table: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
+def _points(table: str, rows: Iterable[Mapping[str, Any]], held_gpus: Collection[str] | None) -> Iterator[Point]:
     times = TimeParser()
     for row in rows:
         micros = times.parse(str(row.get("timestamp")))
@@ -61,14 +77,15 @@ def _points(table: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
             labels: Mapping[str, Any] = {"rank": row.get("rank", 0)}
         else:
             labels = {key: row[key] for key in _LABELS.get(table, ()) if key in row}
+        if table == "gpu" and (held_gpus is not None or row.get("simulated")):
+            held = row.get("simulated") or str(row.get("gpu_uuid", row.get("gpu_index"))) in (held_gpus or ())
+            row = {**row, "held_by_run": float(bool(held))}
         yield Point(table, labels, row, micros / 1e6, step if isinstance(step, int) else None)
 
 
 def _event_points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
-    """Events, and what they say about the ranks' lives."""
     times = TimeParser()
     seen: dict[str, tuple[int, float]] = {}
-    states = {"stalled": "stalled", "hung": "hung", "recovered": "running", "rank_started": "running"}
     for row in rows:
         micros = times.parse(str(row.get("timestamp")))
         if micros is None:
@@ -84,17 +101,45 @@ def _event_points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
         if count:
             values["interval"] = when - before
         yield Point("event", {"event": name}, values, when)
-        data = row.get("data") or {}
-        state = "killed" if name == "rank_lost" else states.get(name)
-        if state is not None and isinstance(data, Mapping):
-            yield Point(
-                "run",
-                {"rank": row.get("rank", 0)},
-                {
-                    "state": state,
-                    "cause": str(row.get("message") or ""),
-                    "seconds_since_step": float(data.get("silent_seconds") or 0.0),
-                    "world_size": 1.0,
-                },
-                when,
-            )
+
+
+def _life_points(events: Iterable[Mapping[str, Any]], world_size: int) -> Iterator[Point]:
+    """What the events say about the ranks' lives, as the agent said it then: a stall for as long as it lasted."""
+    times = TimeParser()
+    stalls: dict[int, tuple[float, dict[str, Any]]] = {}
+    """By rank, when a stall was last told, and what was known of it."""
+    for row in events:
+        micros = times.parse(str(row.get("timestamp")))
+        name, when = str(row.get("event")), (micros or 0) / 1e6
+        told = row.get("data")
+        data = told if isinstance(told, Mapping) else {}
+        rank = row.get("rank", 0)
+        state = _STATES.get(name)
+        if name == "run_ended" and world_size == 1 and data.get("status") in DEAD:
+            state = str(data["status"])
+        if micros is None or state is None or type(rank) is not int:
+            continue
+        began = stalls.pop(rank, None)
+        if began is not None:
+            yield from _last(rank, *began, when)
+        message = str(row.get("message") or "")
+        values = {
+            "state": state,
+            "cause": message.partition("; ")[2] if name == "stalled" else message.partition(": ")[2] or message,
+            "seconds_since_step": float(data.get("silent_seconds") or 0.0),
+            "world_size": float(world_size),
+        }
+        if name == "hung":
+            values["cause"] = began[1]["cause"] if began is not None else ""
+        yield Point("run", {"rank": rank}, values, when)
+        if state in ("stalled", "hung"):
+            stalls[rank] = (when, values)
+
+
+def _last(rank: int, since: float, values: dict[str, Any], until: float) -> Iterator[Point]:
+    """A stall goes on: once a second for a minute, and then less often."""
+    when = since + 1.0
+    while when < until:
+        silence = values["seconds_since_step"] + when - since
+        yield Point("run", {"rank": rank}, {**values, "seconds_since_step": silence}, when)
+        when += 1.0 if when < since + 60.0 else 30.0

@@ -17,6 +17,7 @@ from trainvitals.alerts import builtin, delivery, messages, records
 from trainvitals.alerts.language import RuleError
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
@@ -268,6 +269,7 @@ def _add_replay(parser: Parser) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
+    from trainvitals.alerts.baseline import Baseline
     from trainvitals.alerts.replay import replay
     from trainvitals.alerts.rules import SEVERITIES
     from trainvitals.journal.reader import open_run
@@ -276,11 +278,22 @@ def _replay(arguments: argparse.Namespace) -> int:
     rules = _chosen_rules(settings, arguments)
     reader = open_run(arguments.run, settings.dir)
     context = {"run": reader.folder.name, "host": runtime.host_name()}
+    baseline = Baseline.read(settings.alerts_baseline, reader.folder, say)
+    held = _held_gpus(run_folder.read_statuses(reader.folder))
+    described = runtime.read_json(reader.folder / layout.RUN_FILE) or {}
     lowest = SEVERITIES.index(arguments.severity)
     began = time.monotonic()
     found = [
         records.from_change(change)
-        for change in replay(rules, reader.rows, reader.events(), context)
+        for change in replay(
+            rules,
+            reader.rows,
+            reader.events(),
+            context,
+            baseline=baseline.value,
+            world_size=int(described.get("world_size") or 1),
+            held_gpus=held,
+        )
         if SEVERITIES.index(change.rule.severity) >= lowest
     ]
     if arguments.json:
@@ -291,6 +304,15 @@ def _replay(arguments: argparse.Namespace) -> int:
         _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in found])
     say(f"{len(rules)} rules over {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)")
     return 0
+
+
+def _held_gpus(statuses: Sequence[Mapping[str, Any]]) -> frozenset[str] | None:
+    """The GPUs that the run held; None if its agents did not say."""
+    for name in ("held_gpus", "visible_gpus"):
+        found = [status[name] for status in statuses if isinstance(status.get(name), list)]
+        if found:
+            return frozenset(str(uuid) for uuids in found for uuid in uuids)
+    return None
 
 
 def _chosen_rules(settings: Settings, arguments: argparse.Namespace) -> list[Any]:
