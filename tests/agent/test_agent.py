@@ -244,6 +244,23 @@ def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: 
     }
 
 
+@pytest.mark.parametrize("last_ends", [lambda rank: rank.process.terminate(), lambda rank: rank.go()])
+def test_the_first_rank_that_raises_tells_why_however_the_others_end(machine: Any, last_ends: Any) -> None:
+    machine.start_agent()
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    script = "input()\nraise RuntimeError(f'{run.rank} is bad')"
+    ranks = [machine.train(script, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+    ranks[0].wait_for_event("rank_started", count=2)
+    ranks[1].go()
+    lost = ranks[0].wait_for_event("rank_lost")
+    assert (lost["rank"], lost["message"]) == (1, "rank 1 is lost: RuntimeError: 1 is bad")
+    last_ends(ranks[0])
+    run = ranks[0].wait_for_end()
+    assert (run["status"], run["cause"]) == ("failed", "rank 1: RuntimeError: 1 is bad")
+    assert run["attempts"][-1]["cause"] == run["cause"] == ranks[0].status["cause"]
+    assert ranks[0].events("run_ended")[0]["message"] == f"the run is failed: {run['cause']}"
+
+
 def test_a_monitor_that_is_killed_ends_its_run(machine: Any) -> None:
     machine.start_agent()
     folder = machine.root / "p" / "watch"

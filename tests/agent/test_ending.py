@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from trainvitals.agent.causes import Verdict
-from trainvitals.agent.ending import decide_end, write_end
+from trainvitals.agent.ending import correct_end, decide_end, write_end
 from trainvitals.agent.liveness import Rank
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.failures import Failure
 from trainvitals.runtime import Registration
 
 OOM = Verdict("killed", "out of memory: killed by the kernel (OOM)", None, "SIGKILL")
@@ -21,9 +22,9 @@ EXITING = ", while Python was exiting"
 BAD = Verdict("failed", "exit code 3", 3)
 
 
-def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "training") -> Rank:
+def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "training", ranks: int = 1) -> Rank:
     """A rank that is gone, with what was found out about it."""
-    registration = Registration("r", "/nowhere", number, 2**22 + 1, 1.0, "here", kind=kind)
+    registration = Registration("r", "/nowhere", number, 2**22 + 1, 1.0, "here", kind=kind, world_size=ranks)
     found = Rank(registration, Path("/nowhere"), 0.0, None)
     found.verdict, found.gone_at = verdict, gone_at
     return found
@@ -59,6 +60,53 @@ def test_the_end_is_decided_from_what_is_known(
     assert (verdict.status, verdict.cause) == (status, cause)
 
 
+OTHER = "RuntimeError: connection closed by peer"
+NAN = "ValueError: the loss is NaN"
+LAUNCHER = rank(0, Verdict("failed", "exit code 1", 1), 9.0, "command")
+
+
+@pytest.mark.parametrize(
+    ("run", "ranks", "failures", "status", "cause"),
+    [
+        # Rank 0 told of its own exception, another rank had one before.
+        ({"status": "failed", "cause": OTHER}, [rank(0, BAD, 3.0, ranks=2), rank(1, BAD, 2.5, ranks=2)],
+         [Failure(1.0, 1, NAN), Failure(2.0, 0, OTHER)], "failed", f"rank 1: {NAN}"),
+        ({"status": "failed", "cause": NAN}, [rank(0, BAD, 3.0, ranks=2), rank(1, BAD, 2.5, ranks=2)],
+         [Failure(1.0, 0, NAN), Failure(2.0, 1, OTHER)], "failed", NAN),
+        # The first may be on another machine, of which only what it wrote is known.
+        ({"status": "failed", "cause": OTHER}, [rank(0, BAD, 3.0, ranks=9)],
+         [Failure(1.0, 8, NAN), Failure(2.0, 0, OTHER)], "failed", f"rank 8: {NAN}"),
+        # It may have died without a word, and that is noticed a little later than it happens.
+        ({"status": "failed", "cause": OTHER}, [rank(0, BAD, 3.0, ranks=4), rank(3, OOM, 2.1, ranks=4)],
+         [Failure(2.0, 0, OTHER)], "killed", f"rank 3: {OOM.cause}"),
+        # A launcher that ends the others does not make them the first.
+        ({"status": "failed", "cause": NAN}, [rank(0, BAD, 3.0, ranks=4), rank(3, TERM, 2.1, ranks=4)],
+         [Failure(2.0, 0, NAN)], "failed", NAN),
+        # The launcher's exit code says nothing of why.
+        ({"status": "failed", "cause": "exit code 1", "exit_code": 1},
+         [rank(0, TERM, 3.0, ranks=2), rank(1, BAD, 2.5, ranks=2), LAUNCHER],
+         [Failure(1.0, 1, NAN), Failure(10.0, 0, "exit code 1")], "failed", f"rank 1: {NAN}"),
+        ({"status": "failed", "cause": "exit code 1", "exit_code": 1},
+         [rank(0, OOM, 2.5, ranks=2), rank(1, TERM, 3.0, ranks=2), LAUNCHER],
+         [Failure(10.0, 0, "exit code 1")], "killed", OOM.cause),
+        # Nobody told the end.
+        ({"status": "running"}, [rank(0, TERM, 2.0, ranks=2), rank(1, BAD, 2.5, ranks=2)],
+         [Failure(1.0, 1, NAN)], "failed", "rank 1: exit code 3"),
+        # The training finished, or said why, before the others went.
+        ({"status": "finished"}, [rank(0, FINE, 3.0, ranks=2), rank(1, BAD, 2.5, ranks=2)],
+         [Failure(1.0, 1, NAN)], "finished", None),
+        ({"status": "failed"}, [rank(0, FINE, 3.0, ranks=2), rank(1, BAD, 2.5, ranks=2)],
+         [Failure(1.0, 0, "None")], "failed", None),
+    ],
+)  # fmt: skip
+def test_of_many_ranks_the_first_to_fail_tells_why(
+    run: dict[str, Any], ranks: list[Rank], failures: list[Failure], status: str, cause: str | None
+) -> None:
+    verdict = decide_end({"attempt": 1, **run}, 1, ranks, failures)
+    assert (verdict.status, verdict.cause) == (status, cause)
+    assert verdict.exit_code == run.get("exit_code", verdict.exit_code)
+
+
 def write(folder: Path, **run: Any) -> None:
     run_folder.write_run(folder, {"attempt": 1, "attempts": [{"number": 1, "status": "running"}], **run})
 
@@ -87,3 +135,13 @@ def test_what_is_not_ours_to_end_is_left_alone(tmp_path: Path) -> None:
     assert run_folder.read_run(tmp_path)["status"] == "running"
     (tmp_path / "run.json").unlink()
     assert write_end(tmp_path, 1, OOM, 0o600) == OOM and not (tmp_path / "run.json").exists()
+
+
+def test_what_came_first_takes_the_place_of_what_was_said_and_the_time_stays(tmp_path: Path) -> None:
+    write(tmp_path, status="failed", cause=OTHER, ended="2026-01-01T00:00:00Z")
+    correct_end(tmp_path, 1, Verdict("failed", f"rank 1: {NAN}", 1), 0o600)
+    run = run_folder.read_run(tmp_path)
+    assert run["cause"] == run["attempts"][-1]["cause"] == f"rank 1: {NAN}" and run["ended"] == "2026-01-01T00:00:00Z"
+    write(tmp_path, status="running", attempt=2)
+    correct_end(tmp_path, 1, OOM, 0o600)
+    assert run_folder.read_run(tmp_path)["status"] == "running"

@@ -849,6 +849,29 @@ def test_runs_that_ranks_begin_one_after_the_other_are_each_shared_and_never_mix
         assert [series.y.tolist() for series in RunReader(folder).series(["loss"])] == [[number], [number]]
 
 
+@pytest.mark.parametrize(("first", "cause"), [(1, "rank 1: ValueError: bad"), (0, "ValueError: bad")])
+def test_the_rank_that_failed_first_tells_why(first: int, cause: str) -> None:
+    program = f"""
+        import time, trainvitals
+        try:
+            with trainvitals.init(project="p") as run:
+                print(run.folder, flush=True)
+                run.event("failed", "an event of the program's own")
+                while run.rank != {first} and "bad" not in "".join(
+                    path.read_text() for path in run.folder.glob("events_*.rank{first}.jsonl")
+                ):
+                    time.sleep(0.01)
+                raise ValueError("bad") if run.rank == {first} else RuntimeError("connection closed by peer")
+        except (ValueError, RuntimeError):
+            pass
+    """
+    folders = launch(2, program)
+    assert len(set(folders)) == 1
+    details = read_run(Path(folders[0]))
+    assert (details["status"], details["cause"]) == ("failed", cause)
+    assert details["attempts"][-1]["cause"] == cause
+
+
 def test_rank_zero_only_leaves_the_other_ranks_silent() -> None:
     folders = launch(3, TRAINVITALS_RANK_ZERO_ONLY="1")
     assert [series.rank for series in RunReader(folders[0]).series(["loss"])] == [0]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from trainvitals.agent import status
 from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.consoles import Consoles
-from trainvitals.agent.ending import decide_end, write_end
+from trainvitals.agent.ending import correct_end, decide_end, write_end
 from trainvitals.agent.following import Following
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.gpu_use import GpuUse
@@ -34,6 +34,8 @@ from trainvitals.agent.stalls import Stalls
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage
+from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.failures import Failure, read_failures
 from trainvitals.journal.layout import FileName
 from trainvitals.runtime import Registration
 from trainvitals.settings import Settings
@@ -100,6 +102,7 @@ class WatchedRun:
         self._leaving = False
         self._run: dict[str, Any] = {}
         self._run_stamp: object = None
+        self._clock = TimeParser()
         self._goodbye_at: float | None = None
         self._told_damage = Damage()
         self._told_dropped = 0
@@ -416,6 +419,7 @@ class WatchedRun:
         if was_over:
             return
         if rank.is_over:
+            self._explain(rank)
             self._tell_end(rank)
         elif rank.is_alive:
             self._judge_progress(rank, now)
@@ -432,6 +436,23 @@ class WatchedRun:
             self._stalls.judge(rank, now)
 
     # -- the end
+
+    def _explain(self, rank: Rank) -> None:
+        """An exit code says less than the exception behind it, which the rank wrote down."""
+        verdict = rank.verdict
+        if verdict is not None and verdict.status == "failed" and rank.registration.kind == "training":
+            own = [item for item in self._failures() if item.rank == rank.registration.rank]
+            if own:
+                rank.verdict = replace(verdict, cause=own[0].cause)
+
+    def _failures(self) -> list[Failure]:
+        """The exceptions of the ranks, and what rank 0 said of the end, each at its time by the clock of this agent."""
+        found = read_failures(self.folder, self.attempt)
+        ended = self._clock.parse(str(self._run.get("ended"))) if self._said_end else None
+        if ended is not None:
+            found.append(Failure(ended / 1e6, 0, str(self._run.get("cause"))))
+        ago = time.time() - time.monotonic()
+        return [item._replace(time=item.time - ago) for item in found]
 
     def _tell_end(self, rank: Rank) -> None:
         number, verdict = rank.registration.rank, rank.verdict
@@ -465,10 +486,14 @@ class WatchedRun:
             continue  # what was logged last counts too
         self._drain()
         self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
-        verdict = decide_end(self._run, self.attempt, list(self._ranks.values()))
+        verdict = decide_end(self._run, self.attempt, list(self._ranks.values()), self._failures())
         if any(rank.registration.rank == 0 for rank in self._ranks.values()):
+            mode = 0o666 if self.settings.shared else 0o600
             try:
-                verdict = write_end(self.folder, self.attempt, verdict, 0o666 if self.settings.shared else 0o600)
+                if self._said_end and verdict.cause != self._run.get("cause"):
+                    correct_end(self.folder, self.attempt, verdict, mode)
+                else:
+                    verdict = write_end(self.folder, self.attempt, verdict, mode)
             except OSError as error:
                 self._complain("the end of the run cannot be written", error)
                 if self._waits_for_room():

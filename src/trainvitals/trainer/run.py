@@ -24,6 +24,7 @@ from trainvitals.errors import MetricError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.failures import FAILED, read_failures
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
 from trainvitals.redaction import redact, redact_text
@@ -422,7 +423,7 @@ class Run:
             self._drain()
             if exception is not None:
                 cause = cause or last_words.tell_exception(exception)
-                self.event("failed", cause, severity="critical", traceback=last_words.tell_traceback(exception))
+                self.event(FAILED, cause, severity="critical", traceback=last_words.tell_traceback(exception))
             if self.refused:
                 self.event(
                     "refused",
@@ -500,6 +501,10 @@ class Run:
         run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
         if run.get("attempt") != self._attempt:
             return  # a newer attempt of the run is under way elsewhere
+        if status == "failed" and self.world_size > 1:
+            first = next(iter(read_failures(self.folder, self._attempt)), None)
+            if first is not None and first.rank != self.rank:  # this one often fails because that one did
+                cause = f"rank {first.rank}: {first.cause}"
         hardware: dict[str, Any] = {}
         for said in run_folder.read_statuses(self.folder):
             hardware.update({str(said.get("host")): said.get("hardware")} if said.get("hardware") else {})
