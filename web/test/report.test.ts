@@ -41,6 +41,22 @@ test("many series of one name become a band, and gaps do not count", () => {
   assert.deepEqual(bands([series("alone", [1])]), [series("alone", [1])]);
 });
 
+test("a band marks what is NaN and reaches the last step, and a part of a thinned series does not pretend to know how many", () => {
+  const y = Array.from({ length: 1000 }, (_, at) => (at > 200 ? null : 1));
+  const nonfinite = y.flatMap((value, at): [number, string][] => (value === null ? [[at, "NaN"]] : []));
+  const rank = series("loss", y, { nonfinite, nonfinite_total: 799 });
+  const [band] = bands([rank, rank]);
+  assert.equal(band.nonfinite_total, 1598);
+  assert.equal(band.x.at(-1), 999);
+  assert.deepEqual(band.nonfinite!.at(-1), [band.x.length - 1, "NaN"]);
+  assert.ok(band.y.at(-1) === null && band.low!.at(-1) === null && band.x[band.nonfinite![0][0]] > 195);
+  const item = { run: {}, series: { training: { step: [{ ...rank, nonfinite_total: 5000 }] } } } as unknown as InlineRun;
+  const query = { names: ["loss"], table: "training", x: "step", points: 10 };
+  assert.equal(selectSeries(item, { ...query, start: 900 })[0].nonfinite_total, undefined);
+  assert.equal(selectSeries(item, { ...query, end: 100 })[0].nonfinite_total, 0);
+  assert.equal(selectSeries(item, { ...query, start: 0 })[0].nonfinite_total, 5000);
+});
+
 test("a comparison in a report can be asked for over time", async () => {
   const data = {
     runs: { a: { run: { started: null }, clock: { step: [0, 2], time: [50, 70] } } },

@@ -126,7 +126,9 @@ def detect_spikes(measured: Measurements) -> list[Finding]:
     evidence = [
         f"highest: {show(y[peak])} at step {int(x[peak]):,}, {height[peak]:,.0f} scales above the median "
         f"{show(level[peak])}",
-        f"recovered within {max(known):,} values" if len(known) == len(episodes) else "the last one had not recovered",
+        f"recovered within {count_of(max(known), 'value')}"
+        if len(known) == len(episodes)
+        else "the last one had not recovered",
     ]
     if len(episodes) > 1:
         shown = ", ".join(f"{int(s):,}" for s in starts[:8]) + (" ..." if len(starts) > 8 else "")

@@ -171,24 +171,39 @@ function band(group: Series[]): Series[] {
   const width = (end - start) / count || 1;
   const low = new Array<number>(count).fill(Infinity);
   const high = new Array<number>(count).fill(-Infinity);
-  const sums = new Array<number>(count).fill(0);
-  const counts = new Array<number>(count).fill(0);
+  const means = new Array<number>(count).fill(0);
+  const members = new Array<number>(count).fill(0);
+  const broken = new Map<number, string>();
   for (const series of full) {
+    const words = new Map(series.nonfinite ?? []);
+    const sums = new Map<number, [number, number]>();
     series.x.forEach((x, at) => {
       const y = series.y[at];
-      if (y === null) return;
       const place = Math.min(Math.floor((x - start) / width), count - 1);
+      const word = words.get(at);
+      if (word !== undefined && !broken.has(place)) broken.set(place, word);
+      if (y === null) return;
       low[place] = Math.min(low[place], y);
       high[place] = Math.max(high[place], y);
-      sums[place] += y;
-      counts[place]++;
+      const [sum, seen] = sums.get(place) ?? [0, 0];
+      sums.set(place, [sum + y, seen + 1]);
     });
+    // The mean is of the series' means: a rank that logs twice as often does not count twice.
+    for (const [place, [sum, seen]] of sums) {
+      means[place] += sum / seen;
+      members[place]++;
+    }
   }
-  const some = counts.map((_, at) => at).filter((at) => counts[at]);
+  // A piece without any value is no gap, only a place between two that were logged.
+  const some = members.map((_, at) => at).filter((at) => members[at] || broken.has(at));
+  const middle = (at: number) => (count > 1 && at === 0 ? start : count > 1 && at === count - 1 ? end : start + (at + 0.5) * width);
+  const known = (values: number[]) => some.map((at) => (members[at] ? values[at] : null));
+  const all = (pick: (series: Series) => number | undefined) =>
+    group.reduce<number | undefined>((sum, series) => (sum === undefined || pick(series) === undefined ? undefined : sum + pick(series)!), 0);
   return [{
-    name: group[0].name, labels: {}, rank: null, total: group.reduce((sum, series) => sum + series.total, 0),
-    members: group.length, x: some.map((at) => start + (at + 0.5) * width), y: some.map((at) => sums[at] / counts[at]),
-    low: some.map((at) => low[at]), high: some.map((at) => high[at]),
+    name: group[0].name, labels: {}, rank: null, total: all((series) => series.total)!, nonfinite_total: all((series) => series.nonfinite_total),
+    members: group.length, x: some.map(middle), y: known(means.map((sum, at) => sum / members[at])), low: known(low), high: known(high),
+    nonfinite: some.flatMap((at, place): [number, string][] => (broken.has(at) ? [[place, broken.get(at)!]] : [])),
   }];
 }
 
@@ -213,15 +228,20 @@ function cut(series: Series, start: number, end: number): Series {
   let count = 0;
   keep.forEach((kept, at) => kept && places.set(at, count++));
   const pick = <T,>(values: T[] | undefined) => values?.filter((_, at) => keep[at]);
+  const marks = series.nonfinite
+    ?.filter(([at]) => keep[at])
+    .map(([at, word]): [number, string] => [places.get(at)!, word]);
+  // Of a thinned series nobody knows any more how many lie in the part, unless it is the whole or there are none.
+  const whole = series.nonfinite_total === (series.nonfinite?.length ?? 0);
+  const total = count === series.x.length ? series.nonfinite_total : whole || !marks?.length ? (marks?.length ?? 0) : undefined;
   return {
     ...series,
+    nonfinite_total: total,
     x: pick(series.x)!,
     y: pick(series.y)!,
     low: pick(series.low),
     high: pick(series.high),
-    nonfinite: series.nonfinite
-      ?.filter(([at]) => keep[at])
-      .map(([at, word]): [number, string] => [places.get(at)!, word]),
+    nonfinite: marks,
   };
 }
 
@@ -236,5 +256,5 @@ function perSecond(series: Series): Series {
       y.push(rise / span);
     }
   }
-  return { ...series, x, y, nonfinite: undefined };
+  return { ...series, x, y, nonfinite: undefined, nonfinite_total: 0 };
 }

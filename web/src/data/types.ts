@@ -163,8 +163,11 @@ export interface Series {
   labels: Labels;
   rank: number | null;
   total: number;
+  // How many of all are NaN or infinite; not known of a part of a thinned series.
+  nonfinite_total?: number;
   x: number[];
   y: (number | null)[];
+  // Index and spelling of what is drawn of them; in a band also where only some of its series are not finite.
   nonfinite?: [number, string][];
   members?: number;
   low?: (number | null)[];

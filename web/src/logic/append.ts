@@ -45,6 +45,7 @@ export function append(series: Series, increment: Increment, axis: string, origi
   return {
     ...series,
     total: series.total + x.length,
+    nonfinite_total: series.nonfinite_total === undefined ? undefined : series.nonfinite_total + nonfinite.length,
     x: series.x.concat(x),
     y: series.y.concat(y),
     nonfinite: nonfinite.length ? [...(series.nonfinite ?? []), ...nonfinite] : series.nonfinite,

@@ -9,6 +9,7 @@ import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/a
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
+import { describeBroken } from "../logic/broken.ts";
 import { smooth } from "../logic/smooth.ts";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
@@ -331,13 +332,6 @@ export function Chart(props: ChartProps) {
       )}
     </figure>
   );
-}
-
-function describeBroken(series: Series[]): string {
-  const words = series.flatMap((item) => (item.nonfinite ?? []).map(([, word]) => word));
-  const nan = words.filter((word) => word === "NaN").length;
-  const infinite = words.length - nan;
-  return [nan && `${nan.toLocaleString("en-US")} NaN`, infinite && `${infinite.toLocaleString("en-US")} ∞`].filter(Boolean).join(", ");
 }
 
 // Single points and short series are drawn as dots, or nobody would see them.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.analysis import smoothing
 from trainvitals.views.report import ticks
 
 Floats = NDArray[np.float64]
@@ -295,30 +296,9 @@ def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: 
         f"{' stroke-opacity=' + chr(34) + '0.35' + chr(34) if smooth else ''}{dash}/>"
     )
     if smooth:
-        path = _path(place.x(line.x), place.y(smoothen(line.y)))
+        path = _path(place.x(line.x), place.y(smoothing.smooth(line.x, line.y)))
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>')
     return "".join(parts)
-
-
-def smoothen(values: Floats) -> Floats:
-    """A mean over about a fortieth of the values, of both sides alike so that it does not lag; gaps stay gaps."""
-    keep = 1 - min(80.0 / len(values), 0.4)
-    known = np.isfinite(values)
-    filled, count = np.where(known, values, 0.0), known.astype(np.float64)
-    total = _forget(filled, keep) + _forget(filled[::-1], keep)[::-1] - filled
-    weight = _forget(count, keep) + _forget(count[::-1], keep)[::-1] - count
-    with np.errstate(invalid="ignore"):
-        return np.where(known, total / weight, math.nan)
-
-
-def _forget(values: Floats, keep: float) -> Floats:
-    """The sum so far, of which each step keeps a part."""
-    result = np.empty(len(values))
-    total = 0.0
-    for at, value in enumerate(values.tolist()):
-        total = total * keep + value
-        result[at] = total
-    return result
 
 
 def _path(xs: Floats, ys: Floats) -> str:

@@ -90,7 +90,10 @@ class Runs:
             folder = self.folders().get(key)
         if folder is None or not (folder / layout.RUN_FILE).is_file():
             shown = key if len(key) <= 80 else f"{key[:79]}…"
-            raise NotFound(f"there is no run '{shown}'{nearest(key, folders)}", hint="the runs: /api/v1/runs")
+            raise NotFound(
+                f"there is no run '{shown}'{nearest(key, folders)}",
+                hint="the page Runs and 'trainvitals runs' list all of them",
+            )
         return folder
 
     def key_of(self, folder: Path) -> str:
