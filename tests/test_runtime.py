@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import trainvitals
 from trainvitals import runtime
+from trainvitals.errors import AgentError
 from trainvitals.runtime import Registration
 
 NOBODY = 2**22 + 1
@@ -52,6 +54,28 @@ def test_files_that_are_no_registrations_are_left_out(tmp_path: Path, monkeypatc
     for number, wrong in enumerate(({"run_id": 7}, {"folder": None}, {"pid": "1"}, {"rank": 0.5}, {"settings": []})):
         (path.parent / f"wrong{number}.json").write_text(json.dumps({**asdict(mine), **wrong}))
     assert runtime.registrations() == [(path, mine)]
+
+
+def test_a_runtime_folder_that_cannot_be_made_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", "/proc/nope")
+    with pytest.raises(AgentError) as caught:
+        runtime.runtime_dir()
+    assert "/proc/nope" in caught.value.message
+    assert "TRAINVITALS_RUNTIME_DIR" in str(caught.value.hint)
+    assert not runtime.agent_is_alive()
+
+
+def test_a_runtime_folder_that_cannot_be_made_costs_no_line_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", "/proc/nope")
+    monkeypatch.setattr("trainvitals.trainer.run.AGENT_CHECK_SECONDS", 0.0)  # at the first line of every second
+    with trainvitals.init(dir=tmp_path) as run:
+        run.log({"loss": 1.0}, step=0)
+    (file,) = run.folder.glob("training_metrics_*")
+    assert len(file.read_text().splitlines()) == 1
+    said = capfd.readouterr().err
+    assert "/proc/nope" in said and "TRAINVITALS_RUNTIME_DIR" in said
 
 
 def test_tests_never_meet_the_runtime_folder_of_the_user() -> None:

@@ -32,11 +32,11 @@ def runtime_dir() -> Path:
     override = os.environ.get("TRAINVITALS_RUNTIME_DIR")
     if override:
         folder = Path(override).absolute()  # the agent runs in another folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(folder)
         return folder
     user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     folder = Path(tempfile.gettempdir()) / f"trainvitals-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    _make(folder)
     status = folder.lstat()
     # Anybody may create names in /tmp: refuse a folder or a link that somebody else put there.
     if hasattr(os, "getuid") and (not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()):
@@ -45,6 +45,16 @@ def runtime_dir() -> Path:
             hint="set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
         )
     return folder
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise AgentError(
+            f"the runtime folder {folder} cannot be made: {error.strerror}",
+            hint="set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+        ) from None
 
 
 def host_name() -> str:
@@ -262,8 +272,8 @@ def agent_is_alive() -> bool:
     lock = AgentLock()
     try:
         free = lock.acquire()
-    except OSError:
-        return False
+    except (OSError, AgentError):
+        return False  # without a runtime folder there is none
     lock.release()
     return not free
 

@@ -304,7 +304,7 @@ class Run:
             self._writer.rotate_if_due()
         if time.monotonic() > self._next_agent_check and os.getpid() == self._owner:
             self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
-            if self._settings.agent and self._status is None:
+            if self._settings.agent and self._status is None and self._registered is not None:
                 runtime.ensure_agent()  # a look at a lock; starts it again only if it died
 
     # -- watching
@@ -709,4 +709,5 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
         if effective.agent and not runtime.ensure_agent():
             say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
     except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
-        say(f"this run is not watched by an agent: {error!r:.300}")
+        said = error if isinstance(error, TrainvitalsError) else repr(error)
+        say(f"this run is not watched by an agent: {said!s:.300}")
