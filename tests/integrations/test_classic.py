@@ -64,8 +64,28 @@ def test_a_gpu_monitor_reads_nvidia_cards_through_the_driver(fake_nvml: FakeNvml
 def test_a_gpu_that_is_not_there_is_said_and_has_no_readings(capfd: pytest.CaptureFixture[str]) -> None:
     with trainvitals.GPUMonitor(gpu_index=7, sample_interval=0.01, world=TWO_GPUS) as monitor:
         assert monitor.latest() is None
-    assert capfd.readouterr().err.count("no GPU answers") == 1
+    assert capfd.readouterr().err == "trainvitals: there is no GPU 7; there are 0, 1\n"
     assert set(monitor.summary()) == {"samples", "duration_seconds"}
+
+
+def test_of_several_gpus_those_that_are_not_there_are_said(capfd: pytest.CaptureFixture[str]) -> None:
+    with trainvitals.GPUResourceMonitor(0.01, device_ids=[1, 5, 6], world=TWO_GPUS).monitoring():
+        pass
+    assert capfd.readouterr().err == "trainvitals: there are no GPUs 5, 6; there are 0, 1\n"
+
+
+def test_a_machine_without_gpus_is_said_to_have_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with trainvitals.GPUMonitor(sample_interval=0.01, world=World(sysfs_root=str(tmp_path))):
+        pass
+    assert "no GPU answers (trainvitals doctor says why)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("index", ["x", "0", -1, 1.5, None])
+def test_what_is_no_index_of_a_gpu_is_refused(index: Any) -> None:
+    with pytest.raises(ValueError, match="gpu_index is a whole number such as 0, not"):
+        trainvitals.GPUMonitor(gpu_index=index)
+    with pytest.raises(ValueError, match="device_ids are whole numbers such as 0, not"):
+        trainvitals.GPUResourceMonitor(device_ids=[index])
 
 
 def test_an_interval_of_nothing_is_refused() -> None:
@@ -254,6 +274,17 @@ def test_commands_that_keys_name_exist() -> None:
     known = {name for name, _, _ in COMMANDS}
     named = {word for key in KEYS for word in re.findall(r"`trainvitals (\w+)", key.meaning)}
     assert named and named <= known
+
+
+@pytest.mark.parametrize(("text", "words"), [("interval: [", "is not YAML"), (None, "cannot read")])
+def test_a_configuration_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "monitor.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SettingError, match=words) as caught:
+        trainvitals.TrainingMonitor(path)
+    assert str(path) in caught.value.message
+    assert caught.value.hint
 
 
 def test_a_key_that_never_was_one_is_refused_with_the_nearest() -> None:

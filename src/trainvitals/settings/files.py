@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NAMES = ("trainvitals.yaml", "trainvitals.yml", "pyproject.toml")
 MAX_BYTES = 1_000_000
+_SUCH_AS = "such as interval: 0.5; every name: trainvitals config --describe"
+_EXPECTED = f"lines of 'name: value', {_SUCH_AS}"
 
 Entry = tuple[str, object, str]
 """Name with its sections (`alerts.cooldown`), value, and where it stands (`trainvitals.yaml:3`)."""
@@ -41,7 +43,7 @@ def read_text(path: Path, shown: str) -> str:
     except FileNotFoundError:
         raise SettingError(f"no configuration file {shown}", hint="name one that exists") from None
     except OSError as error:
-        raise SettingError(f"cannot read {shown}: {error.strerror}") from None
+        raise SettingError(f"cannot read {shown}: {error.strerror}", hint="name another: --config FILE") from None
     if len(data) > MAX_BYTES:
         raise SettingError(f"{shown} is no settings file: it is larger than {MAX_BYTES:,} bytes")
     try:
@@ -77,10 +79,10 @@ def parse_yaml(text: str, shown: str, names: Collection[str]) -> list[Entry]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
-        raise SettingError(f"{place}: not YAML: {error.problem or error.context}") from None
+        raise SettingError(f"{place}: not YAML: {error.problem or error.context}", hint=_EXPECTED) from None
     except yaml.reader.ReaderError as error:
         place = f"{shown}:{text.count(chr(10), 0, error.position) + 1}"
-        raise SettingError(f"{place}: not YAML: {error.reason}") from None
+        raise SettingError(f"{place}: not YAML: {error.reason}", hint=_EXPECTED) from None
     return [] if root is None else list(_walk_yaml(root, "", shown, names))
 
 
@@ -89,7 +91,7 @@ def _walk_yaml(node: Node, prefix: str, shown: str, names: Collection[str]) -> I
 
     if not isinstance(node, MappingNode):
         place = f"{shown}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
-        raise SettingError(f"{place}: expected lines of 'name: value'", hint="such as interval: 0.5")
+        raise SettingError(f"{place}: expected lines of 'name: value'", hint=_SUCH_AS)
     for key, value in node.value:
         name = f"{prefix}{_plain(key, {})}"
         if isinstance(value, MappingNode) and _is_section(name, names):
@@ -137,7 +139,7 @@ def _read_table(text: str, shown: str) -> dict[str, object] | None:
         reason, _, end = str(error).partition(" (at ")
         at = re.match(r"line (\d+), column (\d+)", end)
         place = f"{shown}:{at[1]}:{at[2]}" if at else shown
-        raise SettingError(f"{place}: not TOML: {reason}") from None
+        raise SettingError(f"{place}: not TOML: {reason}", hint="correct that line") from None
     table = tool.get("trainvitals") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise SettingError(f"{shown}: tool.trainvitals is not a table", hint="write [tool.trainvitals]")

@@ -39,7 +39,11 @@ def test_a_file_that_is_not_yaml_is_a_usage_error(machine: Any) -> None:
     (machine.folder / "trainvitals.yaml").write_text("interval: [\n")
     done = machine.run("config")
     assert done.returncode == 2
-    assert "not YAML" in done.stderr
+    assert "trainvitals.yaml:2:1: not YAML" in done.stderr
+    assert (
+        "\n  lines of 'name: value', such as interval: 0.5; every name: trainvitals config --describe\n" in done.stderr
+    )
+    assert machine.run("config", "--describe").returncode == 0
 
 
 def test_an_unknown_key_suggests_the_nearest(machine: Any) -> None:

@@ -50,6 +50,7 @@ KEYS: tuple[Key, ...] = (
     Key("monitoring.analysis", None, "Nothing: `trainvitals runs show` tells what is wrong with any run"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
+_EXPECTED = "lines of 'name: value', such as save_dir: runs; every name: docs/classic-api.md"
 _SECTIONS = {key.name.partition(".")[0] for key in KEYS if "." in key.name}
 
 
@@ -75,11 +76,11 @@ def read_configuration(source: Mapping[str, Any] | str | Path | None) -> Configu
         try:
             given = yaml.safe_load(Path(source).read_text(encoding="utf-8")) or {}
         except OSError as error:
-            raise SettingError(f"cannot read {source}: {error.strerror}") from None
+            raise SettingError(f"cannot read {source}: {error.strerror}", hint="name a file that exists") from None
         except yaml.YAMLError as error:
-            raise SettingError(f"{source} is not YAML: {error}") from None
+            raise SettingError(f"{source} is not YAML: {error}", hint=_EXPECTED) from None
     if not isinstance(given, Mapping):
-        raise SettingError(f"the configuration is a {type(given).__name__}, not a mapping")
+        raise SettingError(f"the configuration is a {type(given).__name__}, not a mapping", hint=_EXPECTED)
     return parse_configuration(given)
 
 

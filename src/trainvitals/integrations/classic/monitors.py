@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trainvitals.integrations.classic.sampler import GPU_SOURCES, Sampler, as_row, label_of
+from trainvitals.integrations.classic.sampler import GPU_SOURCES, Sampler, as_row, check_index, label_of
 from trainvitals.journal.writer import say
 from trainvitals.sources import Sample, World
 
@@ -19,9 +19,10 @@ class GPUMonitor:
     """One GPU, read every `sample_interval` seconds in a thread. Also a context manager."""
 
     def __init__(self, gpu_index: int = 0, sample_interval: float = 1.0, *, world: World | None = None) -> None:
-        self.gpu_index = gpu_index
+        self.gpu_index = check_index(gpu_index, "gpu_index is a whole number")
         self.sample_interval = sample_interval
-        self._sampler = Sampler(GPU_SOURCES, sample_interval, wanted=self._is_mine, world=world)
+        gpus = (self.gpu_index,)
+        self._sampler = Sampler(GPU_SOURCES, sample_interval, wanted=self._is_mine, gpus=gpus, world=world)
 
     def _is_mine(self, sample: Sample) -> bool:
         return sample.table == "gpu" and sample.labels.get("gpu_index") == self.gpu_index
@@ -120,13 +121,15 @@ class GPUResourceMonitor:
     ) -> None:
         """`device_ids` are the GPUs to read, all if None. `log_to_wandb` adds the numbers to the current W&B run,
         `log_to_console` writes a line to stderr, each time they are read."""
-        self._devices = None if device_ids is None else set(device_ids)
+        refusal = "device_ids are whole numbers"
+        self._devices = None if device_ids is None else {check_index(index, refusal) for index in device_ids}
         self._to_wandb = log_to_wandb
         self._to_console = log_to_console
         self._sampler = Sampler(
             ("system", *GPU_SOURCES),
             monitor_interval,
             wanted=self._is_wanted,
+            gpus=sorted(self._devices or ()),
             on_round=self._pass_on,
             world=world,
         )

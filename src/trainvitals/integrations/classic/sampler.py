@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,10 +29,12 @@ class Sampler:
         interval: float,
         *,
         wanted: Callable[[Sample], bool] = lambda sample: True,
+        gpus: Iterable[int] = (),
         on_round: Callable[[], None] = lambda: None,
         world: World | None = None,
     ) -> None:
-        """`interval` in seconds. `on_round` is called after each round of readings, in the sampler's thread."""
+        """`interval` in seconds. `gpus` are those that were asked for by index: one that is not there is said.
+        `on_round` is called after each round of readings, in the sampler's thread."""
         if not interval > 0:
             raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
         effective = settings.resolve({})
@@ -39,6 +42,8 @@ class Sampler:
         self._names = (*names, *(["simulated"] if self._world.simulated_gpus and "nvidia" in names else []))
         self._interval = interval
         self._wanted = wanted
+        self._gpus = tuple(gpus)
+        self._seen: set[int] = set()
         self._on_round = on_round
         self._units: dict[str, Unit] = {}
         self._discovered = float("-inf")
@@ -60,7 +65,11 @@ class Sampler:
         self._stop.clear()
         self._began = time.monotonic()
         self._round()
-        if not self._latest:
+        missing = [index for index in self._gpus if index not in self._seen]
+        if missing and self._seen:
+            word = "is no GPU" if len(missing) == 1 else "are no GPUs"
+            self._tell("none", f"there {word} {_listing(missing)}; there are {_listing(sorted(self._seen))}")
+        elif not self._latest:
             self._tell("none", "nothing to read: no GPU answers (trainvitals doctor says why)")
         self._thread = threading.Thread(target=self._work, name="trainvitals-monitor", daemon=True)
         self._thread.start()
@@ -114,13 +123,15 @@ class Sampler:
 
     def _read(self, key: str, unit: Unit) -> None:
         try:
-            samples = [item for item in unit.read() if isinstance(item, Sample) and self._wanted(item)]
+            read = [item for item in unit.read() if isinstance(item, Sample)]
         except Exception as error:  # noqa: BLE001 - the boundary around a source
             self._tell(key, f"{key} cannot be read now: {error!r:.200}")
             with self._lock:
                 self._latest.pop(key, None)
             self._units.pop(key, None)
             return
+        self._seen.update(item.labels["gpu_index"] for item in read if isinstance(item.labels.get("gpu_index"), int))
+        samples = [item for item in read if self._wanted(item)]
         with self._lock:
             if samples:
                 self._latest[key] = samples
@@ -178,6 +189,21 @@ class Range:
     def as_dict(self) -> dict[str, float]:
         mean = self.total / self.count
         return {"min": self.low, "mean": mean, "max": self.high, "last": self.last, "count": self.count}
+
+
+def _listing(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def check_index(index: object, refusal: str) -> int:
+    """The index of a GPU; ValueError if it is none."""
+    try:
+        number = operator.index(index)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"{refusal} such as 0, not {index!r}")
+    return number
 
 
 def label_of(sample: Sample) -> str:
