@@ -130,7 +130,8 @@ class Sampler:
                 self._latest.pop(key, None)
             self._units.pop(key, None)
             return
-        self._seen.update(item.labels["gpu_index"] for item in read if isinstance(item.labels.get("gpu_index"), int))
+        indices = (item.labels.get("gpu_index") for item in read)
+        self._seen.update(index for index in indices if isinstance(index, int))
         samples = [item for item in read if self._wanted(item)]
         with self._lock:
             if samples:
