@@ -112,6 +112,56 @@ def test_typing_chooses_charts_and_escape_shows_all_again(make_feed: MakeFeed, f
     show(make_feed(run=folder), act)
 
 
+def test_a_chart_that_was_not_chosen_after_all_leads_back_to_the_overview(make_feed: MakeFeed, folder: Path) -> None:
+    async def act(app: TopApp, pilot: Pilot[int]) -> None:
+        await pilot.press("slash", *"gra", "escape")
+        assert app.view.page == "overview" and app.view.filters["charts"] == ""
+        await pilot.press("slash", *"gra", "enter")
+        assert app.view.page == "charts" and app.view.filter == "gra"
+        await pilot.press("slash", "escape")
+        assert app.view.page == "charts", "it did not come from anywhere"
+        await pilot.press("4", "slash", *"2", "enter")
+        assert app.view.page == "ranks" and app.view.filter == "2"
+
+    show(make_feed(run=folder), act)
+
+
+def test_arrows_and_the_wheel_go_through_many_gpus(make_feed: MakeFeed, tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path / "many", gpus=64, steps=20)
+
+    async def act(app: TopApp, pilot: Pilot[int]) -> None:
+        await until(pilot, lambda: app.view.rows == 64)
+        across = app.view.gpu_columns
+        assert across > 1
+        await pilot.press("down", "down", "right")
+        assert app.view.row == 2 * across + 1
+        await pilot.press("up")
+        assert app.view.row == across + 1
+        app.on_mouse_scroll_down(None)  # type: ignore[arg-type]
+        assert app.view.row == 2 * across + 1
+        assert "more: ↑ 0" in app.board.text()
+        await pilot.press("end")
+        assert "↓ 0" in app.board.text() and app.view.row == 63
+        await pilot.press("space", "down")
+        assert app.view.row == 63, "details scroll by themselves"
+
+    show(make_feed(run=folder), act, size=(40, 14))
+
+
+def test_left_and_right_do_what_help_says(make_feed: MakeFeed, folder: Path) -> None:
+    async def act(app: TopApp, pilot: Pilot[int]) -> None:
+        await pilot.press("right")
+        assert app.view.page == "overview" and app.view.row == 1
+        await pilot.press("3", "right")
+        assert app.view.page == "ranks"
+        await pilot.press("left", "left")
+        assert app.view.page == "charts"
+        await pilot.press("left")
+        assert app.view.page == "charts" and app.view.cross is not None
+
+    show(make_feed(run=folder), act)
+
+
 def test_zoom_pan_and_cross_hair(make_feed: MakeFeed, folder: Path) -> None:
     async def act(app: TopApp, pilot: Pilot[int]) -> None:
         await pilot.press("2", "enter")

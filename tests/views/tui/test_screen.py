@@ -11,6 +11,7 @@ from trainvitals.analysis.progress import Progress
 from trainvitals.views.panels import BY_ID, Panel
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed, Options
+from trainvitals.views.tui.pages import boxes
 from trainvitals.views.tui.paint import width_of
 from trainvitals.views.tui.palette import BY_NAME
 from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, Process, RunLine, Snapshot
@@ -98,8 +99,130 @@ def test_sixty_four_gpus_fit_side_by_side(told: Snapshot) -> None:
     gpus = tuple(replace(told.gpus[0], index=str(index), key=str(index)) for index in range(64))
     page = text(replace(told, gpus=gpus), View(), 120, 40)
     assert all(f" {index} " in page for index in range(64))
-    small = text(replace(told, gpus=gpus), View(selected={"overview": 63}), 80, 24)
-    assert " 63 " in small, "the chosen one is in sight"
+    for size in ((80, 24), (60, 20)):
+        small = text(replace(told, gpus=gpus), View(), *size)
+        assert all(f" {index} " in small for index in range(64)), "in fewer words"
+        assert "more" not in small
+
+
+def test_gpus_out_of_sight_are_counted_and_come_into_it_with_the_chosen_one(told: Snapshot) -> None:
+    gpus = tuple(replace(told.gpus[0], index=str(index), key=str(index)) for index in range(64))
+    many = replace(told, gpus=gpus, output=("a line",))
+    view = View()
+    page = text(many, view, 60, 20)
+    assert f" {64 - view.visible} more: ↑ 0  ↓ {64 - view.visible}" in page and 1 < view.visible < 64
+    assert view.gpu_columns == 7, "down goes to the next row"
+    end = text(many, View(selected={"overview": 63}), 60, 20)
+    assert " 63 " in end and "↓ 0" in end
+    table = text(replace(told, gpus=gpus[:20]), View(), 14, 24)
+    assert "more: ↑ 0" in table, "where they cannot stand side by side"
+
+
+def test_in_few_words_the_colour_of_the_use_tells_of_heat_and_trouble(told: Snapshot) -> None:
+    palette = BY_NAME["dark"]
+    hot = {**told.gpus[0].values, "utilization_percent": 97.0, "temperature_celsius": 95}
+    gpus = [replace(told.gpus[0], index=str(index), key=str(index)) for index in range(64)]
+    gpus[5] = replace(gpus[5], values=hot)
+    gpus[6] = replace(gpus[6], problem="has not answered for 12 s", values={})
+    frame = screen.draw(replace(told, gpus=tuple(gpus)), View(), 60, 20)
+    styles = {segment.text.strip(): segment.style for line in frame.lines for segment in line}
+    assert styles["97%"] == palette.critical and styles["✕"] == palette.critical
+
+
+def test_what_a_program_prints_has_a_pane_on_any_usual_size(told: Snapshot) -> None:
+    around = replace(told, output=tuple(f"line {number}" for number in range(100)))
+    for gpus in (told.gpus, told.gpus[:1], ()):
+        for size in ((60, 20), (80, 24), (160, 45)):
+            page = text(replace(around, gpus=gpus), View(), *size)
+            shown = page.splitlines()
+            place = next(row for row, line in enumerate(shown) if line.startswith("─ Output"))
+            assert shown[place + 1 : -1][-3:] == [" line 97", " line 98", " line 99"]
+            assert all(f"{gpu.index} " in page for gpu in gpus) and "CPU" in page and "MEM" in page
+    low = text(around, View(), 60, 12)
+    assert "Output" not in low and "6 output" in low.splitlines()[-1], "where it is not, the way to it is told"
+    assert "line 99" in text(around, View(page="events"), 60, 12)
+
+
+def test_alerts_that_say_the_same_are_one_line_that_names_the_ranks(told: Snapshot) -> None:
+    def alert(message: str, **labels: object) -> dict[str, object]:
+        return {"rule": "rule", "severity": "critical", "state": "firing", "message": message, "labels": labels}
+
+    rows = (
+        *(alert("Loss is nan at step 201", rank=rank) for rank in (3, 1, 0, 2)),
+        *(alert("Loss is nan at step 202", rank=rank) for rank in (4, 7)),
+        alert("Rank 5 is slower than the others", rank=5),
+    )
+    many = replace(told, firing=rows, active=rows, gpus=())
+    page = text(many, View(), 80, 30)
+    assert "─ 7 alerts" in page
+    assert "rule: Loss is nan at step 201 (ranks 0 to 3)" in page
+    assert "rule: Loss is nan at step 202 (ranks 4, 7)" in page
+    assert "rule: Rank 5 is slower than the others\n" in page, "what is said already is not said again"
+    listed = text(many, View(page="alerts"), 80, 24)
+    assert all(f"rank {rank}  Loss is nan" in listed for rank in (0, 1, 2, 3, 4, 7))
+    others = tuple(alert(f"GPU {index} is hot", gpu_index=index) for index in range(6))
+    assert "3 more: press 5" in text(replace(many, firing=others), View(), 80, 30)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_boxes_break_lines_between_words(told: Snapshot, width: int) -> None:
+    def words(view: View) -> set[str]:
+        page = text(replace(told, active=(row,), alerts=(row,)), view, width, 80)
+        return {word for line in page.splitlines() if line.count("│") == 2 for word in line.split("│")[1].split()}
+
+    advice = "Resume from a checkpoint before this step with half the learning rate, or clip gradients to 1.0"
+    row = {"state": "firing", "advice": advice}
+    assert words(View(help=True)) == {word for pair in boxes.help_rows() for word in " ".join(pair).split()}
+    assert words(View(page="alerts", details=True)) == {"state", "firing", "advice", *advice.split()}
+
+
+def test_one_of_something_is_not_many(told: Snapshot) -> None:
+    single = replace(told, processes=told.processes[:1], events=told.events[:1])
+    assert "─ 1 process ─" in text(single, View(page="processes"))
+    assert "─ 2 processes ─" in text(told, View(page="processes"))
+    assert "─ 1 event ─" in text(single, View(page="events"))
+
+
+def test_a_throttle_reason_is_told_in_words_that_fit(told: Snapshot) -> None:
+    def page(reasons: str, width: int) -> str:
+        more = {"throttle_reasons": reasons, "fan_speed_percent": 50, "graphics_clock_mhz": 1900}
+        gpus = tuple(replace(gpu, values={**gpu.values, **more}) for gpu in told.gpus)
+        return text(replace(told, gpus=gpus), View(), width, 24)
+
+    assert " heat" in page("thermal slowdown", 80) and "…" not in page("thermal slowdown", 80)
+    assert " power, hw heat" in page("power cap, hardware thermal slowdown", 80)
+    assert "thermal slowdown" in page("thermal slowdown", 160), "where there is room, in full"
+
+
+def test_the_bar_of_phases_has_its_words_in_a_narrow_window(told: Snapshot) -> None:
+    assert told.run is not None
+    run = replace(told.run, values={**told.run.values, "transfer_time": 0.02, "other_time": 0.01})
+    page = text(replace(told, run=run), View(), 60, 20)
+    assert all(word in page for word in ("▄▄▄▄▄▄▄▄", "data 6%", "fwd 30%", "bwd 46%")) and "other" not in page
+    assert "other 3%" in text(replace(told, run=run), View(), 80, 24)
+
+
+def test_a_run_without_hardware_has_charts_in_a_small_window(told: Snapshot) -> None:
+    wanted = screen.request(told, View(), 60, 20).charts
+    page = text(replace(told, gpus=(), system={}, firing=(), charts=told.charts[:wanted]), View(), 60, 20)
+    assert "Loss" in page
+    assert sum(not line.strip() for line in page.splitlines()) < 5, "little of it is blank"
+
+
+def test_a_large_chart_has_the_name_of_its_metric_below_it(told: Snapshot) -> None:
+    panel = next(panel for panel in told.panels if panel.title == "val/accuracy")
+    chart = Chart(panel, "step", (Line("val/accuracy", "", np.arange(3.0), np.arange(3.0)),))
+    page = text(replace(told, charts=(chart,)), View(page="charts", full=True), 80, 24)
+    assert page.splitlines()[-2].startswith("  val/accuracy   x: step") and "own:" not in page
+
+
+def test_ranks_are_filtered_by_number_and_host(told: Snapshot) -> None:
+    def rows(filter: str) -> list[str]:
+        page = text(told, View(page="ranks", filters={"ranks": filter}))
+        return [line.split()[0] for line in page.splitlines()[3:-1] if line.strip()]
+
+    assert rows("") == ["0", "1", "2", "3"] and rows("2") == ["2"]
+    assert "no rank fits 'zzz'" in text(told, View(page="ranks", filters={"ranks": "zzz"}))
 
 
 def test_a_gpu_that_is_lost_is_one_sentence(told: Snapshot) -> None:
@@ -206,7 +329,7 @@ def test_a_long_note_is_told_to_its_end(told: Snapshot) -> None:
 
 
 def test_hints_are_whole_or_absent(told: Snapshot) -> None:
-    assert text(told, View(), 20, 5).splitlines()[-1] == " ? help  / filter"
+    assert text(told, View(), 20, 5).splitlines()[-1] == " ? help  / charts"
 
 
 def test_an_event_of_another_day_says_the_day(told: Snapshot) -> None:

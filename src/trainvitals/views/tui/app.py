@@ -150,6 +150,8 @@ class TopApp(App[int]):
         self._ending: int | None = None
         """The exit code, once a signal has asked for the end."""
         self._looking = False
+        self._typed_on: str | None = None
+        """The page from which charts are being chosen, while that is so."""
         self._version = 0
         """Grows with every change of the view."""
         self._actions = {key: item.action for item in KEYS for key in item.keys}
@@ -200,11 +202,8 @@ class TopApp(App[int]):
         if told or frame is None or fresh.drawn_for != (self._version, self.size):
             self.draw()  # a key came in between: what was drawn is not what is wanted now
             return
-        self.view.rows, self.view.visible, self.view.chart_columns = (
-            view.rows,
-            view.visible,
-            view.chart_columns,
-        )
+        self.view.rows, self.view.visible = view.rows, view.visible
+        self.view.chart_columns, self.view.gpu_columns = view.chart_columns, view.gpu_columns
         self._show(frame)
 
     # -- drawing
@@ -276,6 +275,7 @@ class TopApp(App[int]):
         if event.key == "escape":
             view.typing = False
             self._set_filter("")
+            view.page = self._typed_on or view.page  # nothing was chosen: back to where it began
         elif event.key in ("enter", "tab", "up", "down"):
             view.typing = False
         elif event.key in ("backspace", "ctrl+h"):
@@ -286,6 +286,8 @@ class TopApp(App[int]):
             self.do_quit()
         elif event.character is not None and event.is_printable and len(view.filter) < 200:
             self._set_filter(view.filter + event.character)
+        if not view.typing:
+            self._typed_on = None
 
     def _set_filter(self, text: str) -> None:
         self.view.filters[self.view.page] = text
@@ -306,6 +308,7 @@ class TopApp(App[int]):
 
     def _show_page(self, place: int) -> None:
         self.view.page = PAGES[place % len(PAGES)][0]
+        self.view.typing, self._typed_on = False, None
         self.view.details = self.view.help = False
         self.view.help_offset = 0
 
@@ -329,6 +332,12 @@ class TopApp(App[int]):
         names = [name for name, _ in PAGES]
         self._show_page(names.index(self.view.page) + by)
 
+    @property
+    def _row(self) -> int:
+        """How many places further the next row is."""
+        view = self.view
+        return view.gpu_columns if view.page == "overview" and not (view.help or view.details) else 1
+
     def _vertical(self, by: int) -> None:
         if self.view.help or self.view.details:
             self.view.help_offset = max(self.view.help_offset + by, 0)
@@ -339,13 +348,13 @@ class TopApp(App[int]):
         if self._on_charts:
             self._zoom(ZOOM)
         else:
-            self._vertical(-1)
+            self._vertical(-self._row)
 
     def do_down(self) -> None:
         if self._on_charts:
             self._zoom(1 / ZOOM)
         else:
-            self._vertical(1)
+            self._vertical(self._row)
 
     def do_page_up(self) -> None:
         self._vertical(-max(self.view.visible - 1, 1))
@@ -422,8 +431,9 @@ class TopApp(App[int]):
             view.selected.pop(view.page, None)
 
     def do_filter(self) -> None:
-        if self.view.page in ("overview", "ranks"):
+        if self.view.page == "overview":
             self._show_page(1)
+            self._typed_on = "overview"
         self.view.typing = True
 
     def do_save(self) -> None:

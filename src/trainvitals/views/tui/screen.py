@@ -25,10 +25,10 @@ DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
 }
 
 HINTS: dict[str, str] = {
-    "overview": "? help  / filter  space details  s save  q quit",
+    "overview": "? help  / charts  space details  s save  q quit",
     "charts": "? help  / choose  enter large  ←→ cross-hair  ↑↓ zoom  l log  s save",
     "processes": "? help  / filter  o sort  k signal  space details",
-    "ranks": "? help  space details  q quit",
+    "ranks": "? help  / filter  space details  q quit",
     "alerts": "? help  / filter  space details",
     "events": "? help  / filter  space details",
     "runs": "? help  / filter  enter show  space details",
@@ -57,7 +57,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Frame:
     foot = 1 if height >= 3 else 0
     lines += [[Segment(" " * width, palette.text)] for _ in range(height - foot - len(lines))]
     if foot:
-        lines.append(crop(_footer(snapshot, view, width), width, palette.text))
+        lines.append(crop(_footer(snapshot, view, width, height), width, palette.text))
     lines = lines[:height]
     box = _box(snapshot, view, width, height)
     if box is not None:
@@ -129,7 +129,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
     return crop(line, width, palette.text), hits
 
 
-def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
+def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
     palette = view.palette
     if view.typing:
         return [
@@ -144,7 +144,10 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
     line: Line = []
     if view.filter:
         line += [Segment(f" / {view.filter} ", palette.accent)]
-    line.append(Segment(f" {_hints(view.page, width - width_of(line) - 1)}", palette.dim))
+    hints = HINTS[view.page].split("  ")
+    if view.page == "overview" and snapshot.output and not overview.has_output(snapshot, height - 2):
+        hints.insert(1, "6 output")
+    line.append(Segment(f" {_fitting(hints, width - width_of(line) - 1)}", palette.dim))
     health = snapshot.health
     right: Line = [Segment(f"  every {view.interval:g} s ", palette.dim)]
     if view.page != "overview" and health.severity != "ok":
@@ -155,10 +158,10 @@ def _footer(snapshot: Snapshot, view: View, width: int) -> Line:
     return line
 
 
-def _hints(page: str, room: int) -> str:
-    """As many of the page's hints as fit, each whole."""
+def _fitting(hints: list[str], room: int) -> str:
+    """As many of the hints as fit, each whole."""
     told = ""
-    for hint in HINTS[page].split("  "):
+    for hint in hints:
         longer = f"{told}  {hint}" if told else hint
         if len(longer) > room:
             break

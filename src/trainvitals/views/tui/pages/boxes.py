@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,15 @@ from rich.segment import Segment
 from trainvitals import catalog
 from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.numbers import duration, measure
-from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_runs
+from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_ranks, shown_runs
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Gpu, Process, Snapshot
 from trainvitals.views.tui.view import SIGNALS, View
 
 Pairs = list[tuple[str, str]]
+MOST_PIECES = 8
+"""Lines of one text; what is longer is cut."""
 
 
 def help_rows() -> Pairs:
@@ -56,8 +59,8 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
         rows = shown_processes(snapshot, view)
         if row < len(rows):
             return _process(rows[row])
-    if view.page == "ranks" and snapshot.run is not None and row < len(snapshot.run.ranks):
-        rank = snapshot.run.ranks[row]
+    if view.page == "ranks" and row < len(ranks := shown_ranks(snapshot, view)):
+        rank = ranks[row]
         return f"Rank {rank.rank}", _pairs({name: getattr(rank, name) for name in ("host", "pid", "step")})
     if view.page == "alerts":
         alerts = shown_alerts(snapshot, view)
@@ -138,7 +141,7 @@ def draw_box(
     body: list[Line] = []
     for word, text in rows:
         room = max(inner - key_width - 2, 1)
-        pieces = [text[start : start + room] for start in range(0, min(len(text), room * 8), room)] or [""]
+        pieces = textwrap.wrap(text[: room * MOST_PIECES], room, break_on_hyphens=False)[:MOST_PIECES] or [""]
         for place, piece in enumerate(pieces):
             head = fit(word if place == 0 else "", key_width)
             heading = not word and text.isupper()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH = 44
 LEAST_HEIGHT = 8
+NAME_WIDTH = 40
 
 
 def shape(width: int, height: int) -> tuple[int, int]:
@@ -98,7 +99,12 @@ def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
     look = look_of(snapshot, view, chart.axis, selected=True)
     lines = list(draw_chart(chart, width, height - 1, look))
-    parts = [f"{chart.panel.id}", f"x: {chart.axis}", f"{sum(len(line.x) for line in chart.lines):,} points"]
+    names = {line.metric for line in chart.lines}
+    parts = [
+        *(fit(name, min(len(name), NAME_WIDTH)) for name in names if len(names) == 1),
+        f"x: {chart.axis}",
+        f"{sum(len(line.x) for line in chart.lines):,} points",
+    ]
     if chart.panel.log_scale:
         parts.append(f"l: {'linear' if view.log else 'log'} scale")
     if chart.panel.smooth:

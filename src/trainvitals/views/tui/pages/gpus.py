@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.views.panels import severity
 from trainvitals.views.tui.numbers import MISSING, measure, short
 from trainvitals.views.tui.pages import Hit, rule
-from trainvitals.views.tui.paint import Line, bar, crop, fit, overlay, sparkline
+from trainvitals.views.tui.paint import Line, bar, crop, fit, overlay, sparkline, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Gpu
 from trainvitals.views.tui.table import Column, draw_heading, draw_row, first_shown, lay_out
 
 COMPACT_WIDTH = 26
+LEAST_SCROLLED = 3
+"""With so many lines one of them says how many GPUs are out of sight."""
+NOTE_WIDTH = 16
+"""So much room the words about a GPU have before the columns of less importance."""
+_BRIEF = (
+    ("thermal slowdown", "heat"),
+    ("slowdown", "slow"),
+    ("power brake", "brake"),
+    ("current limit", "current"),
+    ("hardware", "hw"),
+    ("software", "sw"),
+    ("memory", "mem"),
+    ("regulator", "vr"),
+    ("power cap", "power"),
+)
 _HARMLESS = ("", "none", "idle", "application clocks")
 
 
@@ -27,9 +44,9 @@ def describe(gpus: tuple[Gpu, ...]) -> str:
         parts = [f"{len(known)} x {known[0].name}" if len(known) > 1 else known[0].name]
         parts += [f"{len(whole) - len(known)} without an answer"] if len(known) < len(whole) else []
     else:
-        parts = [f"{len(whole)} GPUs" if len(whole) > 1 else "1 GPU"]
+        parts = [count_of(len(whole), "GPU")]
     slices = len(gpus) - len(whole)
-    return ", ".join([*parts, *([f"{slices} slices"] if slices else [])])
+    return ", ".join([*parts, *([count_of(slices, "slice")] if slices else [])])
 
 
 def _names(gpus: tuple[Gpu, ...]) -> set[str]:
@@ -70,6 +87,15 @@ def marks(gpu: Gpu) -> tuple[str, str | None]:
         return gpu.name.partition("MIG ")[2], None
     grave = next((s for _, s in words if s == "critical"), words[0][1] if words else None)
     return ", ".join(text for text, _ in words), grave
+
+
+def brief(text: str, width: int = 0) -> str:
+    """The same in as few shorter words as make it fit."""
+    for word, shorter in _BRIEF:
+        if len(text) <= width:
+            break
+        text = text.replace(word, shorter)
+    return text
 
 
 def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
@@ -125,7 +151,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
 
     def note(gpu: Gpu, width: int) -> Line:
         text, grave = marks(gpu)
-        return [Segment(fit(text, width), palette.severity(grave) if grave else palette.dim)]
+        return [Segment(fit(brief(text, width), width), palette.severity(grave) if grave else palette.dim)]
 
     def traffic(gpu: Gpu, width: int) -> Line:
         received, sent = gpu.number("pcie_rx_mb_s"), gpu.number("pcie_tx_mb_s")
@@ -147,8 +173,9 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         Column("MEM CLK", 8, 12, cell("memory_clock_mhz", "MHz"), right=True),
         Column("PCIe MB/s", 11, 13, traffic, right=True),
     ]
-    if any(marks(gpu)[0] for gpu in gpus):
-        found.append(Column("NOTE", 9, 6, note, most=34))
+    notes = [len(brief(text)) for gpu in gpus if (text := marks(gpu)[0]) and not gpu.problem]
+    if notes:
+        found.append(Column("NOTE", min(max(notes), NOTE_WIDTH), 6, note, most=34))
     if len(_names(gpus)) > 1:
         found.insert(
             1,
@@ -168,38 +195,97 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
     ]
 
 
+class Block(NamedTuple):
+    """The GPUs as drawn."""
+
+    lines: list[Line]
+    hits: list[Hit]
+    shown: int
+    """How many of them are in sight."""
+    across: int
+    """How many stand side by side."""
+
+
+class _Cell(NamedTuple):
+    """One way to show a GPU in short; the bar takes what is left of the width."""
+
+    least: int
+    told: str
+    """What the numbers are."""
+    details: bool
+    """With memory and temperature."""
+    bar: bool
+
+
+def _cells(gpus: Sequence[Gpu]) -> tuple[_Cell, ...]:
+    """The ways to show many GPUs, the wordiest first."""
+    index = max((len(gpu.index) for gpu in gpus), default=1)
+    return (
+        _Cell(max(COMPACT_WIDTH, index + 22), "use, memory, °C", details=True, bar=True),
+        _Cell(index + 11, "use", details=False, bar=True),
+        _Cell(index + 6, "use", details=False, bar=False),
+    )
+
+
+def _rows_of(count: int, width: int, cell: _Cell) -> int:
+    return -(-count // max(width // cell.least, 1))
+
+
+def needed_lines(gpus: Sequence[Gpu], width: int) -> list[int]:
+    """Lines that all GPUs need side by side, in many words, in fewer, in fewest; the heading aside."""
+    return [_rows_of(len(gpus), width, cell) for cell in _cells(gpus)]
+
+
 def draw_gpus(
     gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, heading: bool
-) -> tuple[list[Line], list[Hit]]:
-    """The block in at most `height` lines, with the places that answer to the mouse."""
-    lines: list[Line] = []
-    is_compact = height - heading < len(gpus) + 1 and width >= 2 * COMPACT_WIDTH
-    if heading:
-        simulated = any(gpu.simulated for gpu in gpus)
-        title = describe(gpus)
-        right = totals(gpus)
-        if is_compact:
-            right = f"use, memory, °C   {right}".rstrip()
-        line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, right)
-        if simulated and len(line) > 2:
-            line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
-        lines.append(line)
-    room = height - len(lines)
-    draw = _draw_compact if is_compact else _draw_table
-    table, hits = draw(gpus, width, room, palette, selected, len(lines))
-    return lines + table, hits
+) -> Block:
+    """The block in at most `height` lines: a line each, or side by side, in as many words as all of them can have.
+
+    What is out of sight even so is counted, and comes into it with the selected one.
+    """
+    top = 1 if heading else 0
+    room = max(height - top, 0)
+    cell = None
+    if room < len(gpus) + 1:
+        cell = next((cell for cell in _cells(gpus) if _rows_of(len(gpus), width, cell) <= room), _cells(gpus)[-1])
+        if width // cell.least < 2:
+            cell = None
+    lines = [_heading(gpus, width, palette, cell)] if heading else []
+    if cell is None:
+        block = _draw_table(gpus, width, room, palette, selected, top)
+    else:
+        block = _draw_cells(gpus, width, room, palette, selected, top, cell)
+    return block._replace(lines=lines + block.lines)
+
+
+def _heading(gpus: tuple[Gpu, ...], width: int, palette: Palette, cell: _Cell | None) -> Line:
+    simulated = any(gpu.simulated for gpu in gpus)
+    title, right = describe(gpus), totals(gpus)
+    if cell is not None:
+        right = f"{cell.told}   {right}".rstrip()
+    line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, right)
+    if simulated and len(line) > 2:
+        line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
+    return line
+
+
+def _more(above: int, below: int, palette: Palette) -> Line:
+    return [Segment(f" {above + below} more: ↑ {above}  ↓ {below}", palette.dim)]
 
 
 def _draw_table(
     gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int
-) -> tuple[list[Line], list[Hit]]:
+) -> Block:
     placed = lay_out(columns(gpus, palette), width - 2)
     with_titles = height > min(len(gpus), 2)
     lines: list[Line] = [[Segment(" "), *draw_heading(placed, palette)]] if with_titles else []
     space = max(height - len(lines), 0)
+    is_cut = space < len(gpus) and space >= LEAST_SCROLLED
+    space -= is_cut
     first = first_shown(len(gpus), space, selected or 0)
+    last = min(first + space, len(gpus))
     hits = []
-    for place in range(first, min(first + space, len(gpus))):
+    for place in range(first, last):
         gpu = gpus[place]
         hits.append(Hit(top + len(lines), top + len(lines) + 1, 0, width, "row", place))
         line = [Segment(" "), *draw_row(placed, gpu, palette)]
@@ -218,51 +304,63 @@ def _draw_table(
         if place == selected:
             line = overlay(crop(line, width, palette.text), palette.selected)
         lines.append(line)
-    return lines, hits
+    if is_cut:
+        lines.append(_more(first, len(gpus) - last, palette))
+    return Block(lines, hits, last - first, 1)
 
 
-def _draw_compact(
-    gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int
-) -> tuple[list[Line], list[Hit]]:
-    """Several GPUs per line: index, bar, utilisation, memory, temperature."""
-    across = max(width // COMPACT_WIDTH, 1)
-    needed = -(-len(gpus) // across)
+def _draw_cells(
+    gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int, cell: _Cell
+) -> Block:
+    """Several GPUs per line."""
+    across = width // cell.least
+    needed = _rows_of(len(gpus), width, cell)
     size = width // across
+    is_cut = height < needed and height >= LEAST_SCROLLED
+    height -= is_cut
     first = first_shown(needed, height, (selected or 0) // across)
+    last = min(first + height, needed)
     lines: list[Line] = []
     hits = []
-    for row in range(first, min(first + height, needed)):
+    index = max(len(gpu.index) for gpu in gpus)
+    for row in range(first, last):
         line: Line = []
-        for column in range(across):
+        for column, gpu in enumerate(gpus[row * across : (row + 1) * across]):
             place = row * across + column
-            if place >= len(gpus):
-                break
-            cell = crop(_compact(gpus[place], size - 2, palette), size, palette.text)
-            if place == selected:
-                cell = overlay(cell, palette.selected)
-            line += cell
+            drawn = crop(_draw_cell(gpu, index, size - 1, cell, palette), size, palette.text)
+            line += overlay(drawn, palette.selected) if place == selected else drawn
             hits.append(Hit(top + len(lines), top + len(lines) + 1, column * size, (column + 1) * size, "row", place))
         lines.append(line)
-    return lines, hits
+    before, after = first * across, max(len(gpus) - last * across, 0)
+    if is_cut:
+        lines.append(_more(before, after, palette))
+    return Block(lines, hits, len(gpus) - before - after, across)
 
 
-def _compact(gpu: Gpu, width: int, palette: Palette) -> Line:
-    index = Segment(" " + fit(gpu.index, 4, right=True) + " ", palette.strong)
+def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, palette: Palette) -> Line:
+    index = Segment(f" {fit(gpu.index, index_width, right=True)}", palette.strong)
+    room = width - index_width - 1
     text, grave = marks(gpu)
     if gpu.problem:
-        return [index, Segment(fit(text, width - 6), palette.severity(grave) if grave else palette.dim)]
+        style = palette.severity(grave) if grave else palette.dim
+        return [index, Segment(fit(f" {text}" if len(text) < room or cell.details else "  ✕", room), style)]
     use, memory = gpu.number("utilization_percent"), gpu.number("memory_percent")
     heat = gpu.number("temperature_celsius")
-    style = palette.severity(grave) if grave else palette.accent
     hot = severity("gpu", "temperature_celsius", heat) if heat is not None else None
     full = severity("gpu", "memory_percent", memory) if memory is not None else None
-    return [
-        index,
-        *bar(None if use is None else use / 100, max(width - 20, 3), style, palette),
-        Segment(fit(measure(use, "%"), 5, right=True), palette.text),
-        Segment(fit(measure(memory, "%"), 5, right=True), palette.severity(full) if full else palette.dim),
-        Segment(
-            fit(MISSING if heat is None else f"{heat:.0f}°", 4, right=True),
-            palette.severity(hot) if hot else palette.dim,
-        ),
-    ]
+    if not cell.details:
+        # What has no number of its own here colours the one there is.
+        grave = next((word for word in ("critical", "warning") if word in (grave, hot, full)), grave)
+    told = palette.severity(grave) if grave and not cell.details else palette.text
+    if not cell.bar:
+        return [index, Segment(f" {fit(measure(use, '%'), 4)}", told)]
+    numbers = [Segment(fit(measure(use, "%"), 5, right=True), told)]
+    if cell.details:
+        degrees = MISSING if heat is None else f"{heat:.0f}°"
+        numbers += [
+            Segment(fit(measure(memory, "%"), 5, right=True), palette.severity(full) if full else palette.dim),
+            Segment(fit(degrees, 4, right=True), palette.severity(hot) if hot else palette.dim),
+        ]
+    style = palette.severity(grave) if grave else palette.accent
+    size = max(room - 1 - width_of(numbers), 1)
+    return [index, Segment(" "), *bar(None if use is None else use / 100, size, style, palette), *numbers]

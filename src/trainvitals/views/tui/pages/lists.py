@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from rich.segment import Segment
 from rich.style import Style
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.views.tui.numbers import MISSING, duration, measure
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
@@ -103,18 +104,34 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     if not any(row.run for row in rows):
         columns = [column for column in columns if column.title != "RUN"]
     sort = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][1]
-    what = "Processes" if any(row.gpus or row.run for row in rows) else "Busiest processes of this machine"
+    word = "process" if len(rows) == 1 else "processes"
+    if not any(row.gpus or row.run for row in rows):
+        word = f"busiest {word} of this machine"
     order = f"by {sort} {'↓' if view.descending else '↑'}"
-    return _page(columns, rows, view, width, height, rule(f"{len(rows)} {what.lower()}", width, palette, order))
+    return _page(columns, rows, view, width, height, rule(f"{len(rows)} {word}", width, palette, order))
 
 
 # -- ranks
 
 
+def shown_ranks(snapshot: Snapshot, view: View) -> list[Rank]:
+    """Those that fit the filter: a number, or a part of the host's name."""
+    ranks = snapshot.run.ranks if snapshot.run is not None else ()
+    words = view.filters.get("ranks", "").casefold().split()
+    return [
+        rank
+        for rank in ranks
+        if all(word == str(rank.rank) if word.isdigit() else word in rank.host.casefold() for word in words)
+    ]
+
+
 def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     palette = view.palette
     ranks = snapshot.run.ranks if snapshot.run is not None else ()
-    view.rows = len(ranks)
+    rows = shown_ranks(snapshot, view)
+    view.rows = len(rows)
+    if ranks and not rows:
+        return Page(empty(f"no rank fits '{view.filter}'", width, palette, "esc shows all"), [])
     if not ranks:
         hint = "pick a run with 7" if snapshot.run is None else "a rank appears with its first logged step"
         word = "no run is shown" if snapshot.run is None else "no rank has logged a step yet"
@@ -166,8 +183,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         if all(getattr(rank, name) is None for rank in ranks):
             columns = [column for column in columns if column.title != title]
     right = f"median step {measure(usual, 's')}" if usual is not None else ""
-    word = "rank" if len(ranks) == 1 else "ranks"
-    return _page(columns, ranks, view, width, height, rule(f"{len(ranks)} {word}", width, palette, right))
+    return _page(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
 
 
 # -- alerts
@@ -178,6 +194,40 @@ def shown_alerts(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
     now = {id(row) for row in snapshot.active}
     rows = [*snapshot.active, *(row for row in reversed(snapshot.alerts) if id(row) not in now)]
     return _filtered(rows, view.filters.get("alerts", ""))
+
+
+def place_of(row: Mapping[str, Any]) -> str:
+    """What an alert is about, where its message does not say it: `rank 3`, `GPU 0`; empty for the whole run."""
+    labels = row.get("labels")
+    labels = labels if isinstance(labels, Mapping) else {}
+    message = str(row.get("message", "")).casefold()
+    for name, word in (("rank", "rank"), ("gpu_index", "GPU"), ("gpu", "GPU")):
+        if name in labels:
+            place = f"{word} {labels[name]}"
+            return place if place.casefold() not in message else ""
+    return ""
+
+
+def grouped_alerts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+    """(alert, places) with those as one that say the same of several ranks or GPUs, in their order."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((str(row.get("rule", "")), str(row.get("message", ""))), []).append(row)
+    return [(group[0], _places(group)) for group in groups.values()]
+
+
+def _places(group: Sequence[Mapping[str, Any]]) -> str:
+    """`rank 3`, `ranks 0, 1, 5`, `ranks 0 to 15`."""
+    found = [place.split(" ", 1) for row in group if (place := place_of(row))]
+    if len(found) < 2:
+        return " ".join(found[0]) if found else ""
+    word, names = found[0][0], [name for _, name in found]
+    if not all(name.isdigit() for name in names):
+        return f"{word}s {', '.join(names)}"
+    numbers = sorted({int(name) for name in names})
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{word}s {numbers[0]} to {numbers[-1]}"
+    return f"{word}s {', '.join(map(str, numbers))}"
 
 
 def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -199,14 +249,16 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
             return palette.dim
         return palette.severity(str(row.get("severity", "warning")))
 
+    of = min(max(len(place_of(row)) for row in rows), 12)
     columns: list[Column[Mapping[str, Any]]] = [
-        _time_column(snapshot, rows, 3, palette.dim),
+        _time_column(snapshot, rows, 4, palette.dim),
         text_column("STATE", 12, 2, state_of, colour),
-        text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
-        text_column("RULE", 14, 4, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
-        text_column("MESSAGE", 16, 1, lambda row: str(row.get("message", "")), colour, most=400),
+        text_column("SEVERITY", 8, 6, lambda row: str(row.get("severity", "")), colour),
+        text_column("RULE", 14, 5, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
+        *([text_column("OF", of, 3, place_of, lambda _: palette.text)] if of else []),
+        text_column("MESSAGE", 24, 1, lambda row: str(row.get("message", "")), colour, most=400),
     ]
-    title = f"{len(snapshot.firing)} firing, {len(snapshot.alerts)} changes in all"
+    title = f"{len(snapshot.firing)} firing, {count_of(len(snapshot.alerts), 'change')} in all"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
 
 
@@ -224,7 +276,7 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     view.rows = len(rows)
     room = height
     pane: list[Line] = []
-    if snapshot.output and height >= 8:
+    if snapshot.output and height >= 4:
         room = height // 2
         pane = [rule("Output", width, palette)]
         for text in snapshot.output[-(height - room - 1) :]:
@@ -250,7 +302,9 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     if not rows:
         page = Page(empty("nothing has happened yet", width, palette), [])
     else:
-        page = _page(columns, rows, view, width, room, rule(f"{len(rows)} events", width, palette, "newest first"))
+        page = _page(
+            columns, rows, view, width, room, rule(count_of(len(rows), "event"), width, palette, "newest first")
+        )
     lines = page.lines + [[] for _ in range(room - len(page.lines))] if pane else page.lines
     return Page(lines + pane, page.hits)
 
@@ -305,8 +359,9 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         text_column("NAME", 14, 1, name, lambda _: palette.strong, most=44),
         text_column("CAUSE", 16, 8, lambda row: row.cause if row else "", lambda _: palette.dim, most=200),
     ]
-    title = f"{len(rows) - 1} runs" if len(rows) != 2 else "1 run"
-    return _page(columns, rows, view, width, height, rule(title, width, palette, "enter shows it"))
+    return _page(
+        columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter shows it")
+    )
 
 
 # -- shared

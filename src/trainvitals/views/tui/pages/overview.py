@@ -8,16 +8,28 @@ from rich.segment import Segment
 
 from trainvitals.views.tui.pages import Hit, Page, empty, rule
 from trainvitals.views.tui.pages.charts import draw_grid
-from trainvitals.views.tui.pages.gpus import COMPACT_WIDTH, draw_gpus
+from trainvitals.views.tui.pages.gpus import COMPACT_WIDTH, draw_gpus, needed_lines
 from trainvitals.views.tui.pages.host import draw_host
+from trainvitals.views.tui.pages.lists import grouped_alerts
 from trainvitals.views.tui.pages.strip import draw_strip
 from trainvitals.views.tui.paint import Line, fit
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
 CHART_HEIGHT = 7
-OUTPUT_LINES = 8
+ROOMY_HEIGHT = 18
+"""From here on there is room for headings."""
+HOST_LINES = 2
+"""So much of the host stays where there are many GPUs: CPU and memory."""
+OUTPUT_LINES = 4
+"""So many lines the pane of the program's output has at least, its heading included."""
+MOST_OUTPUT_LINES = 14
+OUTPUT_HEIGHT = 14
+"""A lower page has no pane; the page of events shows the output."""
 NOTE_LINES = 3
+ALERT_LINES = 4
+LEAST_LINES = 4
+"""So few lines a run without hardware takes."""
 
 
 def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -26,8 +38,9 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     lines: list[Line] = []
     hits: list[Hit] = []
     view.rows = len(snapshot.gpus)
-    roomy = height >= 18
+    roomy = height >= ROOMY_HEIGHT
     health = snapshot.health
+    pane = OUTPUT_LINES if has_output(snapshot, height) else 0
     if snapshot.run is not None:
         lines += draw_strip(snapshot.run, health, snapshot.time, width, max(min(height // 3, 5), 1), palette)
         if roomy:
@@ -37,12 +50,17 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     for note in snapshot.notes if roomy and not snapshot.gpus else ():
         for piece in textwrap.wrap(note, max(width - 2, 1))[:NOTE_LINES]:
             lines.append([Segment(fit(f" {piece}", width), palette.dim)])
-    host = draw_host(snapshot.system, width, max(height - len(lines) - 2, 0), palette)
+    host = draw_host(snapshot.system, width, max(height - pane - len(lines) - 2, 0), palette)
     host_lines = ([rule("Host", width, palette, snapshot.host)] if roomy and host else []) + host
     if snapshot.gpus:
-        room = height - len(lines)
+        if _is_tight(snapshot, width, height - pane - len(lines) - roomy, len(host_lines)):
+            # What is known of every GPU matters more than the last lines about the host and some air.
+            host = host_lines = host[:HOST_LINES]
+            if lines and not lines[-1]:
+                lines.pop()
+        room = height - pane - len(lines)
         reserve = len(host_lines) if room - len(host_lines) >= 4 else min(len(host), max(room - 4, 0))
-        block, places = draw_gpus(
+        block = draw_gpus(
             snapshot.gpus,
             width,
             max(min(room - reserve, _wanted(len(snapshot.gpus), width, room)), 1),
@@ -50,33 +68,48 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             view.row if view.details or view.selected.get("overview") is not None else None,
             heading=roomy,
         )
-        hits += [hit._replace(top=hit.top + len(lines), bottom=hit.bottom + len(lines)) for hit in places]
-        lines += block
-        if roomy and len(lines) + len(host_lines) < height - CHART_HEIGHT:
+        view.visible, view.gpu_columns = max(block.shown, 1), block.across
+        hits += [hit._replace(top=hit.top + len(lines), bottom=hit.bottom + len(lines)) for hit in block.hits]
+        lines += block.lines
+        if roomy and len(lines) + len(host_lines) < height - pane - CHART_HEIGHT:
             lines.append([])
-    lines += (host_lines if len(lines) + len(host_lines) <= height else host)[: max(height - len(lines), 0)]
+    room = max(height - pane - len(lines), 0)
+    lines += (host_lines if len(host_lines) <= room else host)[:room]
     if not snapshot.gpus and snapshot.run is None and not snapshot.system:
         word = "looking..." if snapshot.waiting or not snapshot.notes else "nothing to show"
         lines += empty(word, width, palette)
-    view.visible = max(min(view.rows, height), 1)
-    lines += _alert_lines(snapshot, view, width, height - len(lines))
+    lines += _alert_lines(snapshot, view, width, height - pane - len(lines))
     room = height - len(lines)
-    if snapshot.output and room >= OUTPUT_LINES + 2:
-        pane = _output(snapshot, view, width, max(min(room // 2, 14), OUTPUT_LINES))
-        room -= len(pane)
-    else:
-        pane = []
-    if room > CHART_HEIGHT and snapshot.charts:
+    with_charts = bool(snapshot.charts) and room - pane > CHART_HEIGHT
+    if pane:
+        pane = min(max(room // 2, OUTPUT_LINES), room - CHART_HEIGHT - 1) if with_charts else room
+        pane = min(pane, MOST_OUTPUT_LINES)
+    if with_charts:
         lines.append([])
-        grid = draw_grid(snapshot, view, width, room - 1, select=False)
-        lines += grid.lines
-    lines += pane
+        lines += draw_grid(snapshot, view, width, room - pane - 1, select=False).lines
+    if pane:
+        lines += _output(snapshot, view, width, pane)
     return Page(lines[:height], hits)
+
+
+def has_output(snapshot: Snapshot, height: int) -> bool:
+    """Whether what the program prints has a pane on a page of this height."""
+    return bool(snapshot.output) and height >= OUTPUT_HEIGHT
 
 
 def charts_that_fit(width: int, height: int) -> int:
     """How many charts to ask for; a few too many cost little."""
-    return max(width // 44, 1) * max(min((height - 12) // CHART_HEIGHT, 3), 0)
+    return max(width // 44, 1) * max(min((height - LEAST_LINES) // CHART_HEIGHT, 3), 0)
+
+
+def _is_tight(snapshot: Snapshot, width: int, room: int, host: int) -> bool:
+    """Whether more can be said of the GPUs, or of more of them, if less is said of the host."""
+    for needed in needed_lines(snapshot.gpus, width):
+        if needed <= room - host:
+            return False
+        if needed <= room - HOST_LINES:
+            return True
+    return True
 
 
 def _wanted(count: int, width: int, room: int) -> int:
@@ -89,17 +122,24 @@ def _wanted(count: int, width: int, room: int) -> int:
 
 def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[Line]:
     active = snapshot.firing
-    if len(active) < 2 or room < len(active[:3]) + 2:
+    if len(active) < 2:
         return []  # a single one stands in the strip already
+    groups = grouped_alerts(active)
+    count = min(len(groups), ALERT_LINES, room - 2)
+    if count < min(len(groups), 2):
+        return []
+    shown = groups if len(groups) <= count else groups[: count - 1]
     lines: list[Line] = [[], rule(f"{len(active)} alerts", width, view.palette)]
-    for row in active[:3]:
+    for row, places in shown:
         grave = str(row.get("severity", "warning"))
-        text = f" {row.get('rule', '')}: {row.get('message', '')}"
+        text = f" {row.get('rule', '')}: {row.get('message', '')}" + (f" ({places})" if places else "")
         lines.append([Segment(fit(text, width), view.palette.severity(grave))])
+    if len(shown) < len(groups):
+        lines.append([Segment(fit(f" {len(groups) - len(shown)} more: press 5", width), view.palette.dim)])
     return lines
 
 
 def _output(snapshot: Snapshot, view: View, width: int, height: int) -> list[Line]:
-    lines: list[Line] = [[], rule("Output", width, view.palette)]
-    lines += [[Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 2) :]]
-    return lines
+    """Its newest lines, at the bottom of the page."""
+    lines: list[Line] = [rule("Output", width, view.palette)]
+    return lines + [[Segment(fit(f" {text}", width), view.palette.text)] for text in snapshot.output[-(height - 1) :]]

@@ -27,6 +27,8 @@ _SHOWN = (
 )
 _PHASES = BY_ID["step_phases"].metrics
 QUIET_SECONDS = 30.0
+LEAST_BAR, MOST_BAR = 8, 60
+"""Cells of the bar of phases, its words aside."""
 _CHIP = Style(reverse=True, bold=True)
 
 
@@ -124,19 +126,19 @@ def _phases(run: Run, width: int, palette: Palette) -> Line:
     whole = sum(value for _, value in parts)
     if not parts or not math.isfinite(whole) or whole <= 0:
         return []
-    legend: Line = []
-    for name, value in parts:
-        word = name.removesuffix("_time")
-        word = {"transfer": "copy", "forward": "fwd", "backward": "bwd", "optimizer": "opt"}.get(word, word)
-        legend += [
-            Segment(f"  {word} ", palette.dim),
-            Segment(f"{value / whole * 100:.0f}%", palette.phases.get(name, palette.text)),
-        ]
-    size = width - width_of(legend) - 2
-    if size < 8:
-        return [
-            Segment(" "),
-            *stacked([(v, palette.phases.get(n, palette.text)) for n, v in parts], width - 2),
-        ]
-    line = stacked([(value, palette.phases.get(name, palette.text)) for name, value in parts], min(size, 60))
-    return [Segment(" "), *line, *legend]
+    colours = {name: palette.phases.get(name, palette.text) for name, _ in parts}
+    told = {name: _phase(name, value / whole, colours[name], palette) for name, value in parts}
+    # Where not all of them have room beside the bar, the shortest go without words.
+    for name, _ in sorted(parts, key=lambda part: part[1]):
+        if width - 2 - sum(map(width_of, told.values())) >= LEAST_BAR:
+            break
+        del told[name]
+    legend = [segment for words in told.values() for segment in words]
+    size = min(width - 2 - width_of(legend), MOST_BAR)
+    return [Segment(" "), *stacked([(value, colours[name]) for name, value in parts], size), *legend]
+
+
+def _phase(name: str, share: float, colour: Style, palette: Palette) -> Line:
+    word = name.removesuffix("_time")
+    word = {"transfer": "copy", "forward": "fwd", "backward": "bwd", "optimizer": "opt"}.get(word, word)
+    return [Segment(f"  {word} ", palette.dim), Segment(f"{share * 100:.0f}%", colour)]
