@@ -210,6 +210,10 @@ def base(name: str) -> str:
         return "plateau"
     if "base" not in curves.KEPT:
         curves.KEPT["base"] = curves.synthetic(4, "constant", 0.06, "power")
+    if name == "checkpoint_overdue":  # so often that there is a rhythm when the fault begins
+        curves.KEPT["checkpoints"] = curves.KEPT["base"]
+        curves.WORLDS["checkpoints"] = curves.World(checkpoint=30.0)
+        return "checkpoints"
     return "base"
 
 

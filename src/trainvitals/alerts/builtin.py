@@ -299,12 +299,16 @@ TRAINING: tuple[Row, ...] = (
     },
     {
         "name": "loss_spike",
-        "when": "deviation(loss, 200) > $loss_spike_deviations and loss > 1.5 * median(loss, 200) "
-        # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was highest.
-        "and loss - median(loss, 200) > 0.15 * abs(max(median(loss, 20), all))",
+        # Distances, not factors: a loss may be negative (a log-likelihood, a policy's).
+        "when": "deviation(loss, 200) > $loss_spike_deviations "
+        "and loss - median(loss, 200) > 0.5 * abs(median(loss, 200)) "
+        # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was farthest off.
+        "and loss - median(loss, 200) > "
+        "0.15 * at_least(abs(max(median(loss, 20), all)), abs(min(median(loss, 20), all)))",
         "for": "3 steps",
         "after": "200 steps",
-        "clear": "loss < 1.25 * median(loss, 200) or deviation(loss, 200) < $loss_spike_deviations / 2",
+        "clear": "loss - median(loss, 200) <= 0.25 * abs(median(loss, 200)) "
+        "or deviation(loss, 200) < $loss_spike_deviations / 2",
         "clear_for": "10 steps",
         "message": "Loss spike: {loss:.4g} at step {step}",
         "advice": "If it recovers, note the batches. If spikes come often: clip gradients, lower Adam's beta2 to 0.95.",
@@ -316,7 +320,9 @@ TRAINING: tuple[Row, ...] = (
         "3 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
         "for": "100 steps",
         "after": "300 steps",
-        "clear": "median(loss, 100) < min(median(loss, 100), all) * (1 + $loss_divergence_percent / 200)",
+        "clear": "median(loss, 100) < min(median(loss, 100), all) + at_least("
+        "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 200, "
+        "1.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
         "clear_for": "50 steps",
         "severity": "critical",
         "let": {"best": "min(median(loss, 100), all)"},
@@ -369,7 +375,8 @@ TRAINING: tuple[Row, ...] = (
     },
     {
         "name": "gradient_vanished",
-        "when": "gradient_norm < $grad_norm_vanished",
+        # Where the loss is exactly 0 nothing is left to learn, and the gradient is rightly 0.
+        "when": "gradient_norm < $grad_norm_vanished and (gradient_norm > 0 or loss != 0)",
         "for": "20 steps",
         "clear": "gradient_norm > 10 * $grad_norm_vanished",
         "message": "Gradients have vanished: norm {gradient_norm:.3g}",
@@ -382,8 +389,9 @@ TRAINING: tuple[Row, ...] = (
         "and max(learning_rate, 500) == min(learning_rate, 500)",
         "after": "500 steps",
         "clear": "learning_rate >= $learning_rate_too_low",
-        "message": "The learning rate stands at {learning_rate:.3g}: nothing is learned any more",
-        "advice": "The schedule is shorter than the run, or was not restored on resume.",
+        "message": "The learning rate has stood at {learning_rate:.3g} for 500 steps: at this rate nothing is learned",
+        "advice": "Nothing, if its schedule has come to its end or these weights are frozen on purpose. Otherwise the "
+        "schedule is shorter than the run, or was not restored on resume.",
     },
     {
         "name": "learning_rate_high",
@@ -482,11 +490,15 @@ LIFE: tuple[Row, ...] = (
     },
     {
         "name": "checkpoint_overdue",
-        "when": "stale(event[checkpoint].total) > $checkpoint_factor * median(event[checkpoint].interval, 3) + 60",
+        # Only where they come regularly can one be missed: the best of a run is saved when there is a new best.
+        "when": "stale(event[checkpoint].total) > $checkpoint_factor * median(event[checkpoint].interval, 10) + 60 "
+        "and count(event[checkpoint].interval, 10) == 10 "
+        "and max(event[checkpoint].interval, 10) < 1.5 * median(event[checkpoint].interval, 10)",
         "clear": "stale(event[checkpoint].total) < 60",
-        "let": {"usual": "median(event[checkpoint].interval, 3)", "waited": "stale(event[checkpoint].total)"},
+        "let": {"usual": "median(event[checkpoint].interval, 10)", "waited": "stale(event[checkpoint].total)"},
         "message": "The last checkpoint was {waited:.0f} s ago; they used to come every {usual:.0f} s",
-        "advice": "Check free disk space and the process that saves. What was trained since is lost if the run dies.",
+        "advice": "Nothing, if only the best are saved: there was no new best. Otherwise check free disk space and the "
+        "process that saves; what was trained since is lost if the run dies.",
     },
 )
 

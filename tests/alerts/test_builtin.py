@@ -1,0 +1,104 @@
+"""What built-in rules make of losses below zero, of gradients that are rightly nothing, and of rare checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from judging import judge
+
+from trainvitals.alerts.engine import Point
+
+T = 1_800_000_000.0
+
+
+def train(rows: Iterable[Mapping[str, float]]) -> list[tuple[str, str]]:
+    points = (Point("training", {"rank": 0}, dict(row), T + step / 10, step) for step, row in enumerate(rows))
+    return [(change.state, change.rule.name) for change in judge(points)]
+
+
+def diverge(level: float, height: float, after: float, noise: float) -> list[dict[str, float]]:
+    """Steady, then a slow rise by `height`, then back to `after`."""
+    random = np.random.default_rng(0)
+    rise = [height * min(1.0, max(0.0, (step - 1000) / 300)) if step < 2500 else after - level for step in range(4500)]
+    return [{"loss": level + up + float(random.normal(0, noise))} for up in rise]
+
+
+@pytest.mark.parametrize(
+    ("level", "height", "after"),
+    [(-100.0, 100.0, -100.0), (-100.0, 100.0, -120.0), (-1.0, 3.0, -1.0), (0.0, 2.0, 0.0), (2.0, 4.0, 2.0)],
+)
+def test_a_loss_that_diverges_and_comes_back_is_told_and_resolved(level: float, height: float, after: float) -> None:
+    found = [item for item in train(diverge(level, height, after, 0.02 * height)) if item[1] == "loss_diverging"]
+    assert found == [("firing", "loss_diverging"), ("resolved", "loss_diverging")]
+
+
+@pytest.mark.parametrize("level", [-100.0, -1.0, 0.5, 100.0])
+def test_a_spike_is_told_and_resolved_whatever_the_sign_of_the_loss(level: float) -> None:
+    random = np.random.default_rng(0)
+    size = abs(level)
+    rows = [
+        {"loss": level + (2 * size if 600 <= step < 610 else 0.0) + float(random.normal(0, 0.02 * size))}
+        for step in range(1000)
+    ]
+    assert train(rows) == [("firing", "loss_spike"), ("resolved", "loss_spike")]
+
+
+@pytest.mark.parametrize(("start", "level"), [(0.0, -100.0), (400.0, 100.0)])
+def test_a_jump_that_is_small_against_the_loss_is_no_spike_on_either_side_of_zero(start: float, level: float) -> None:
+    """Thirty times the noise, and a tenth of the loss."""
+    random = np.random.default_rng(0)
+    falling = [level + (start - level) * 0.99**step for step in range(1000)]
+    rows = [
+        {"loss": value + (10.0 if 600 <= step < 610 else 0.0) + float(random.normal(0, 0.3))}
+        for step, value in enumerate(falling)
+    ]
+    assert train(rows) == []
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_loss_that_falls_from_above_or_below_zero_is_healthy(sign: float) -> None:
+    random = np.random.default_rng(0)
+    fall = [sign * 50.0 - 100.0 * (1 - 0.998**step) for step in range(4000)]
+    rows = [{"loss": value + float(random.normal(0, 5.0)), "gradient_norm": 3.0} for value in fall]
+    assert train(rows) == []
+
+
+def test_a_gradient_of_nothing_is_right_where_the_loss_is_nothing() -> None:
+    hinge = [max(0.0, 1 - step / 500) for step in range(1500)]
+    assert train({"loss": value, "gradient_norm": value} for value in hinge) == []
+    for dead in (0.0, 1e-9):
+        rows = [{"loss": 2.3, "gradient_norm": dead if step > 300 else 1.0} for step in range(600)]
+        assert train(rows) == [("firing", "gradient_vanished")]
+    alone = [{"gradient_norm": 1e-9 if step > 300 else 1.0} for step in range(600)]
+    assert train(alone) == [("firing", "gradient_vanished")]
+
+
+def checkpoints(times: Iterable[float], until: int) -> list[tuple[str, str]]:
+    waiting = sorted(times)
+    points, before = [], None
+    for second in range(until):
+        points.append(Point("training", {"rank": 0}, {"loss": 1.0 / (1 + second)}, T + second, second))
+        while waiting and waiting[0] <= second:
+            now = waiting.pop(0)
+            values = {"total": float(len(points))} | ({} if before is None else {"interval": now - before})
+            points.append(Point("event", {"event": "checkpoint"}, values, T + now))
+            before = now
+    return [(change.state, change.rule.name) for change in judge(points)]
+
+
+def test_no_new_best_for_some_epochs_is_no_overdue_checkpoint() -> None:
+    epochs = [30.0 * epoch for epoch in range(7)]
+    assert checkpoints(epochs, 1200) == []
+    now_and_then = [30.0 * epoch for epoch in (0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 13, 14, 19)]
+    assert checkpoints(now_and_then, 1800) == []
+
+
+def test_a_checkpoint_that_came_like_clockwork_and_does_not_is_overdue() -> None:
+    assert checkpoints([30.0 * n for n in range(12)], 1200) == [("firing", "checkpoint_overdue")]
