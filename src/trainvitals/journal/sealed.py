@@ -128,13 +128,18 @@ class SealedSegments:
             item = MetricSummary(int(count), last, steps[0], low, steps[1], high, steps[2], int(broken or 0))
             yield name, item
 
-    def rows(self, path: Path) -> Iterator[dict[str, Any]]:
-        """The lines of a segment as they were written."""
+    def count_lines(self, path: Path) -> int:
+        """How many lines the file had that was sealed, without those at its end that had no values."""
+        (last,) = self._query(f"SELECT max(row) FROM read_parquet({segments.paths_literal([path])})").fetchone()
+        return 0 if last is None else int(last) + 1
+
+    def rows(self, path: Path, first: int = 0, end: int = 2**62) -> Iterator[dict[str, Any]]:
+        """The lines of a segment as they were written; from the `first` on, up to `end`."""
         query = (
             "SELECT row, name, label, step, time, value, text FROM "
-            f"read_parquet({segments.paths_literal([path])}) ORDER BY row"
+            f"read_parquet({segments.paths_literal([path])}) WHERE row >= ? AND row < ? ORDER BY row"
         )
-        result = self._query(query)
+        result = self._query(query, [first, end])
         current: dict[str, Any] | None = None
         place = -1
         while batch := result.fetchmany(10_000):
