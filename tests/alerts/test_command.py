@@ -15,6 +15,7 @@ from receivers import Receiver
 
 import trainvitals
 from trainvitals.alerts import records
+from trainvitals.errors import SettingError
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
@@ -73,6 +74,29 @@ def test_a_test_message_goes_to_each_channel_and_what_happened_is_said(
     assert main(["alerts", "test", "good"]) == 0
     assert main(["alerts", "test", "goood"]) == 2
     assert "did you mean 'good'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("alerts", "place"),
+    [
+        ("rules: [{name: mine, when: loss > 3, notify: [hok]}]", "rule 'mine', notify: "),
+        ("rules: [{name: mine, when: loss > 3, escalate_notify: hok}]", "rule 'mine', escalate_notify: "),
+        ("escalate_notify: [hok]", "alerts.escalate_notify: "),
+    ],
+)
+def test_a_misspelt_channel_is_said_with_the_nearest_and_all_others_by_the_test_and_at_the_start(
+    root: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str], alerts: str, place: str
+) -> None:
+    (root / "trainvitals.yaml").write_text(
+        f"alerts:\n  notify: {{hook: '{receiver.url}', bell: 'bell:'}}\n  {alerts}\n"
+    )
+    said = f"{place}there is no channel 'hok', did you mean 'hook'? (there are: hook, bell)"
+    assert main(["alerts", "test"]) == 2
+    assert said in capsys.readouterr().err
+    assert receiver.requests == []
+    with pytest.raises(SettingError) as raised:
+        trainvitals.init(project="p", agent=False, summary=False)
+    assert said in str(raised.value)
 
 
 def test_without_a_channel_the_test_says_how_to_have_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,6 +169,17 @@ def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(fo
         alerts.close()
 
 
+def test_a_rule_that_names_no_channel_is_told_and_the_others_are_judged(folder: Path, receiver: Receiver) -> None:
+    told: list[str] = []
+    rules = [HOT, {"name": "mine", "when": "loss > 3", "notify": "hok"}]
+    alerts = make(folder, receiver, **{"alerts.rules": rules})
+    alerts._tell = lambda event, message, severity: told.append(message)
+    heat(alerts, 90)
+    run_for(alerts, lambda: receiver.bodies and told, "the message")
+    assert "there is no channel 'hok'" in told[0]
+    alerts.close()
+
+
 def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver) -> None:
     receiver.answers = [503]
     alerts = make(folder, receiver)

@@ -506,7 +506,14 @@ RULES: tuple[Row, ...] = (*GPU, *HOST, *TRAINING, *LIFE)
 
 
 def rules_of(settings: Settings) -> list[Rule]:
-    """All rules in force. RuleError (a SettingError) for one that cannot be used."""
+    """All rules in force. RuleError (a SettingError) for one that cannot be used, or that nobody would hear of."""
+    rules = read_rules(settings)
+    check_channels(settings, rules)
+    return rules
+
+
+def read_rules(settings: Settings) -> list[Rule]:
+    """The same, whoever is to be told."""
     rules = assemble(
         RULES,
         settings.alerts_rules,
@@ -516,6 +523,20 @@ def rules_of(settings: Settings) -> list[Rule]:
     )
     check_actions(settings.alerts_actions, rules)
     return rules
+
+
+def check_channels(settings: Settings, rules: Iterable[Rule]) -> None:
+    """Every channel that is named must be one of `alerts.notify`."""
+    wanted = [("alerts.escalate_notify", settings.alerts_escalate_notify)]
+    for rule in rules:
+        wanted.append((f"rule '{rule.name}', notify", rule.notify or ()))
+        wanted.append((f"rule '{rule.name}', escalate_notify", rule.escalate_notify))
+    known = [address.name for address in settings.alerts_notify]
+    for place, names in wanted:
+        for name in names:
+            if name not in known:
+                there = f"there are: {', '.join(known)}" if known else "alerts.notify names none"
+                raise RuleError(f"{place}: there is no channel '{name}'{nearest(name, known)} ({there})")
 
 
 def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -> None:

@@ -27,6 +27,7 @@ from trainvitals.alerts.claims import Claims
 from trainvitals.alerts.delivery import Outbox
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
+from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.ledger import Ledger, Policy
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
@@ -74,10 +75,14 @@ class RunAlerts:
         self._tell = tell
         self._own = name._replace(table="alerts")
         self._about = {**about, **({"link": settings.alerts_link} if settings.alerts_link else {})}
-        rules = builtin.rules_of(settings)
+        rules = builtin.read_rules(settings)
         self._rules = {rule.name: rule for rule in rules}
         self._claims = Claims(folder, str(about.get("host"))) if name.host is not None else None
         self._notes: deque[str] = deque()
+        try:
+            builtin.check_channels(settings, rules)
+        except RuleError as error:  # the other channels and rules are still of use
+            self._notes.append(error.message)
         self._baseline = Baseline(settings.alerts_baseline, folder, self._notes.append)
         # Built-in rules look at a sample of what a fast training logs; the user's own at every line.
         self._sampled = self._make_engine([rule for rule in rules if rule.built_in])

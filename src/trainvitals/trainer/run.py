@@ -624,7 +624,7 @@ def begin_automatically() -> Run:
 def _check_rules(effective: settings.Settings) -> None:
     """A rule that cannot be used is an error now, not a silence later."""
     given = (effective.alerts_rules, effective.alerts_thresholds, effective.alerts_disable, effective.alerts_actions)
-    if effective.alerts_enabled and any(given):
+    if effective.alerts_enabled and any((*given, effective.alerts_escalate_notify)):
         from trainvitals.alerts.builtin import rules_of
 
         rules_of(effective)

@@ -165,6 +165,7 @@ def _test(arguments: argparse.Namespace) -> int:
             "no channel is configured",
             hint="set alerts.notify in trainvitals.yaml, or TRAINVITALS_ALERTS_NOTIFY=ntfy://my-topic",
         )
+    builtin.rules_of(settings)  # a rule that names a channel which is not there would tell nobody
     names = [address.name for address in addresses]
     for name in arguments.channel:
         if name not in names:
