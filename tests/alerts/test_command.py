@@ -137,14 +137,32 @@ def test_the_history_shows_changes_and_with_all_what_was_sent(root: Path, capsys
 
 
 def test_a_silence_is_left_for_the_agent_in_a_file_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = record()
+    ended = record()
+    run = trainvitals.init(project="p", name="alive", agent=False, summary=False)
     assert main(["alerts", "silence", "loss_spike", "--for", "2h"]) == 0
     assert "silenced until" in capsys.readouterr().out
-    (row,) = records.read_rows(folder)
+    (row,) = records.read_rows(run.folder)
     assert (row["control"], row["rule"]) == ("silence", "loss_spike")
+    assert records.read_rows(ended) == []
     assert main(["alerts", "ack", "all"]) == 0
     assert main(["alerts", "silence", "loss_spik"]) == 2
     assert "did you mean 'loss_spike'" in capsys.readouterr().err
+    run.finish()
+
+
+@pytest.mark.parametrize("command", ["silence", "ack"])
+def test_without_a_living_run_nothing_is_silenced_unless_it_is_named(
+    root: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main(["alerts", command, "loss_spike"]) == 1
+    assert "is alive" in capsys.readouterr().err
+    folder = record()
+    assert main(["alerts", command, "loss_spike"]) == 1
+    shown = capsys.readouterr().err
+    assert "is alive" in shown and f"--run {folder.name}" in shown
+    assert records.read_rows(folder) == []
+    assert main(["alerts", command, "loss_spike", "--run", folder.name]) == 0
+    assert [row["control"] for row in records.read_rows(folder)] == [command]
 
 
 def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

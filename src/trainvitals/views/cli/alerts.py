@@ -56,7 +56,7 @@ def _add_list(parser: Parser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     found: list[dict[str, Any]] = []
-    for folder in _folders(arguments):
+    for folder in _folders(arguments) or run_folder.list_folders(_root(arguments))[-1:]:
         found += [{**row, "run": folder.name} for row in records.current(records.read_rows(folder))]
     if arguments.json:
         _print_json(found)
@@ -79,14 +79,17 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _root(arguments: argparse.Namespace) -> Path:
+    return Path(resolve_settings(arguments).dir)
+
+
 def _folders(arguments: argparse.Namespace) -> list[Path]:
-    """The run that was named, else every run that is alive, else the newest."""
-    root = Path(resolve_settings(arguments).dir)
+    """The run that was named, else every run that is alive."""
+    root = _root(arguments)
     if arguments.run:
         return [run_folder.find(arguments.run, root)]
     folders = run_folder.list_folders(root)
-    alive = [folder for folder in folders if run_folder.read_state(folder)[0] not in run_folder.ENDED]
-    return alive or folders[-1:]
+    return [folder for folder in folders if run_folder.read_state(folder)[0] not in run_folder.ENDED]
 
 
 # -- history
@@ -238,7 +241,10 @@ def _ack(arguments: argparse.Namespace) -> int:
 def _control(arguments: argparse.Namespace, control: str, done: str, until: float | None = None) -> int:
     folders = _folders(arguments)
     if not folders:
-        raise TrainvitalsError("there is no run", hint="list them: trainvitals runs")
+        root = _root(arguments)
+        ended = run_folder.list_folders(root)
+        hint = f"to name one all the same: --run {ended[-1].name}; " if ended else ""
+        raise TrainvitalsError(f"no run in {root} is alive", hint=f"{hint}list them: trainvitals runs")
     for folder in folders:
         known = _known_rules(arguments, folder)
         if arguments.rule != "all" and arguments.rule not in known:
