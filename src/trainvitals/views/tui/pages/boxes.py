@@ -135,7 +135,8 @@ def draw_box(
 
     Long texts are wrapped; what does not fit below is scrolled to with `offset`.
     """
-    key_width = min(max((len(word) for word, _ in rows), default=0), max(width // 3, 4))
+    most = width // 2 if width >= 60 else max(width // 3, 4)
+    key_width = min(max((len(word) for word, _ in rows), default=0), most)
     inner = min(max((key_width + 2 + width_of([Segment(text[:200])]) for _, text in rows), default=10), width - 6)
     inner = max(inner, min(width_of([Segment(title[:200])]) + 2, width - 6), 4)
     body: list[Line] = []

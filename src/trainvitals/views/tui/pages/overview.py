@@ -85,8 +85,8 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         pane = min(max(room // 2, OUTPUT_LINES), room - CHART_HEIGHT - 1) if with_charts else room
         pane = min(pane, MOST_OUTPUT_LINES)
     if with_charts:
-        lines.append([])
-        lines += draw_grid(snapshot, view, width, room - pane - 1, select=False).lines
+        lines += [[]] if lines and lines[-1] else []
+        lines += draw_grid(snapshot, view, width, height - len(lines) - pane, select=False).lines
     if pane:
         lines += _output(snapshot, view, width, pane)
     return Page(lines[:height], hits)
