@@ -26,7 +26,7 @@ import pytest
 
 import trainvitals
 from trainvitals.errors import MetricError, RunNotFound, SettingError, TrainvitalsError
-from trainvitals.journal.reader import RunReader, open_run
+from trainvitals.journal.reader import RunReader, list_runs, open_run
 from trainvitals.trainer.run import Run
 
 
@@ -601,6 +601,16 @@ def test_resume_appends_an_attempt_and_overwrites_nothing() -> None:
     with trainvitals.init(project="p", name="r", resume=True) as third:
         third.log({"loss": 1.0})
         assert third.attempt == 3 and third.step == 7
+
+
+def test_the_newest_of_several_runs_of_one_second_is_the_one_that_was_begun_last() -> None:
+    names = ["zeta", "middle", "alpha"]
+    for name in names:
+        trainvitals.init(name=name).finish()
+    assert [info.name for info in list_runs(os.environ["TRAINVITALS_DIR"])] == names
+    assert open_run("latest", os.environ["TRAINVITALS_DIR"]).info.name == "alpha"
+    with trainvitals.init(resume=True) as resumed:
+        assert resumed.name == "alpha"
 
 
 def test_resume_of_nothing_starts_anew_or_says_what_is_missing(capfd: Any) -> None:

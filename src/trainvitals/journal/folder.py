@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from trainvitals.journal.encoding import encode_line, format_time
 RUNNING = "running"
 ENDED = ("finished", "failed", "killed", "crashed")
 """Statuses after which nothing more happens. `hung` and `stalled` are said of a run that still lives."""
+
+_STAMP = re.compile(r"\d{8}-\d{6}-")
+_STAMP_LENGTH = len("20261115-223601")
 
 
 def new_run_id(name: str | None, now: float | None = None) -> str:
@@ -161,7 +165,25 @@ def list_folders(root: Path) -> list[Path]:
             found.append(folder)
         else:
             found.extend(inner for inner in _subfolders(folder) if (inner / layout.RUN_FILE).is_file())
-    return sorted(found, key=lambda folder: folder.name)
+    return _sort_by_age(found)
+
+
+def _sort_by_age(folders: list[Path]) -> list[Path]:
+    """Oldest first. The id tells the second; run.json is asked only where several ids tell the same, or none."""
+    in_one_second = Counter(folder.name[:_STAMP_LENGTH] for folder in folders)
+
+    def age(folder: Path) -> tuple[str, str, str]:
+        stamp = folder.name[:_STAMP_LENGTH]
+        has_stamp = _STAMP.match(folder.name) is not None
+        if has_stamp and in_one_second[stamp] == 1:
+            return stamp, "", folder.name
+        created = str((runtime.read_json(folder / layout.RUN_FILE) or {}).get("created") or "")
+        digits = re.sub(r"\D", "", created)
+        if not has_stamp and digits:
+            stamp = f"{digits[:8]}-{digits[8:14]}"
+        return stamp, created, folder.name
+
+    return sorted(folders, key=age)
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -1,0 +1,32 @@
+"""Listing the runs of a folder: oldest first, however their folders are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainvitals.journal import folder as run_folder
+
+
+def make(root: Path, name: str, created: str | None) -> None:
+    folder = root / "p" / name
+    run_folder.create(folder)
+    run_folder.write_run(folder, {"id": name, **({"created": created} if created else {})})
+
+
+def test_runs_are_listed_oldest_first_by_id_and_where_that_does_not_tell_by_when_they_were_created(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path, "20260101-000002-b-2222", "2026-01-01T00:00:02.100000Z")
+    make(tmp_path, "20260101-000001-zeta-1111", "2026-01-01T00:00:01.100000Z")
+    make(tmp_path, "20260101-000001-alpha-1111", "2026-01-01T00:00:01.900000Z")
+    make(tmp_path, "20260101-000009-copied-1111", None)
+    make(tmp_path, "imported", "2026-01-01T00:00:01.500000Z")
+    names = [folder.name for folder in run_folder.list_folders(tmp_path)]
+    assert names == [
+        "20260101-000001-zeta-1111",
+        "imported",
+        "20260101-000001-alpha-1111",
+        "20260101-000002-b-2222",
+        "20260101-000009-copied-1111",
+    ]
+    assert run_folder.find("latest", tmp_path).name == names[-1]
