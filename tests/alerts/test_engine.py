@@ -50,6 +50,33 @@ def test_the_threshold_to_clear_is_another_one() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("selector", "fired"),
+    [
+        ("*", ["gpu 0", "gpu 1", "rank 1"]),
+        ("1", ["gpu 1", "rank 1"]),
+        ('"gpu=1"', ["gpu 1"]),
+        ('"http://a/metrics"', ["gpu 0", "gpu 1"]),
+        ("7", []),
+    ],
+)
+def test_what_was_scraped_is_selected_by_its_labels(selector: str, fired: list[str]) -> None:
+    found = engine({"name": "x", "when": f"openmetrics[{selector}].foo > 5"})
+    changes = []
+    for target, name, value in (("a", "gpu", "0"), ("a", "gpu", "1"), ("b", "rank", "1")):
+        labels = {"target": f"http://{target}/metrics", name: value}
+        changes += found.feed(Point("openmetrics", labels, {"foo": 9.0}, T))
+    assert [f"{list(change.labels)[1]} {list(change.labels.values())[1]}" for change in changes] == fired
+
+
+def test_a_label_of_another_name_is_another_thing() -> None:
+    found = engine({"name": "x", "when": "openmetrics[*].foo > 5"})
+    changes = []
+    for name in ("gpu", "rank"):
+        changes += found.feed(Point("openmetrics", {"target": "t", name: "0"}, {"foo": 9.0}, T))
+    assert [dict(change.labels) for change in changes] == [{"target": "t", "gpu": "0"}, {"target": "t", "rank": "0"}]
+
+
 def test_every_gpu_is_judged_on_its_own() -> None:
     found = engine({"name": "hot", "when": "gpu[*].temperature_celsius > 80", "message": "GPU {gpu_index}"})
     changes = []

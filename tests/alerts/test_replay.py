@@ -7,7 +7,7 @@ from typing import Any
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
-from trainvitals.alerts.rules import assemble
+from trainvitals.alerts.rules import assemble, parse_rule
 from trainvitals.journal.encoding import format_time
 
 T = 1_800_000_000.0
@@ -88,3 +88,13 @@ def test_only_a_gpu_that_the_run_held_was_idle() -> None:
     assert found(rows=lines(), held_gpus={"GPU-a"}) == []
     assert found(rows=lines()) == []
     assert found(rows=lines(simulated=True)) == idle
+
+
+def test_what_was_scraped_keeps_its_labels() -> None:
+    rule = parse_rule({"name": "x", "when": 'openmetrics["gpu=1"].foo > 5'}, {})
+    lines = [
+        {"timestamp": format_time(T + n), "host": "h", "target": "http://a", "gpu": str(n), "foo": 9.0, "bar": "NaN"}
+        for n in range(3)
+    ]
+    (change,) = replay([rule], lambda table: lines if table == "openmetrics" else (), (), {})
+    assert dict(change.labels) == {"target": "http://a", "gpu": "1"}

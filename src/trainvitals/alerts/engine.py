@@ -291,7 +291,9 @@ class Engine:
 
     def _subject(self, point: Point) -> Subject | None:
         labels = point.labels
-        key = (point.table, *labels.values()) if labels else (point.table,)
+        # What a scraped page says of gpu="0" is not what it says of rank="0".
+        parts = labels.items() if point.table == "openmetrics" else labels.values()
+        key: tuple[object, ...] = (point.table, *parts)
         subject = self._subjects.get(key)
         if subject is None:
             if len(self._subjects) >= MAX_SUBJECTS:

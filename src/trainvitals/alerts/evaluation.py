@@ -20,7 +20,7 @@ Value = float | bool | str | None
 Read = Callable[[], Any]
 
 LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",), "training": ("rank",), "run": ("rank",)}
-"""By which labels the things of a table are selected: gpu[0], gpu[GPU-6f1c], rank[3]."""
+"""By which labels the things of a table are selected: gpu[0], gpu["GPU-6f1c..."], rank[3]."""
 
 
 class Series:
@@ -100,6 +100,9 @@ class Subject:
             return True
         if self.table == "event":
             return str(self.labels.get("event")) in selector
+        if self.table == "openmetrics":  # whose labels are whatever the page has: by value, or by name and value
+            found = {str(value) for value in self.labels.values()} | {f"{k}={v}" for k, v in self.labels.items()}
+            return not found.isdisjoint(selector)
         values = [str(self.labels[label]) for label in LABELS.get(self.table, ()) if label in self.labels]
         return any(value == wanted for value in values for wanted in selector)
 

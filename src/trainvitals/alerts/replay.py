@@ -9,7 +9,7 @@ from typing import Any
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
 from trainvitals.alerts.rules import Rule
-from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.encoding import NONFINITE, TimeParser
 
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
@@ -75,12 +75,19 @@ def _points(table: str, rows: Iterable[Mapping[str, Any]], held_gpus: Collection
         step = row.get("step")
         if table == "training":
             labels: Mapping[str, Any] = {"rank": row.get("rank", 0)}
+        elif table == "openmetrics":
+            labels = {key: row[key] for key in row if key not in ("timestamp", "host") and _is_label(row[key])}
         else:
             labels = {key: row[key] for key in _LABELS.get(table, ()) if key in row}
         if table == "gpu" and (held_gpus is not None or row.get("simulated")):
             held = row.get("simulated") or str(row.get("gpu_uuid", row.get("gpu_index"))) in (held_gpus or ())
             row = {**row, "held_by_run": float(bool(held))}
         yield Point(table, labels, row, micros / 1e6, step if isinstance(step, int) else None)
+
+
+def _is_label(value: object) -> bool:
+    """Whether it says of what a scraped page speaks: its values are numbers."""
+    return isinstance(value, str) and value not in NONFINITE
 
 
 def _event_points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
