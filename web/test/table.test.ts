@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Panel, Row, Series } from "../src/data/types.ts";
-import { groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
+import { byDevice, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { first, formatRoute, number, parseRoute, withQuery } from "../src/logic/route.ts";
 import { filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
@@ -62,6 +62,11 @@ test("names are grouped by prefix and searched by words or expression", () => {
   assert.deepEqual(search(["val/loss", "loss"], "/^loss$/"), ["loss"]);
   assert.deepEqual(search(["a"], "/(/"), []);
   assert.deepEqual(groupByPrefix(["__proto__", "constructor/x"]).length, 2);
+});
+
+test("GPU 2 comes before GPU 10, host by host", () => {
+  const devices = [["b", 0], ["a", 10], ["a", 2]].map(([host, gpu_index]) => ({ labels: { host, gpu_index } }));
+  assert.deepEqual(devices.sort(byDevice).map((item) => `${item.labels.host}${item.labels.gpu_index}`), ["a2", "a10", "b0"]);
 });
 
 test("a panel draws a metric under its alias, and a line is called by what tells it apart", () => {

@@ -74,6 +74,11 @@ function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]):
   return parts.join(" ");
 }
 
+// By host, then by the number of the GPU: 2 before 10.
+export function byDevice(a: { labels: Labels }, b: { labels: Labels }): number {
+  return String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || Number(a.labels.gpu_index ?? 0) - Number(b.labels.gpu_index ?? 0);
+}
+
 export function shortName(name: string): string {
   return name.replace(/_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total|samples_per_sec)$/, "").replaceAll("_", " ");
 }

@@ -3,6 +3,7 @@ import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
 import type { Alert, Alerts as Answer, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
 import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
+import { Table } from "../ui/table.tsx";
 
 export function Alerts() {
   const key = run.value!.key;
@@ -39,42 +40,29 @@ export function Alerts() {
         <div class="cards">{answer.firing.map((alert) => <Card key={identify(alert)} alert={alert} onAsk={about.value?.allow_edit ? ask : undefined} />)}</div>
       </Section>
       <Section title="History" note={`${answer.total}`}>
-        <div class="table-box">
-          <table>
-            <thead><tr><th>time</th><th>state</th><th>severity</th><th>rule</th><th>of</th><th>what</th><th class="right">value</th><th class="right">threshold</th><th class="right">step</th></tr></thead>
-            <tbody>
-              {answer.history.map((alert, at) => (
-                <tr key={at}>
-                  <td><time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time></td>
-                  <td>{alert.state}</td>
-                  <td><span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span></td>
-                  <td>{alert.rule}</td>
-                  <td>{subject(alert)}</td>
-                  <td class="wide">{alert.message ?? alert.reason as string ?? ""}</td>
-                  <td class="right">{show(alert.value)}</td>
-                  <td class="right">{show(alert.threshold)}</td>
-                  <td class="right">{alert.step?.toLocaleString("en-US") ?? ""}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          columns={[
+            { title: "time" }, { title: "state" }, { title: "severity" }, { title: "rule" }, { title: "of" }, { title: "what", wide: true },
+            { title: "value", right: true }, { title: "threshold", right: true }, { title: "step", right: true },
+          ]}
+          rows={answer.history.map((alert, at) => ({
+            key: String(at),
+            cells: [
+              { show: <time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time> }, alert.state, { show: <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span> },
+              alert.rule, subject(alert), alert.message ?? (alert.reason as string | undefined), show(alert.value), show(alert.threshold), alert.step?.toLocaleString("en-US"),
+            ],
+          }))}
+        />
       </Section>
       {answer.deliveries.length > 0 && (
         <Section title="Messages and actions" note={`${answer.deliveries.length}`}>
-          <div class="table-box">
-            <table>
-              <thead><tr><th>time</th><th>what</th><th>where</th><th>result</th></tr></thead>
-              <tbody>
-                {answer.deliveries.map((row, at) => (
-                  <tr key={at}>
-                    <td>{formatClock(row.timestamp, true)}</td><td>{String(row.action ?? row.kind ?? "message")} {row.rule}</td>
-                    <td>{String(row.channel ?? "")}</td><td>{String(row.result ?? "")}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            columns={[{ title: "time" }, { title: "what" }, { title: "where" }, { title: "result", wide: true }]}
+            rows={answer.deliveries.map((row, at) => ({
+              key: String(at),
+              cells: [formatClock(row.timestamp, true), `${String(row.action ?? row.kind ?? "message")} ${row.rule ?? ""}`, String(row.channel ?? ""), String(row.result ?? "")],
+            }))}
+          />
         </Section>
       )}
     </>
@@ -115,7 +103,7 @@ function Card({ alert, onAsk }: { alert: Alert; onAsk?: (action: "ack" | "silenc
       <dl>
         {alert.when && <><dt>rule</dt><dd><code>{alert.when}</code></dd></>}
         {alert.value !== undefined && <><dt>saw</dt><dd>{show(alert.value)}{alert.threshold !== undefined && ` against ${show(alert.threshold)}`}</dd></>}
-        {Object.entries(alert.values ?? {}).map(([name, value]) => <><dt>{name}</dt><dd>{show(value)}</dd></>)}
+        {Object.entries(alert.values ?? {}).filter(([name]) => name !== "step" || alert.step === undefined).map(([name, value]) => <><dt>{name}</dt><dd>{show(value)}</dd></>)}
         {alert.step !== undefined && <><dt>step</dt><dd>{alert.step.toLocaleString("en-US")}</dd></>}
       </dl>
       {onAsk && alert.rule && (

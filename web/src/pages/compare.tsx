@@ -8,6 +8,7 @@ import { first } from "../logic/route.ts";
 import { Chart } from "../ui/chart.tsx";
 import { isNoisy, panelOf } from "../ui/panel.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
+import { Table } from "../ui/table.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
 const AGAIN_MS = 3000;
@@ -65,25 +66,26 @@ export function Compare() {
       </div>
       {error && <Problem error={error} />}
       <Section title="Runs">
-        <div class="table-box">
-          <table>
-            <thead><tr><th>run</th><th>status</th><th class="right">step</th><th class="right">time</th><th /></tr></thead>
-            <tbody>
-              {answer.runs.map((row, at) => (
-                <tr key={row.key}>
-                  <td class="run-name"><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}{row.simulated && <span class="badge warning">simulated GPUs</span>}</td>
-                  <td><Status status={row.status} live={row.live} /></td>
-                  <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
-                  <td class="right">{formatSpan(row.seconds)}</td>
-                  <td class="right">
-                    {at > 0 && source.value!.isLive && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>make baseline</button>}
-                    {keys.length > 2 && source.value!.isLive && <button type="button" class="plain" aria-label={`leave out ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>leave out</button>}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          columns={[{ title: "run" }, { title: "status" }, { title: "step", right: true }, { title: "time", right: true }, { title: "", right: true }]}
+          rows={answer.runs.map((row, at) => ({
+            key: row.key,
+            cells: [
+              { show: <><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}{row.simulated && <span class="badge warning">simulated GPUs</span>}</>, class: "run-name" },
+              { show: <Status status={row.status} live={row.live} /> },
+              row.step?.toLocaleString("en-US") ?? "–",
+              formatSpan(row.seconds),
+              {
+                show: source.value!.isLive && (
+                  <>
+                    {at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>make baseline</button>}
+                    {keys.length > 2 && <button type="button" class="plain" aria-label={`leave out ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>leave out</button>}
+                  </>
+                ),
+              },
+            ],
+          }))}
+        />
       </Section>
       {answer.verdicts.length > 0 && <Verdicts verdicts={answer.verdicts} titles={titles} />}
       <Section title="Metrics over each other">
@@ -98,29 +100,36 @@ export function Compare() {
       </Section>
       <Section title="Configuration that differs" note={`${answer.config.length}`}>
         {answer.config.length === 0 ? <p class="note">The configurations are the same.</p> : (
-          <div class="table-box"><table>
-            <thead><tr><th>key</th>{titles.map((title) => <th key={title}>{title}</th>)}</tr></thead>
-            <tbody>{answer.config.map((row) => <tr key={row.key}><td class="mono">{row.key}</td>{row.values.map((value, at) => <td key={at} class={at && JSON.stringify(value) !== JSON.stringify(row.values[0]) ? "changed" : ""}>{formatConfig(value)}</td>)}</tr>)}</tbody>
-          </table></div>
+          <Table
+            columns={[{ title: "key" }, ...titles.map((title) => ({ title }))]}
+            class="by-run"
+            rows={answer.config.map((row) => ({
+              key: row.key,
+              cells: [{ show: row.key, class: "mono first" }, ...row.values.map((value, at) => ({ show: formatConfig(value), class: at && JSON.stringify(value) !== JSON.stringify(row.values[0]) ? "changed" : "" }))],
+            }))}
+          />
         )}
       </Section>
       <Section title="Every metric" note="last value; ★ the best of all values">
-        <div class="table-box"><table>
-          <thead><tr><th>metric</th>{titles.map((title) => <th key={title} class="right">{title}</th>)}</tr></thead>
-          <tbody>
-            {answer.metrics.map((metric) => (
-              <tr key={metric.name}>
-                <td class="mono">{metric.name}{metric.better && <span class="dim"> {metric.better} is better</span>}</td>
-                {metric.values.map((value, at) => (
-                  <td key={at} class={`right ${metric.best === at ? "best" : ""}`}>
+        <Table
+          columns={[{ title: "metric" }, ...titles.map((title) => ({ title, right: true }))]}
+          class="by-run"
+          rows={answer.metrics.map((metric) => ({
+            key: metric.name,
+            cells: [
+              { show: <>{metric.name}{metric.better && <span class="dim"> {metric.better} is better</span>}</>, class: "mono first" },
+              ...metric.values.map((value, at) => ({
+                show: (
+                  <>
                     {formatValue(value?.last, metric.unit)}
                     {value && metric.better && <span class="dim"> {metric.better === "lower" ? "low" : "high"} {formatValue(metric.better === "lower" ? value.low : value.high, metric.unit)}{metric.best === at && " ★"}</span>}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table></div>
+                  </>
+                ),
+                class: metric.best === at ? "best" : "",
+              })),
+            ],
+          }))}
+        />
       </Section>
     </main>
   );
@@ -135,25 +144,37 @@ function uniqueTitles(names: string[]): string[] {
   });
 }
 
+function formatConfidence(value: number | null): string {
+  if (value === null) return "–";
+  return value > 0.9999 ? "> 99.99 %" : `${(value * 100).toFixed(value > 0.99 ? 2 : 0)} %`;
+}
+
 function Verdicts({ verdicts, titles }: { verdicts: Verdict[]; titles: string[] }) {
   const several = titles.length > 2;
   return (
     <Section title={several ? "Verdict against the baseline" : `Verdict: ${titles[1]} against ${titles[0]}`} note="mean of the last fifth of the common steps">
-      <div class="table-box"><table>
-        <thead><tr>{several && <th>run</th>}<th>metric</th><th>verdict</th><th class="right">baseline</th><th class="right">this run</th><th class="right">change</th><th class="right">confidence</th><th>because</th></tr></thead>
-        <tbody>
-          {verdicts.map((item) => (
-            <tr key={`${item.run} ${item.metric}`}>
-              {several && <td>{titles[item.run]}</td>}<td title={item.metric}>{panelOf(item.metric).title}</td>
-              <td><span class={`verdict ${item.word}`}>{item.word}</span></td>
-              <td class="right">{formatValue(item.baseline, panelOf(item.metric).unit)}</td><td class="right">{formatValue(item.value, panelOf(item.metric).unit)}</td>
-              <td class="right">{formatChange(item.change)}</td>
-              <td class="right">{item.confidence === null ? "–" : item.confidence > 0.9999 ? "> 99.99 %" : `${(item.confidence * 100).toFixed(item.confidence > 0.99 ? 2 : 0)} %`}</td>
-              <td class="wide dim">{item.reason}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table></div>
+      <Table
+        columns={[
+          ...(several ? [{ title: "run" }] : []), { title: "metric" }, { title: "verdict" }, { title: "baseline", right: true }, { title: "this run", right: true },
+          { title: "change", right: true }, { title: "confidence", right: true }, { title: "because", wide: true },
+        ]}
+        rows={verdicts.map((item) => {
+          const { title, unit } = panelOf(item.metric);
+          return {
+            key: `${item.run} ${item.metric}`,
+            cells: [
+              ...(several ? [titles[item.run]] : []),
+              { show: title, class: "first", hint: item.metric },
+              { show: <span class={`verdict ${item.word}`}>{item.word}</span> },
+              formatValue(item.baseline, unit),
+              formatValue(item.value, unit),
+              formatChange(item.change),
+              formatConfidence(item.confidence),
+              { show: item.reason, class: "dim" },
+            ],
+          };
+        })}
+      />
     </Section>
   );
 }

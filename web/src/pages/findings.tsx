@@ -7,6 +7,7 @@ import { shortName } from "../logic/metrics.ts";
 import { byMetric } from "../logic/resources.ts";
 import type { Route } from "../logic/route.ts";
 import { Empty, Link, Loading, Problem, runRoute, Section } from "../ui/parts.tsx";
+import { Table } from "../ui/table.tsx";
 
 const AGAIN_MS = 30_000;
 const LATER_MS = 1200; // on the overview the charts come first
@@ -52,10 +53,7 @@ export function Findings() {
       {found.fine.length > 0 && <Section title="Looked for and not found" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>{title}</li>)}</ul></Section>}
       {found.not_judged.length > 0 && (
         <Section title="Not judged" note={`${found.not_judged.length}`}>
-          <div class="table-box"><table>
-            <thead><tr><th>what</th><th>needs</th></tr></thead>
-            <tbody>{found.not_judged.map((gap) => <tr key={gap.rule}><td>{gap.title}</td><td class="wide dim">{gap.needs}</td></tr>)}</tbody>
-          </table></div>
+          <Table columns={[{ title: "what" }, { title: "needs", wide: true }]} rows={found.not_judged.map((gap) => ({ key: gap.rule, cells: [gap.title, { show: gap.needs, class: "dim" }] }))} />
         </Section>
       )}
     </>
@@ -102,17 +100,18 @@ export function TopFindings({ known }: { known: Run }) {
 const TABLES: Record<string, string> = { gpu: "GPU", system: "host", process: "process" };
 
 function Resources({ rows }: { rows: Resource[] }) {
+  const numbers = ["lowest", "mean", "median", "95 % below", "highest"].map((title) => ({ title, right: true }));
   return (
-    <div class="table-box"><table>
-      <thead><tr><th>what</th><th>of</th><th class="right">lowest</th><th class="right">mean</th><th class="right">median</th><th class="right">95 % below</th><th class="right">highest</th></tr></thead>
-      <tbody>
-        {byMetric(rows).map((row) => (
-          <tr key={`${row.table} ${row.metric} ${row.subject}`}>
-            <td title={row.metric}>{TABLES[row.table] ?? row.table} {shortName(row.metric)}</td><td>{row.subject} {row.simulated && <span class="badge warning">simulated</span>}</td>
-            {[row.low, row.mean, row.median, row.p95, row.high].map((value, at) => <td key={at} class="right">{formatValue(value, row.unit)}</td>)}
-          </tr>
-        ))}
-      </tbody>
-    </table></div>
+    <Table
+      columns={[{ title: "what" }, { title: "of" }, ...numbers]}
+      rows={byMetric(rows).map((row) => ({
+        key: `${row.table} ${row.metric} ${row.subject}`,
+        cells: [
+          { show: `${TABLES[row.table] ?? row.table} ${shortName(row.metric)}`, class: "first", hint: row.metric },
+          { show: <>{row.subject} {row.simulated && <span class="badge warning">simulated</span>}</> },
+          ...[row.low, row.mean, row.median, row.p95, row.high].map((value) => formatValue(value, row.unit)),
+        ],
+      }))}
+    />
   );
 }

@@ -5,6 +5,7 @@ import { formatClock } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { Console } from "../ui/console.tsx";
 import { Choice, Empty, Json, Problem, Search, Section } from "../ui/parts.tsx";
+import { Table, type TableRow } from "../ui/table.tsx";
 
 const SHOWN = 50;
 const MORE = 200;
@@ -18,6 +19,7 @@ export function Logs() {
   const [answer, setAnswer] = useState<Events | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [limit, setLimit] = useState(SHOWN);
+  const [open, setOpen] = useState<Event | null>(null);
   useEffect(() => {
     let current = true;
     source.value!.events(known.key).then((found) => current && setAnswer(found), (problem) => current && setError(problem));
@@ -37,12 +39,11 @@ export function Logs() {
       {known.consoles.length > 0 && <Console runKey={known.key} names={known.consoles} live={known.live} search={text} />}
       <Section title="Events" note={answer ? `${rows.length} of ${answer.total}` : ""}>
         {answer && !answer.total ? <Empty title="Nothing happened yet"><p>Checkpoints, resumes, stalls and what you say with <code>run.event(…)</code> are listed here.</p></Empty> : (
-          <div class="table-box">
-            <table class="events">
-              <thead><tr><th>time</th><th>severity</th><th>event</th><th>message</th><th class="right">step</th><th>correlation id</th></tr></thead>
-              <tbody>{rows.slice(0, limit).map((row, at) => <Line key={`${row.timestamp} ${at}`} row={row} />)}</tbody>
-            </table>
-          </div>
+          <Table
+            class="events"
+            columns={[{ title: "time" }, { title: "severity" }, { title: "event" }, { title: "message", wide: true }, { title: "step", right: true }, { title: "correlation id" }]}
+            rows={rows.slice(0, limit).map((row) => tableRow(row, open, setOpen))}
+          />
         )}
         {rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + MORE)}>show more of {(rows.length - limit).toLocaleString("en-US")}</button>}
       </Section>
@@ -56,21 +57,20 @@ function fits(row: Event, severity: string): boolean {
   return row.severity === "critical" || (severity === "warning" && row.severity === "warning");
 }
 
-function Line({ row }: { row: Event }) {
-  const [open, setOpen] = useState(false);
-  return (
-    <>
-      <tr class={row.severity ?? ""}>
-        <td><time title={row.timestamp}>{formatClock(row.timestamp, true)}</time></td>
-        <td><span class={`badge ${row.severity ?? ""}`}>{row.severity}</span></td>
-        <td><button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>{row.event}</button></td>
-        <td class="wide">{row.message}</td>
-        <td class="right">{row.step?.toLocaleString("en-US") ?? ""}</td>
-        <td class="mono dim" title={row.correlation_id}>{row.correlation_id?.slice(0, 8)}</td>
-      </tr>
-      {open && <tr><td colSpan={6}><Json value={row} /></td></tr>}
-    </>
-  );
+function tableRow(row: Event, open: Event | null, setOpen: (row: Event | null) => void): TableRow {
+  return {
+    key: JSON.stringify(row),
+    class: row.severity,
+    cells: [
+      { show: <time title={row.timestamp}>{formatClock(row.timestamp, true)}</time> },
+      { show: <span class={`badge ${row.severity ?? ""}`}>{row.severity}</span> },
+      { show: <button type="button" class="plain" aria-expanded={open === row} onClick={() => setOpen(open === row ? null : row)}>{row.event}</button> },
+      row.message,
+      row.step?.toLocaleString("en-US"),
+      { show: row.correlation_id?.slice(0, 8), class: "mono dim", hint: row.correlation_id },
+    ],
+    below: open === row && <Json value={row} />,
+  };
 }
 
 function Stacks({ runKey, names }: { runKey: string; names: string[] }) {

@@ -7,6 +7,7 @@ import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
 import { Empty, Fact, Link, runRoute, Section } from "../ui/parts.tsx";
+import { Table } from "../ui/table.tsx";
 
 const SHOWN = ["loss", "throughput", "step_phases", "step_time", "gradient_norm", "learning_rate", "accuracy", "gpu_utilization", "gpu_memory", "cpu", "memory"];
 
@@ -139,21 +140,20 @@ function Ranks({ known }: { known: Run }) {
   const ahead = Math.max(...known.ranks.map((rank) => rank.step ?? 0));
   return (
     <Section title="Ranks" note={`${known.ranks.length}`}>
-      <div class="table-box">
-        <table>
-          <thead><tr><th>rank</th><th>host</th><th>state</th><th class="right">step</th><th class="right">step time</th><th>last line</th></tr></thead>
-          <tbody>
-            {known.ranks.map((rank) => (
-              <tr key={`${rank.host} ${rank.rank}`}>
-                <td>{rank.rank}</td><td>{rank.host}</td><td><span class={`status ${rank.state}`}>{rank.state}</span></td>
-                <td class={`right ${ahead - (rank.step ?? 0) > 2 ? "warning" : ""}`}>{rank.step?.toLocaleString("en-US") ?? "–"}</td>
-                <td class="right"><span class="cell-bar"><i style={{ width: `${slowest ? ((rank.step_seconds ?? 0) / slowest) * 100 : 0}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</td>
-                <td>{formatClock(rank.last_log, true)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "step time", right: true }, { title: "last line" }]}
+        rows={known.ranks.map((rank) => ({
+          key: `${rank.host} ${rank.rank}`,
+          cells: [
+            rank.rank,
+            rank.host,
+            { show: <span class={`status ${rank.state}`}>{rank.state}</span> },
+            { show: rank.step?.toLocaleString("en-US") ?? "–", class: ahead - (rank.step ?? 0) > 2 ? "warning" : "" },
+            { show: <><span class="cell-bar"><i style={{ width: `${slowest ? ((rank.step_seconds ?? 0) / slowest) * 100 : 0}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</> },
+            formatClock(rank.last_log, true),
+          ],
+        }))}
+      />
     </Section>
   );
 }

@@ -8,6 +8,7 @@ import { first } from "../logic/route.ts";
 import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
+import { Table, type TableColumn } from "../ui/table.tsx";
 
 const SHOWN = 100;
 
@@ -43,11 +44,12 @@ export function Runs() {
     );
   }
   const order = (id: string) => setQuery({ sort: sort === id ? `-${id}` : id }, true);
-  const head = (id: string, title: string, right = false) => (
-    <th class={right ? "right" : ""} aria-sort={sort === id ? "ascending" : sort === `-${id}` ? "descending" : undefined}>
-      <button type="button" class="plain" onClick={() => order(id)}>{title}{sort === id ? " ↑" : sort === `-${id}` ? " ↓" : ""}</button>
-    </th>
-  );
+  const column = (id: string, title: string, right = false): TableColumn => ({
+    title,
+    right,
+    sorted: sort === id ? "ascending" : sort === `-${id}` ? "descending" : undefined,
+    head: <button type="button" class="plain" onClick={() => order(id)}>{title}{sort === id ? " ↑" : sort === `-${id}` ? " ↓" : ""}</button>,
+  });
   const toggle = (key: string) => {
     const next = new Set(chosen.value);
     if (!next.delete(key)) next.add(key);
@@ -100,33 +102,30 @@ export function Runs() {
       {groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
-          <div class="table-box">
-            <table class="runs">
-              <thead>
-                <tr>
-                  <th><span class="sr">choose</span></th>
-                  {head("name", "run")}{head("status", "status")}{head("step", "step", true)}{head("seconds", "time", true)}{head("started", "started")}{head("project", "project")}
-                  {extra.map((id) => head(id, id.replace(/^(config|summary)\./, ""), true))}
-                  {head("tags", "tags")}
-                </tr>
-              </thead>
-              <tbody>
-                {part.rows.slice(0, limit).map((row) => (
-                  <tr key={row.key} class={chosen.value.has(row.key) ? "picked" : ""}>
-                    <td><input type="checkbox" aria-label={`choose ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /></td>
-                    <td class="run-name"><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.name !== row.id && <span class="dim">{row.id}</span>}</td>
-                    <td title={row.cause ?? ""}><Status status={row.status} live={row.live} /></td>
-                    <td class="right">{row.step?.toLocaleString("en-US") ?? "–"}</td>
-                    <td class="right">{formatSpan(row.seconds)}</td>
-                    <td><time title={row.started ?? ""}>{formatClock(row.started)}</time></td>
-                    <td>{row.project}</td>
-                    {extra.map((id) => <td key={id} class="right">{show(row, id)}</td>)}
-                    <td>{row.simulated && <span class="badge">simulated</span>}{row.tags.map((item) => <span class="badge" key={item}>{item}</span>)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            class="runs"
+            columns={[
+              { title: "choose", head: <span class="sr">choose</span> },
+              column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
+              ...extra.map((id) => column(id, id.replace(/^(config|summary)\./, ""), true)),
+              column("tags", "tags"),
+            ]}
+            rows={part.rows.slice(0, limit).map((row) => ({
+              key: row.key,
+              class: chosen.value.has(row.key) ? "picked" : "",
+              cells: [
+                { show: <input type="checkbox" aria-label={`choose ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
+                { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
+                { show: <Status status={row.status} live={row.live} />, hint: row.cause ?? "" },
+                row.step?.toLocaleString("en-US") ?? "–",
+                formatSpan(row.seconds),
+                { show: <time title={row.started ?? ""}>{formatClock(row.started)}</time> },
+                row.project,
+                ...extra.map((id) => show(row, id)),
+                { show: row.tags.length > 0 && row.tags.map((item) => <span class="badge" key={item}>{item}</span>) },
+              ],
+            }))}
+          />
           {part.rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + 500)}>show more of {(part.rows.length - limit).toLocaleString("en-US")}</button>}
         </section>
       ))}
@@ -151,7 +150,7 @@ function parseColumns(text: string | null): ColumnId[] | null {
 function Confirm({ rows, onYes, onNo }: { rows: Row[]; onYes(): void; onNo(): void }) {
   return (
     <div class="confirm" role="alertdialog" aria-label="delete runs">
-      <p><b>Delete {rows.length === 1 ? `run ${rows[0].name}` : `${rows.length} runs`} and all their files?</b> There is no way back.</p>
+      <p><b>Delete {rows.length === 1 ? `run ${rows[0].name} and all its files` : `${rows.length} runs and all their files`}?</b> There is no way back.</p>
       <ul>{rows.slice(0, 10).map((row) => <li key={row.key}>{row.id}</li>)}</ul>
       <button type="button" class="danger" onClick={onYes}>delete</button>
       <button type="button" onClick={onNo} ref={(button) => button?.focus()}>keep</button>

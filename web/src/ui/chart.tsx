@@ -5,22 +5,17 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { dark, setZoom, zoom } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
+import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
-import { describeBroken } from "../logic/broken.ts";
+import type { Mark } from "../logic/marks.ts";
 import { smooth } from "../logic/smooth.ts";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
 import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
-
-export interface Mark {
-  x: number;
-  severity: string;
-  text: string;
-}
 
 export interface ChartProps {
   title: string;
@@ -320,11 +315,11 @@ export function Chart(props: ChartProps) {
                 key={title}
                 class={hidden.value.has(title) ? "off" : ""}
                 aria-pressed={!hidden.value.has(title)}
-                title="click: hide or show; with Shift: only this"
+                title={`${title}: click to hide or show, with Shift to see only this`}
                 onClick={(event) => toggle(title, event.shiftKey)}
               >
                 <i class={style.dash.length ? "dashed" : ""} style={{ color: style.stroke }} />
-                {title}{props.series[at].low && ": lowest, mean, highest"}
+                <span>{title}{props.series[at].low && ": lowest, mean, highest"}</span>
               </button>
             );
           })}
@@ -425,16 +420,18 @@ function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
     ctx.stroke();
   }
   const marks = (props.marks ?? []).filter((mark) => inside(mark.x)).slice(0, 500);
-  // A few are lines to look at; many would hide the curve and are ticks at the top.
-  const depth = marks.length > MANY_MARKS ? 7 * ratio : bbox.height;
+  const isBad = (mark: Mark) => mark.severity === "critical" || mark.severity === "warning";
+  // A few warnings are lines to look at; many would hide the curve and are ticks at the top, as is all that is no worry.
+  const many = marks.filter(isBad).length > MANY_MARKS;
   for (const mark of marks) {
     const x = Math.round(u.valToPos(mark.x, "x", true));
+    const isTick = many || !isBad(mark);
     ctx.strokeStyle = css(mark.severity === "critical" ? "--critical" : mark.severity === "warning" ? "--warning" : "--text-dim");
     ctx.lineWidth = ratio;
-    ctx.setLineDash(marks.length > MANY_MARKS ? [] : [2 * ratio, 3 * ratio]);
+    ctx.setLineDash(isTick ? [] : [2 * ratio, 3 * ratio]);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + depth);
+    ctx.lineTo(x, bbox.top + (isTick ? 7 * ratio : bbox.height));
     ctx.stroke();
   }
   ctx.setLineDash([]);

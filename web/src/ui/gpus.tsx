@@ -3,6 +3,7 @@ import { useFeed } from "../data/feed.ts";
 import { panels, run } from "../data/store.ts";
 import type { Labels, Series } from "../data/types.ts";
 import { formatValue } from "../logic/format.ts";
+import { byDevice } from "../logic/metrics.ts";
 
 const NAMES = ["utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius", "power_draw_watts", "power_limit_watts"];
 const MANY = 16;
@@ -29,9 +30,7 @@ export function collectGpus(series: Series[]): Gpu[] {
     gpu.values.set(item.name, item.y.length ? item.y[item.y.length - 1] : null);
     if (item.name === "utilization_percent") gpu.history = item;
   }
-  return [...found.values()].sort(
-    (a, b) => String(a.labels.host ?? "").localeCompare(String(b.labels.host ?? "")) || Number(a.labels.gpu_index ?? 0) - Number(b.labels.gpu_index ?? 0),
-  );
+  return [...found.values()].sort(byDevice);
 }
 
 export function tone(table: string, metric: string, value: number | null | undefined): string {
@@ -108,6 +107,11 @@ function Bar({ title, value, text, tone: name }: { title: string; value: number 
   );
 }
 
+// A cell has room for three digits; its title says of what.
+function formatDegrees(value: number | null | undefined): string {
+  return value === null || value === undefined ? "" : `${Math.round(value)}°`;
+}
+
 function Cell({ gpu }: { gpu: Gpu }) {
   const use = gpu.values.get("utilization_percent");
   const hot = tone("gpu", "temperature_celsius", gpu.values.get("temperature_celsius"));
@@ -116,7 +120,7 @@ function Cell({ gpu }: { gpu: Gpu }) {
   return (
     <div class={`gpu-cell ${hot || fullMemory}`} title={text} tabIndex={0} aria-label={text}>
       <span>{String(gpu.labels.gpu_index ?? "?")}</span>
-      <em>{formatValue(gpu.values.get("temperature_celsius"), "°C")}</em>
+      <em>{formatDegrees(gpu.values.get("temperature_celsius"))}</em>
       <b>{formatValue(use, "%")}</b>
       <i class="use" style={{ width: `${Math.min(use ?? 0, 100)}%` }} />
     </div>

@@ -1,14 +1,11 @@
 // Events and alerts as marks on the charts of a run.
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { useFeed } from "../data/feed.ts";
 import { newAlerts, newEvents, run, source } from "../data/store.ts";
-import type { Mark } from "./chart.tsx";
+import { place, tell, type Mark, type Told } from "../logic/marks.ts";
 
-interface Told {
-  timestamp: string;
-  step?: number;
-  severity: string;
-  text: string;
-}
+const PLAIN = ["step", "time", "relative"];
+const SCALE_POINTS = 1000;
 
 export function useMarks(axis: string): Mark[] {
   const key = run.value?.key;
@@ -17,29 +14,15 @@ export function useMarks(axis: string): Mark[] {
     if (!key || !source.value) return;
     let current = true;
     void Promise.all([source.value.events(key), source.value.alerts(key)]).then(
-      ([events, alerts]) => {
-        if (!current) return;
-        const found: Told[] = events.events
-          .filter((row) => row.severity === "warning" || row.severity === "critical")
-          .map((row) => ({ timestamp: row.timestamp, step: row.step, severity: row.severity!, text: row.message ?? row.event ?? "" }));
-        for (const row of alerts.history) {
-          if (row.state === "firing") found.push({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "warning", text: row.message ?? row.rule ?? "" });
-        }
-        setTold(found);
-      },
+      ([events, alerts]) => current && setTold(tell(events.events, alerts.history)),
       () => {},
     );
     return () => {
       current = false;
     };
   }, [key, newEvents.value.length, newAlerts.value.length]);
+  const feed = useFeed(key ?? null, PLAIN.includes(axis) ? null : { names: [axis], table: "training", x: "step", points: SCALE_POINTS });
+  const scale = feed.value.series?.[0] ?? null;
   const started = run.value?.started;
-  return useMemo(() => {
-    const origin = started ? Date.parse(started) / 1000 : 0;
-    return told.flatMap((item): Mark[] => {
-      const time = Date.parse(item.timestamp) / 1000;
-      const x = axis === "time" ? time : axis === "relative" ? time - origin : axis === "step" ? item.step : undefined;
-      return typeof x === "number" && Number.isFinite(x) ? [{ x, severity: item.severity, text: item.text }] : [];
-    });
-  }, [told, axis, started]);
+  return useMemo(() => place(told, axis, started, scale), [told, axis, started, scale]);
 }

@@ -3,7 +3,8 @@ import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
 import type { Panel, SeriesQuery } from "../data/types.ts";
 import { panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
-import { Chart, heightOf, type Mark } from "./chart.tsx";
+import type { Mark } from "../logic/marks.ts";
+import { Chart, heightOf } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
 import type { ComponentChildren } from "preact";
 

@@ -6,15 +6,16 @@ import type { Panel, States } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { cell, fileName } from "../logic/csv.ts";
 import { formatTimes, formatX } from "../logic/format.ts";
-import { seriesTitle } from "../logic/metrics.ts";
+import { byDevice, seriesTitle } from "../logic/metrics.ts";
 import { pieces, QUIET, wordAt, wordsOf } from "../logic/states.ts";
 import { download } from "./download.ts";
 import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
 
 const AGAIN_MS = 5000;
-const [LEFT, RIGHT, FOOT] = [62, 18, 24]; // as the charts beside it, so that times lie below each other
-const NAMED_ROWS = 24;
+const [LEFT, RIGHT, TOP, FOOT] = [62, 18, 4, 24]; // as the charts beside it, so that times lie below each other
+const ROOMY_ROWS = 24;
+const LETTERS = 13; // pixels
 
 export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
   const known = run.value!;
@@ -27,7 +28,7 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
   const round = known.live && source.value!.isLive ? Math.floor(now.value / AGAIN_MS) : 0;
   useEffect(() => {
     let current = true;
-    source.value!.states(known.key, panel.table, panel.metrics).then((found) => current && setStates(found), () => {});
+    source.value!.states(known.key, panel.table, panel.metrics).then((found) => current && setStates(found.sort(byDevice)), () => {});
     return () => {
       current = false;
     };
@@ -46,8 +47,8 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
   const start = zoomed ? zoomed.start + origin : first;
   const end = zoomed ? zoomed.end + origin : Math.max(last, first + 1);
   const words = wordsOf(states, start, end);
-  const rowHeight = states.length > NAMED_ROWS ? 5 : 16;
-  const height = states.length * rowHeight + FOOT;
+  const rowHeight = states.length > ROOMY_ROWS ? 5 : 16;
+  const height = TOP + states.length * rowHeight + FOOT;
   const titles = states.map((item) => seriesTitle({ ...item, total: 0, x: [], y: [] }, states.map((other) => ({ ...other, total: 0, x: [], y: [] })), panel.by));
   const view: View = { states, titles, words, start, end, rowHeight, origin, isDark: dark.value };
   useEffect(() => {
@@ -63,7 +64,7 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
   if (!some) return null;
   const onMove = (event: MouseEvent) => {
     const place = canvas.current!.getBoundingClientRect();
-    const row = Math.floor((event.clientY - place.top) / rowHeight);
+    const row = Math.floor((event.clientY - place.top - TOP) / rowHeight);
     const share = (event.clientX - place.left - LEFT) / (place.width - LEFT - RIGHT);
     const item = states[row];
     const time = start + share * (end - start);
@@ -107,25 +108,29 @@ function draw(context: CanvasRenderingContext2D, view: View, width: number): voi
   const style = getComputedStyle(document.documentElement);
   const across = (time: number) => LEFT + ((time - view.start) / (view.end - view.start)) * (width - LEFT - RIGHT);
   context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  // Where rows are thinner than letters, only some are named.
+  const every = 2 ** Math.max(Math.ceil(Math.log2(LETTERS / view.rowHeight)), 0);
   view.states.forEach((item, row) => {
-    const top = row * view.rowHeight;
+    const top = TOP + row * view.rowHeight;
     for (const piece of pieces(item, view.start, view.end)) {
       const left = across(piece.start);
       context.fillStyle = piece.word === QUIET ? style.getPropertyValue("--track") : lineStyle(view.words.indexOf(piece.word), view.isDark).stroke;
       const gap = view.rowHeight > 8 ? 1 : 0;
       context.fillRect(left, top + gap, Math.max(across(piece.end) - left, 1), view.rowHeight - 2 * gap);
     }
-    if (view.states.length <= NAMED_ROWS) {
+    if (row % every === 0) {
       context.fillStyle = style.getPropertyValue("--text-dim");
       context.textAlign = "right";
-      context.fillText(view.titles[row], LEFT - 6, top + view.rowHeight - 4, LEFT - 8);
+      context.textBaseline = "middle";
+      context.fillText(view.titles[row], LEFT - 6, top + view.rowHeight / 2, LEFT - 8);
+      context.textBaseline = "alphabetic";
     }
   });
   context.fillStyle = style.getPropertyValue("--text-dim");
   context.textAlign = "center";
   const marks = timeMarks(view.start - view.origin, view.end - view.origin, Math.max(Math.floor(width / 110), 2));
   const texts = view.origin ? marks.map((mark) => formatX("relative", mark)) : formatTimes(marks);
-  marks.forEach((mark, at) => context.fillText(texts[at], across(mark + view.origin), view.states.length * view.rowHeight + 16));
+  marks.forEach((mark, at) => context.fillText(texts[at], across(mark + view.origin), TOP + view.states.length * view.rowHeight + 16));
 }
 
 const SPANS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800];

@@ -23,17 +23,27 @@ export function Tools({ title, children, onFull, onPng, onCsv }: ToolsProps) {
   );
 }
 
-// Whether the element fills the screen, and the switch for it.
+// Whether the element fills the screen, and the switch for it. Where the browser refuses or cannot, it fills the window.
 export function useFullScreen(box: RefObject<HTMLElement | null>) {
   const full = useSignal(false);
   useEffect(() => {
     const changed = () => (full.value = document.fullscreenElement === box.current);
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key === "Escape" && !document.fullscreenElement) full.value = false;
+    };
     document.addEventListener("fullscreenchange", changed);
-    return () => document.removeEventListener("fullscreenchange", changed);
+    document.addEventListener("keydown", onKey);
+    return () => {
+      document.removeEventListener("fullscreenchange", changed);
+      document.removeEventListener("keydown", onKey);
+    };
   }, []);
+  const fillWindow = () => (full.value = true);
   const toggle = () => {
     if (document.fullscreenElement) void document.exitFullscreen();
-    else void box.current?.requestFullscreen?.();
+    else if (full.value) full.value = false;
+    else if (box.current && "requestFullscreen" in box.current) box.current.requestFullscreen().catch(fillWindow);
+    else fillWindow();
   };
   return [full, toggle] as const;
 }

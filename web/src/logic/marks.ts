@@ -1,0 +1,48 @@
+// Which events and alerts are marked on charts, and where.
+import { interpolate } from "../data/inline.ts";
+import type { Alert, Event, Series } from "../data/types.ts";
+
+export interface Mark {
+  x: number;
+  severity: string;
+  text: string;
+}
+
+export interface Told {
+  timestamp: string;
+  step?: number;
+  severity: string;
+  text: string;
+}
+
+function isBad(severity: string | undefined): boolean {
+  return severity === "warning" || severity === "critical";
+}
+
+// What went wrong, and what the training said itself: only that knows its step. The agent's own life is no news. The
+// worst come first: where there are too many, the others are left out.
+export function tell(events: Event[], alerts: Alert[]): Told[] {
+  const found: Told[] = events
+    .filter((row) => isBad(row.severity) || typeof row.step === "number")
+    .map((row) => ({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "info", text: isBad(row.severity) ? row.message || row.event || "" : [row.event, row.message].filter(Boolean).join(": ") }));
+  for (const row of alerts) {
+    if (row.state === "firing") found.push({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "warning", text: row.message ?? row.rule ?? "" });
+  }
+  return found.sort((a, b) => Number(isBad(b.severity)) - Number(isBad(a.severity)));
+}
+
+// `scale` is the metric that is the axis, over the steps; null where the axis is step or time.
+export function place(told: Told[], axis: string, started: string | null | undefined, scale: Series | null): Mark[] {
+  const origin = started ? Date.parse(started) / 1000 : 0;
+  return told.flatMap((item): Mark[] => {
+    const x = placeOf(item, axis, origin, scale);
+    return typeof x === "number" && Number.isFinite(x) ? [{ x, severity: item.severity, text: item.text }] : [];
+  });
+}
+
+function placeOf(item: Told, axis: string, origin: number, scale: Series | null): number | undefined {
+  if (axis === "time") return Date.parse(item.timestamp) / 1000;
+  if (axis === "relative") return Date.parse(item.timestamp) / 1000 - origin;
+  if (axis === "step" || item.step === undefined) return axis === "step" ? item.step : undefined;
+  return scale?.x.length ? interpolate(scale.x, scale.y, item.step) : undefined;
+}

@@ -1,0 +1,48 @@
+// A table. Where it is wider than the window its edge is shaded and it scrolls; on a phone each row becomes a few lines,
+// numbers with the title of their column before them.
+import type { ComponentChildren } from "preact";
+
+export interface TableColumn {
+  title: string;
+  // What stands in the head instead of the title.
+  head?: ComponentChildren;
+  right?: boolean;
+  // Text that is broken into lines.
+  wide?: boolean;
+  // How the rows are sorted by it.
+  sorted?: "ascending" | "descending";
+}
+
+export type TableCell = string | number | null | undefined | { show: ComponentChildren; class?: string; hint?: string };
+
+export interface TableRow {
+  key: string;
+  class?: string;
+  cells: TableCell[];
+  // What opens below the row.
+  below?: ComponentChildren;
+}
+
+export function Table({ columns, rows, class: name }: { columns: TableColumn[]; rows: TableRow[]; class?: string }) {
+  return (
+    <div class="table-box">
+      <table class={name}>
+        <thead>
+          <tr>{columns.map((column) => <th key={column.title} class={column.right ? "right" : ""} aria-sort={column.sorted}>{column.head ?? column.title}</th>)}</tr>
+        </thead>
+        <tbody>
+          {rows.flatMap((row) => [
+            <tr key={row.key} class={row.class}>{row.cells.map((cell, at) => <Cell key={at} cell={cell} column={columns[at]} />)}</tr>,
+            row.below && <tr key={`${row.key} below`}><td colSpan={columns.length}>{row.below}</td></tr>,
+          ])}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Cell({ cell, column }: { cell: TableCell; column: TableColumn }) {
+  const { show, class: name, hint } = typeof cell === "object" && cell !== null ? cell : { show: cell };
+  const kinds = [column.right && "right", column.wide && "wide", name].filter(Boolean).join(" ");
+  return <td class={kinds} title={hint} data-title={column.title}>{show}</td>;
+}
