@@ -190,6 +190,7 @@ def test_a_throttle_reason_is_told_in_words_that_fit(told: Snapshot) -> None:
         return text(replace(told, gpus=gpus), View(), width, 24)
 
     assert " heat" in page("thermal slowdown", 80) and "…" not in page("thermal slowdown", 80)
+    assert " power cap" in page("power cap", 80)
     assert " power, hw heat" in page("power cap, hardware thermal slowdown", 80)
     assert "thermal slowdown" in page("thermal slowdown", 160), "where there is room, in full"
 

@@ -19,8 +19,8 @@ from trainvitals.views.tui.table import Column, draw_heading, draw_row, first_sh
 COMPACT_WIDTH = 26
 LEAST_SCROLLED = 3
 """With so many lines one of them says how many GPUs are out of sight."""
-NOTE_WIDTH = 16
-"""So much room the words about a GPU have before the columns of less importance."""
+LEAST_NOTE, MOST_NOTE = 9, 16
+"""So much room the words about a GPU have before the columns of less importance: shorter ones are not made shorter."""
 _BRIEF = (
     ("thermal slowdown", "heat"),
     ("slowdown", "slow"),
@@ -173,9 +173,9 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         Column("MEM CLK", 8, 12, cell("memory_clock_mhz", "MHz"), right=True),
         Column("PCIe MB/s", 11, 13, traffic, right=True),
     ]
-    notes = [len(brief(text)) for gpu in gpus if (text := marks(gpu)[0]) and not gpu.problem]
+    notes = [len(brief(text, LEAST_NOTE)) for gpu in gpus if (text := marks(gpu)[0]) and not gpu.problem]
     if notes:
-        found.append(Column("NOTE", min(max(notes), NOTE_WIDTH), 6, note, most=34))
+        found.append(Column("NOTE", min(max(notes), MOST_NOTE), 6, note, most=34))
     if len(_names(gpus)) > 1:
         found.insert(
             1,
