@@ -77,6 +77,26 @@ def test_a_label_of_another_name_is_another_thing() -> None:
     assert [dict(change.labels) for change in changes] == [{"target": "t", "gpu": "0"}, {"target": "t", "rank": "0"}]
 
 
+@pytest.mark.parametrize(
+    ("when", "hint"),
+    [
+        ("val/loss > 3", "`val/loss`"),
+        ("2 * eval/my_score > 3", "`eval/my_score`"),
+        ("eval/set/score > median(eval/set/score, 5)", "`eval/set/score`"),
+        ("mine > `val/mine`", None),
+        ("val / loss > 3", None),
+        ("mine > 3", None),
+    ],
+)
+def test_a_name_with_a_slash_is_hinted_at_where_it_was_taken_for_a_division(when: str, hint: str | None) -> None:
+    found = engine({"name": "x", "when": when})
+    train(found, [1.0])
+    found.report_unknown()
+    problems = " ".join(found.take_problems())
+    assert "there is no metric" in problems
+    assert (f"write it in backquotes: {hint}" in problems) if hint else ("backquotes" not in problems)
+
+
 def test_every_gpu_is_judged_on_its_own() -> None:
     found = engine({"name": "hot", "when": "gpu[*].temperature_celsius > 80", "message": "GPU {gpu_index}"})
     changes = []

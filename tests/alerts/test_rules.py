@@ -10,6 +10,7 @@ from trainvitals import settings
 from trainvitals.alerts import builtin, template
 from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.rules import Wait, parse_rule
+from trainvitals.errors import SettingError
 
 YAML = """
 alerts:
@@ -112,6 +113,27 @@ def test_what_is_wrong_with_a_rule_is_said(rule: dict[str, object], says: str) -
     with pytest.raises(RuleError) as caught:
         parse_rule(rule, {})
     assert says in str(caught.value)
+
+
+def test_a_rule_without_a_name_is_said_by_its_number_and_the_place_it_stands_in(tmp_path: Path) -> None:
+    found = read(tmp_path, "alerts:\n  rules:\n    - {name: a, when: loss > 3}\n    - {when: loss > 4}\n")
+    with pytest.raises(RuleError, match=r"trainvitals\.yaml:2\), rule 2 of 2: a rule needs a name; when: loss > 4"):
+        builtin.rules_of(found)
+
+
+@pytest.mark.parametrize(
+    ("notify", "said"),
+    [
+        ("[ntfy://a-secret-topic, nonsense, 'bell:']", "'nonsense' is not an address such as"),
+        ("{team: slack://a/b/c, phone: 7}", "'7' is not an address such as"),
+        ("['bell:', A2c4E6g8I0k2M4o6Q8s0]", "'A2c4E6g8I0k2...' is not an address such as"),
+    ],
+)
+def test_of_several_addresses_the_one_that_is_wrong_is_shown_alone(tmp_path: Path, notify: str, said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        read(tmp_path, f"alerts: {{notify: {notify}}}")
+    assert said in str(raised.value)
+    assert "ntfy" not in str(raised.value).split(" is not ")[0] and "slack" not in str(raised.value)
 
 
 def test_a_threshold_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

@@ -520,6 +520,7 @@ def read_rules(settings: Settings) -> list[Rule]:
         THRESHOLDS,
         settings.alerts_thresholds,
         settings.alerts_disable,
+        f"alerts.rules ({settings.origin('alerts.rules')})",
     )
     check_actions(settings.alerts_actions, rules)
     return rules

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from trainvitals.alerts import template
 from trainvitals.alerts.evaluation import Subject, Value, compile_node, names_of
-from trainvitals.alerts.language import COMPARISONS, Node, Operation, metrics, type_of, walk
+from trainvitals.alerts.language import COMPARISONS, Node, Operation, metrics, slashed, type_of, walk
 from trainvitals.alerts.rules import Rule, Wait
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
@@ -256,9 +256,11 @@ class Engine:
                 known = [row.name for row in catalog.TRAINING] + [
                     key for subject in self.subjects(table) for key, series in subject.series.items() if series.count
                 ]
+                one = next((found for rule in own if (found := slashed(f"{rule.when} {rule.clear}", name))), None)
+                hint = f"; if {one} is one name, write it in backquotes: `{one}`" if one else ""
                 self._tell(
                     f"rule '{own[0].name}': there is no metric '{name}' yet{nearest(name, known)}; "
-                    "the rule is judged once it is logged",
+                    f"the rule is judged once it is logged{hint}",
                     (table, name),
                 )
 

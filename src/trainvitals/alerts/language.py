@@ -156,6 +156,9 @@ _TOKEN = re.compile(
 )
 
 
+_SLASHED = re.compile(r"[A-Za-z_]\w*(?:/[A-Za-z_]\w*)+")
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
@@ -557,6 +560,13 @@ def metrics(node: Node, *, across: bool = True) -> Iterator[Metric]:
     elif isinstance(node, Call) and (across or not node.across):
         for argument in node.arguments:
             yield from metrics(argument, across=across)
+
+
+def slashed(text: str, name: str) -> str | None:
+    """`val/loss` if the metric of that name stands so in a condition, as a division without blanks: it may be meant as
+    one name."""
+    plain = re.sub(r"`[^`]*`|\"[^\"]*\"|'[^']*'", " ", text)
+    return next((found for found in _SLASHED.findall(plain) if name in found.split("/")), None)
 
 
 def key(node: Node) -> tuple[object, ...]:

@@ -115,15 +115,11 @@ def parse_rule(given: Mapping[str, Any], parameters: Mapping[str, float], *, bui
     """A rule from its keys, as they stand in trainvitals.yaml. RuleError says which rule and which character."""
     name = str(given.get("name") or "").strip()
     if not name:
-        raise RuleError("a rule needs a name", hint_text(given), None)
+        raise RuleError(f"a rule needs a name; when: {str(given.get('when'))[:80]}")
     try:
         return _parse(name, given, parameters, built_in)
     except RuleError as error:
         raise _named(name, error) from None
-
-
-def hint_text(given: Mapping[str, Any]) -> str:
-    return str(given.get("when") or "")
 
 
 def _named(name: str, error: RuleError) -> RuleError:
@@ -245,17 +241,24 @@ def parse_words(value: Any, key: str) -> tuple[str, ...]:
     return tuple(str(item).strip() for item in items if str(item).strip())
 
 
-def parse_rules(given: Sequence[Mapping[str, Any]], parameters: Mapping[str, float]) -> list[Rule]:
-    """The user's rules, in order. A name that stands twice is an error."""
+def parse_rules(
+    given: Sequence[Mapping[str, Any]], parameters: Mapping[str, float], place: str = "alerts.rules"
+) -> list[Rule]:
+    """The user's rules, in order; `place` is where they stand. A name that stands twice is an error."""
     if len(given) > MAX_RULES:
         raise RuleError(f"{len(given):,} rules: at most {MAX_RULES:,} are judged")
     rules: dict[str, Rule] = {}
-    for item in given:
+    for number, item in enumerate(given, 1):
         if not isinstance(item, Mapping):
-            raise RuleError(f"alerts.rules: expected a list of rules with name and when, found {str(item)[:80]!r}")
+            raise RuleError(f"{place}: expected a list of rules with name and when, found {str(item)[:80]!r}")
         if str(item.get("enabled", "true")).strip().lower() in ("false", "no", "off", "0"):
             continue
-        rule = parse_rule(item, parameters)
+        try:
+            rule = parse_rule(item, parameters)
+        except RuleError as error:
+            if item.get("name"):
+                raise
+            raise RuleError(f"{place}, rule {number} of {len(given)}: {error.message}") from None
         if rule.name in rules:
             raise RuleError(f"rule '{rule.name}' stands twice: give each a name of its own")
         rules[rule.name] = rule
@@ -268,6 +271,7 @@ def assemble(
     defaults: Mapping[str, float],
     thresholds: Mapping[str, float],
     disabled: Sequence[str] = (),
+    place: str = "alerts.rules",
 ) -> list[Rule]:
     """Built-in rules with the thresholds in force, then the user's. A rule of the user's takes the place of a
     built-in one of the same name. A threshold that was set makes its rule at least a warning: it was asked for."""
@@ -278,7 +282,7 @@ def assemble(
                 f"see docs/rules.md for all of them"
             )
     parameters = {**defaults, **thresholds}
-    mine = parse_rules(own, parameters)
+    mine = parse_rules(own, parameters, place)
     names = {rule.name for rule in mine}
     rules = []
     rows = [parse_rule(row, parameters, built_in=True) for row in built_in]

@@ -22,6 +22,9 @@ PLAIN_SCHEMES = ("bell", "desktop", "command", "alertmanager", "alertmanagers", 
 """Our own: without a password or token in them they hold no secret."""
 
 
+SHOWN = 12
+
+
 class Address(NamedTuple):
     """One channel. `where` is the file or variable in which it was found."""
 
@@ -59,6 +62,16 @@ class Address(NamedTuple):
         return f"Address({self.name!r}, {self.shown!r})"
 
 
+class BadEntry(ValueError):
+    """One of the addresses cannot be used; the others are not to blame."""
+
+    def __init__(self, entry: object) -> None:
+        super().__init__("an address such as ntfy://topic, env:SLACK_URL or bell:")
+        text = str(entry)
+        self.entry = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        """Enough to find it by: what has no scheme may be a token as it stands."""
+
+
 def _parse(value: object) -> tuple[Address, ...]:
     expected = "a list of addresses such as ntfy://topic, env:SLACK_URL or bell:, or a mapping of names to them"
     if isinstance(value, str):
@@ -77,11 +90,11 @@ def _parse(value: object) -> tuple[Address, ...]:
         elif isinstance(item, str):
             where = ""
         else:
-            raise ValueError(expected)
+            raise BadEntry(item)
         url = item.strip()
         scheme, colon, rest = url.partition(":")
         if not colon or not SCHEME.fullmatch(scheme) or (scheme in REFERENCES and not rest.strip("/")):
-            raise ValueError(expected)
+            raise BadEntry(item)
         if not name:
             name = rest.rpartition("#")[2] if scheme == "config" else scheme.lower()
         if name in found:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError, nearest
-from trainvitals.settings.addresses import Address, place
+from trainvitals.settings.addresses import Address, BadEntry, place
 from trainvitals.settings.files import find_file, parse_file, read_text
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, find
 
@@ -115,8 +115,9 @@ def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
         if isinstance(value, tuple) and value and isinstance(value[0], Address):
             value = place(value, given.origin, given.path)
     except ValueError as error:
+        refused = error.entry if isinstance(error, BadEntry) else given.value
         raise SettingError(
-            f"setting '{row.name}' ({given.origin}): {_quote(row.name, given.value)} is not {error}",
+            f"setting '{row.name}' ({given.origin}): {_quote(row.name, refused)} is not {error}",
             hint=f"the default is {row.kind.format(row.default)}",
         ) from None
     if isinstance(value, Path) and given.folder is not None:
