@@ -311,6 +311,17 @@ def test_around_a_program_only_its_own_runs_are_followed(make_feed: MakeFeed, tm
     assert name_shown(make_feed(sources=("system",))) == "second", "elsewhere the newest one is shown"
     register_run(tmp_path, "third", mine)
     assert name_shown(feed) == "third", "a program may begin several runs"
+    for path, entry in runtime.registrations():
+        if "third" in entry.run_id:
+            path.unlink()
+    assert name_shown(feed) == "third", "and the last one stays when it has ended"
+
+
+def test_from_a_chosen_run_there_is_a_way_back_to_the_machine(make_feed: MakeFeed, folder: Path) -> None:
+    feed = make_feed(run=folder, sources=("system",))
+    assert name_shown(feed) == "baseline"
+    feed.choose(None)
+    assert name_shown(feed) == ""
 
 
 def test_when_the_folder_of_the_run_goes_away_the_next_live_one_is_shown(make_feed: MakeFeed, tmp_path: Path) -> None:

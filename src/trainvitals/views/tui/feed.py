@@ -89,6 +89,8 @@ class Feed:
         self._clock = clock
         self._request = Request()
         self._chosen = options.run
+        self._found: Path | None = None
+        """The run that was found by itself and is shown, while none is chosen."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._reset = threading.Event()
@@ -128,7 +130,7 @@ class Feed:
 
     def choose(self, folder: str | None) -> None:
         """Show another run; None is whatever runs on this machine."""
-        self._chosen = Path(folder) if folder is not None else None
+        self._chosen, self._found = (Path(folder) if folder is not None else None), None
         self._wake.set()
 
     def set_interval(self, interval: float) -> None:
@@ -243,9 +245,13 @@ class Feed:
         """The run that was started last among those that run here and have a folder still."""
         alive = [entry for entry in self._entries if self._is_followed(entry)]
         if alive:
-            return Path(max(alive, key=lambda entry: entry.run_id).folder)
+            newest = max(alive, key=lambda entry: entry.run_id)
+            # A program that begins several runs lives on as the first of them when a later one has ended.
+            is_earlier = self._found is not None and newest.run_id < self._found.name and self._found.exists()
+            if self.options.holds is None or not is_earlier:
+                self._found = Path(newest.folder)
         # The run that was shown until now has ended: it stays on the screen, which says how it ended.
-        return self._following.folder if self._following is not None else None
+        return self._found
 
     def _is_followed(self, entry: runtime.Registration) -> bool:
         if entry.kind == "monitor" or not runtime.is_same_process(entry.pid, entry.pid_start):
