@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,6 +35,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(place)], check=True)
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
+def full_disk(small_disk: Path) -> Path:
+    """A real file system on which folders and empty files can be made, but nothing can be written."""
+    with open(small_disk / "ballast", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return small_disk
 
 
 @pytest.fixture(scope="session")

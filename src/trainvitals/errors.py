@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class TrainvitalsError(Exception):
@@ -39,6 +39,12 @@ class JournalError(TrainvitalsError):
 
 class AgentError(TrainvitalsError):
     """The agent could not be started, reached or stopped."""
+
+
+def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
+    """`there is no GPU 7; there are 0, 1`."""
+    word = "is no GPU" if len(missing) == 1 else "are no GPUs"
+    return f"there {word} {', '.join(map(str, missing))}; there are {', '.join(map(str, present))}"
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:

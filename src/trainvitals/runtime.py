@@ -113,8 +113,9 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         temporary.replace(path)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # writing to a full disk does not say where
         raise
 
 

@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from trainvitals.settings import resolve
 from trainvitals.views.cli.monitor import Console
 
@@ -119,7 +121,45 @@ def test_a_gpu_that_is_not_there_is_named(watched_machine: Any) -> None:
         *("monitor", "--simulate-gpus", "2", "--gpu", "99", *FAST),
         environ={"TRAINVITALS_SYSFS_ROOT": str(empty)},
     )
-    assert "no GPU is measured: none of those here is 99" in done.stderr
+    assert "no GPU is measured: there is no GPU 99; there are 0, 1\n" in done.stderr
+
+
+def test_of_several_gpus_those_that_are_not_there_are_said_once(watched_machine: Any) -> None:
+    line = re.compile(r"^GPU Monitor \(simulated\) - GPU1: ", re.MULTILINE)
+    done = watched_machine.interrupt_when(
+        lambda output: len(line.findall(output)) >= 3, "monitor", "--simulate-gpus", "2", "--gpus", "1,8,SIM-x", *FAST
+    )
+    assert done.stderr.count("there are no GPUs 8, SIM-x; there are 0, 1\n") == 1
+
+
+@pytest.mark.parametrize("text", ["abc", "0,1", ""])
+def test_what_is_no_gpu_is_refused_by_the_flag_that_was_typed(machine: Any, text: str) -> None:
+    done = machine.run("monitor", "--gpu", text)
+    assert done.returncode == 2
+    assert f"--gpu: '{text}' is not the index or UUID of a GPU, such as 0 or GPU-6f1c" in done.stderr
+    assert "--gpus" not in done.stderr
+
+
+def test_a_full_disk_is_told_with_the_file_and_the_flag_for_another_place(machine: Any, full_disk: Path) -> None:
+    for flag, file in (("--log-dir", full_disk / "log" / "run.json"), ("--dir", full_disk / "log" / "monitor")):
+        done = machine.run("monitor", flag, str(full_disk / "log"))
+        assert done.returncode == 1
+        assert f"cannot write {file}" in done.stderr and "No space left on device\n" in done.stderr
+        assert f"choose another place: {flag}" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_flag_that_named_it(machine: Any) -> None:
+    done = machine.run("monitor", "--log-dir", "/proc/x")
+    assert done.returncode == 1
+    assert "cannot create the run folder /proc/x: No such file or directory\n" in done.stderr
+    assert done.stderr.endswith("\n  choose another place: --log-dir\n")
+
+
+def test_a_runtime_folder_that_is_full_names_its_variable(machine: Any, full_disk: Path) -> None:
+    done = machine.run("monitor", environ={"TRAINVITALS_RUNTIME_DIR": str(full_disk / "runtime")})
+    assert done.returncode == 1
+    assert f"cannot write {full_disk / 'runtime' / 'runs'}" in done.stderr
+    assert "TRAINVITALS_RUNTIME_DIR" in done.stderr
 
 
 def test_a_look_too_short_to_be_sure_still_shows_the_host(watched_machine: Any) -> None:

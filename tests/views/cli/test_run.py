@@ -323,6 +323,32 @@ def test_secrets_in_name_tags_and_notes_do_not_reach_the_folder(machine: Any) ->
     assert run["notes"] == "token [redacted]"
 
 
+def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(machine: Any, full_disk: Path) -> None:
+    done = machine.run("run", "--dir", str(full_disk), "--", "sh", "-c", "echo hi; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hi\n")
+    assert f"this run is not watched: cannot write {full_disk}/default/" in done.stderr
+    assert done.stderr.endswith("run.json: No space left on device\n  choose another place: --dir or TRAINVITALS_DIR\n")
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(machine: Any) -> None:
+    done = machine.run("run", "--dir", "/proc/x", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert "cannot create the run folder /proc/x/default/" in done.stderr
+    assert "--dir or TRAINVITALS_DIR" in done.stderr
+    assert "the program runs all the same, unwatched" in done.stderr
+
+
+def test_a_gpu_that_is_not_there_is_said_once(watched_machine: Any) -> None:
+    watched_machine.run("agent", "start", "--keep", "--simulate-gpus", "2")
+    latest = watched_machine.runtime / "latest.json"
+    done = watched_machine.run(
+        *("run", "--gpus", "1,7", "--simulate-gpus", "2", "--"),
+        *("sh", "-c", f"until grep -q '\"gpu_index\":1' {latest}; do sleep 0.05; done"),
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("there is no GPU 7; there are 0, 1\n") == 1
+
+
 def test_the_program_is_told_which_run_it_is_in(machine: Any) -> None:
     names = ("RUN_DIR", "RUN_ID", "CORRELATION_ID", "INTERVAL", "DIR")
     script = "; ".join(f'echo "$TRAINVITALS_{name}"' for name in names) + '; echo "$TRACEPARENT"'

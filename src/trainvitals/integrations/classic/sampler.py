@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainvitals import settings, sources
+from trainvitals.errors import no_such_gpu
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.writer import say
 from trainvitals.sources import Sample, SourceUnavailable, Unit, World
@@ -67,8 +68,7 @@ class Sampler:
         self._round()
         missing = [index for index in self._gpus if index not in self._seen]
         if missing and self._seen:
-            word = "is no GPU" if len(missing) == 1 else "are no GPUs"
-            self._tell("none", f"there {word} {_listing(missing)}; there are {_listing(sorted(self._seen))}")
+            self._tell("none", no_such_gpu(missing, sorted(self._seen)))
         elif not self._latest:
             self._tell("none", "nothing to read: no GPU answers (trainvitals doctor says why)")
         self._thread = threading.Thread(target=self._work, name="trainvitals-monitor", daemon=True)
@@ -190,10 +190,6 @@ class Range:
     def as_dict(self) -> dict[str, float]:
         mean = self.total / self.count
         return {"min": self.low, "mean": mean, "max": self.high, "last": self.last, "count": self.count}
-
-
-def _listing(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def check_index(index: object, refusal: str) -> int:

@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
-        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", None)
+        where = f": {error.filename}" if error.filename else ""
+        _complain(f"{error.strerror or error}{where}", "what works here and what does not: trainvitals doctor")
         return 1
     return code
 

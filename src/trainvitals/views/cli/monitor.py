@@ -10,19 +10,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.errors import AgentError, TrainvitalsError
+from trainvitals.errors import AgentError, JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Follower
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
+from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
+from trainvitals.views.cli.beginning import create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
@@ -49,7 +51,7 @@ HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--gpu", metavar="N", help="one GPU, by index or UUID")
+    parser.add_argument("--gpu", type=one_gpu, metavar="N", help="one GPU, by index or UUID")
     parser.add_settings("gpus", "interval")
     parser.add_argument("--duration", type=duration, metavar="SECONDS", help="end after this long (default: Ctrl-C)")
     parser.add_argument(
@@ -95,12 +97,23 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def one_gpu(text: str) -> str:
+    """A type for argparse: one GPU."""
+    try:
+        gpus = GPUS.parse(text)
+    except ValueError:
+        gpus = ()
+    if len(gpus) != 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not the index or UUID of a GPU, such as 0 or GPU-6f1c")
+    return text
+
+
 class Monitor:
     """A run that is only hardware."""
 
     def __init__(self, settings: Settings, log_dir: Path | None) -> None:
         self._settings = settings
-        self._mode = 0o666 if settings.shared else 0o600
+        self._flag = "--dir or TRAINVITALS_DIR" if log_dir is None else "--log-dir"
         if log_dir is not None:
             self.folder = log_dir.absolute()
         else:
@@ -147,10 +160,10 @@ class Monitor:
 
     def begin(self) -> None:
         """Write the run down and have the agent sample into it."""
-        run_folder.create(self.folder, self._settings.shared)
+        create_folder(self.folder, self._settings, self._flag)
         self._follower = Follower(self.folder, ("gpu", "system", "events"), from_end=True)
-        run_folder.write_run(self.folder, self._run, self._mode)
-        self._registered = runtime.register(
+        write_run(self.folder, self._run, self._settings, self._flag)
+        self._registered = register(
             runtime.Registration(
                 run_id=str(self._run["id"]),
                 folder=str(self.folder),
@@ -188,7 +201,10 @@ class Monitor:
     def end(self, status: str = "finished") -> None:
         """Write the end, and wait a moment until the agent has written its last lines."""
         run_folder.end_attempt(self._run, status)
-        run_folder.write_run(self.folder, self._run, self._mode)
+        try:
+            write_run(self.folder, self._run, self._settings, self._flag)
+        except JournalError as error:  # what was measured is still to be printed
+            say(f"the end of the run is not written: {error}")
         if self._registered is None:
             return
         self._registered.unlink(missing_ok=True)
@@ -204,8 +220,8 @@ class Console:
     """What is printed of the samples: a line per sample, a table now and then."""
 
     def __init__(self, settings: Settings, *, quiet: bool, table_seconds: float) -> None:
+        self._settings = settings
         self._interval = settings.gpu_interval or settings.interval
-        self._gpus_asked_for = settings.gpus
         self._quiet = quiet
         self._table_seconds = table_seconds
         self._began = time.monotonic()
@@ -216,6 +232,7 @@ class Console:
         self._system: Mapping[str, Any] | None = None
         self._host = {name: Spread() for name in HOST}
         self._told_no_gpu = False
+        self._told_missing = False
         self._samples = 0
 
     def take(self, table: str, row: Mapping[str, Any]) -> None:
@@ -242,6 +259,8 @@ class Console:
                 self._print_gpus(now)
         elif not self._latest and now - self._began > NO_GPU_SECONDS and self._system is not None:
             self._print_system()
+        if now - self._began > NO_GPU_SECONDS:
+            self._tell_missing()
         if self._table_seconds and now >= self._next_table:
             self._next_table += self._table_seconds
             self._print_table()
@@ -252,7 +271,16 @@ class Console:
             self._print_gpus(time.monotonic())
         elif not self._latest and self._system is not None:  # it ended before it was clear that there is no GPU
             self._print_system()
+        self._tell_missing()
         self._print_table()
+
+    def _tell_missing(self) -> None:
+        """Say once which GPUs that were asked for are not there, where others are."""
+        if self._latest and not self._told_missing:
+            self._told_missing = True
+            text = tell_missing_gpus(self._settings)
+            if text:
+                say(text)
 
     def _is_complete(self, now: float) -> bool:
         """All GPUs have a new sample, or those that have none have had their time: all of it at first, when nobody
@@ -285,7 +313,8 @@ class Console:
     def _print_system(self) -> None:
         if not self._told_no_gpu:
             self._told_no_gpu = True
-            say(f"no GPU is measured: {_why_no_gpu(self._gpus_asked_for)}\n  more: trainvitals doctor")
+            why = tell_missing_gpus(self._settings) or _why_no_gpu()
+            say(f"no GPU is measured: {why}\n  more: trainvitals doctor")
         row, self._system = self._system or {}, None
         self._samples += 1
         if self._quiet:
@@ -318,10 +347,8 @@ def _percent(value: object) -> str:
     return f"{value:.1f}%" if isinstance(value, (int, float)) else quantities.NONE
 
 
-def _why_no_gpu(asked_for: Sequence[int | str] | None) -> str:
+def _why_no_gpu() -> str:
     """The reasons that the agent's GPU sources give."""
     states = (runtime.read_latest() or {}).get("states") or {}
-    if asked_for and any(states.get(name) == "ok" for name in ("nvidia", "amd", "intel", "apple", "simulated")):
-        return f"none of those here is {', '.join(map(str, asked_for))}"
     found = [str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"]
     return "; ".join(found[:1]) or "no source found one"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.errors import SettingError
+from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.redaction import redact_text
@@ -21,6 +21,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.beginning import create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.terminal import print_error, say
@@ -36,6 +37,8 @@ trainvitals run --project mnist --name baseline --tag small -- torchrun --nproc-
 trainvitals run --simulate-gpus 2 -- python train.py       # no GPU here: try it with two simulated ones
 """
 
+FLAG = "--dir or TRAINVITALS_DIR"
+"""What names another place for runs."""
 WATCH_SECONDS = 5.0
 FINAL_SECONDS = 3.0
 
@@ -104,7 +107,8 @@ def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str
     try:
         return Watched(arguments, settings, command)
     except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
-        say(f"{getattr(error, 'message', None) or repr(error)}\n  the program runs all the same, unwatched")
+        said = str(error) if isinstance(error, TrainvitalsError) else repr(error)
+        say(f"{said}\n  the program runs all the same, unwatched")
         return None
 
 
@@ -117,6 +121,8 @@ class Watched:
         name = redact_text(arguments.name or name_of(command))
         self._settings = settings
         self._registered: Path | None = None
+        self._written = False
+        self._told_missing = settings.gpus is None
         self._mode = 0o666 if settings.shared else 0o600
         project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
         self.folder = project / run_folder.new_run_id(name)
@@ -145,14 +151,15 @@ class Watched:
         }
         if settings.simulate_gpus:
             self._details["simulated"] = True
-        run_folder.create(self.folder, settings.shared)
+        create_folder(self.folder, settings, FLAG)
 
     def begin(self, pid: int) -> None:
         """Write the run down and have it watched, before the program does anything."""
         process = {"pid": pid, "start": runtime.process_start(pid), "host": runtime.host_name()}
         try:
-            run_folder.write_run(self.folder, {**self._details, "process": process}, self._mode)
-            self._registered = runtime.register(
+            write_run(self.folder, {**self._details, "process": process}, self._settings, FLAG)
+            self._written = True
+            self._registered = register(
                 runtime.Registration(
                     run_id=self.folder.name,
                     folder=str(self.folder),
@@ -177,8 +184,16 @@ class Watched:
         if self._settings.agent:
             try:
                 runtime.ensure_agent()
+                self._tell_missing_gpus()
             except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
                 pass
+
+    def _tell_missing_gpus(self) -> None:
+        """Say once which GPUs that were asked for are not there, as soon as the agent has seen any."""
+        text = "" if self._told_missing else tell_missing_gpus(self._settings)
+        if text:
+            self._told_missing = True
+            say(text)
 
     def withdraw(self) -> None:
         """The program could not be started: there was no run."""
@@ -190,11 +205,14 @@ class Watched:
 
     def finish(self, ended: Ended) -> None:
         """Write how it ended, wait a moment for the agent's last words, and tell."""
+        if not self._written:
+            return
         try:
             agent = self._registered is not None and runtime.agent_is_alive()
             asked = agent and ended.signal_name == "SIGKILL"
             write_end(self.folder, ended, self._mode, ask_agent=asked)
             if agent:
+                self._tell_missing_gpus()
                 wait_for_agent(self.folder, FINAL_SECONDS)
             elif self._registered is not None:
                 self._registered.unlink(missing_ok=True)  # nobody is there to do it, and nothing is left to watch

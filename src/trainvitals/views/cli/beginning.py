@@ -1,0 +1,71 @@
+"""A run that a command begins: written down, and told to the agent. What fails names the place and what moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals import runtime
+from trainvitals.errors import AgentError, JournalError, no_such_gpu
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.settings import Settings
+
+
+def create_folder(folder: Path, settings: Settings, flag: str) -> None:
+    """Make the run folder. `flag` is what names another place."""
+    try:
+        run_folder.create(folder, settings.shared)
+    except JournalError as error:
+        raise JournalError(error.message, hint=_another(flag)) from None
+
+
+def write_run(folder: Path, run: Mapping[str, Any], settings: Settings, flag: str) -> None:
+    """Write run.json."""
+    try:
+        run_folder.write_run(folder, run, 0o666 if settings.shared else 0o600)
+    except OSError as error:
+        text = f"cannot write {folder / layout.RUN_FILE}: {error.strerror or error}"
+        raise JournalError(text, hint=_another(flag)) from None
+
+
+def _another(flag: str) -> str:
+    return f"choose another place: {flag}"
+
+
+def register(registration: runtime.Registration) -> Path:
+    """Tell the agent, now or later."""
+    try:
+        return runtime.register(registration)
+    except OSError as error:
+        folder = runtime.runtime_dir() / "runs"
+        raise AgentError(
+            f"cannot write {folder / registration.file_name}: {error.strerror or error}",
+            hint="set TRAINVITALS_RUNTIME_DIR to another folder on this machine",
+        ) from None
+
+
+# -- the GPUs that were asked for
+
+
+def tell_missing_gpus(settings: Settings) -> str:
+    """`there is no GPU 7; there are 0, 1`. Empty if none is missing, or if the agent has seen no GPU yet."""
+    present = _read_gpus(settings) if settings.gpus else ()
+    missing = [item for item in settings.gpus or () if not any(_is_named(item, labels) for labels in present)]
+    indices = {labels["gpu_index"] for labels in present if isinstance(labels.get("gpu_index"), int)}
+    return no_such_gpu(missing, sorted(indices)) if missing and indices else ""
+
+
+def _read_gpus(settings: Settings) -> Sequence[Mapping[str, Any]]:
+    """The labels of every GPU that the living agent samples and that may be of this run."""
+    latest = runtime.read_latest() or {}
+    if (latest.get("agent") or {}).get("pid") != (runtime.read_agent() or {}).get("pid"):
+        return ()  # left by an earlier agent
+    found = [sample["labels"] for sample in latest.get("samples", {}).values() if sample["table"] == "gpu"]
+    return [labels for labels in found if not labels.get("simulated") or labels["gpu_index"] < settings.simulate_gpus]
+
+
+def _is_named(item: int | str, labels: Mapping[str, Any]) -> bool:
+    uuids = [str(labels[key]) for key in ("gpu_uuid", "mig_parent") if key in labels]
+    return item == labels.get("gpu_index") or any(uuid.startswith(str(item)) for uuid in uuids)
