@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 import trainvitals
+from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.views.web import answers, charts, wire
 from trainvitals.views.web.assets import make_single_file
 
@@ -58,6 +59,104 @@ def test_every_page_draws_in_both_themes_and_on_a_phone(
         tab.wait(f"{CHARTS} >= 1")
     assert tab.page.evaluate("document.documentElement.dataset.theme") == theme
     assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+
+
+OUTSIDE = "[...document.querySelectorAll(%s)].filter(cell => cell.getBoundingClientRect().right > innerWidth).length"
+
+
+@pytest.mark.parametrize(
+    ("page", "cells"),
+    [
+        ("logs", "td[data-title=message]"),
+        ("alerts", "td[data-title=what]"),
+        ("findings", "td[data-title=mean]"),
+        ("compare", "td[data-title=candidate]"),
+        ("runs", "td[data-title=lr]"),
+    ],
+)
+def test_on_a_phone_values_and_messages_are_in_view(
+    server: Server, open_tab: Open, keys: list[str], page: str, cells: str
+) -> None:
+    addresses = {"compare": f"compare?run={keys[0]}&run={keys[1]}", "runs": "runs"}
+    tab = open_tab(width=360)
+    tab.page.goto(f"{server.base}#/{addresses.get(page, f'run/{keys[0]}/{page}')}")
+    tab.wait(f"document.querySelector({json.dumps(cells)})")
+    assert tab.page.evaluate(OUTSIDE % json.dumps(cells)) == 0
+
+
+def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open, keys: list[str]) -> None:
+    for axis in ("step", "epoch"):
+        tab = open_tab()
+        tab.page.goto(link(server, keys[0], "training", f"?x={axis}"))
+        tab.wait("document.querySelector('[data-chart=Loss] .u-over')")
+        box = tab.page.locator("[data-chart=Loss] .u-over").bounding_box()
+        deadline = time.monotonic() + DEADLINE
+        while not tab.page.locator(".tip-mark", has_text="checkpoint: saved").count():
+            assert time.monotonic() < deadline, f"no mark over {axis}"
+            tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+
+
+def test_a_chart_fills_the_window_where_full_screen_is_refused(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "training"))
+    tab.page.evaluate("void (Element.prototype.requestFullscreen = () => Promise.reject(new TypeError('refused')))")
+    tab.page.get_by_label("Loss: full screen").click()
+    box = "document.querySelector('[data-chart=Loss]').getBoundingClientRect()"
+    tab.wait(f"{box}.width >= innerWidth - 20 && {box}.height >= innerHeight - 1")
+    tab.page.keyboard.press("Escape")
+    tab.wait(f"{box}.width < innerWidth - 20")
+
+
+CONTRAST = """element => {
+  const light = text => {
+    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3)
+      .map(part => part / 255).map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  let opacity = 1;
+  for (let at = element; at; at = at.parentElement) opacity *= getComputedStyle(at).opacity;
+  const [low, high] = [getComputedStyle(element).color, getComputedStyle(element.closest('.chart')).backgroundColor]
+    .map(light).sort((a, b) => a - b);
+  return opacity < 1 ? 0 : (high + 0.05) / (low + 0.05);
+}"""
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_tools_of_a_chart_are_legible_at_rest(server: Server, open_tab: Open, keys: list[str], theme: str) -> None:
+    tab = open_tab(theme=theme)
+    tab.page.goto(link(server, keys[0], "training"))
+    assert tab.page.get_by_label("Loss: save as CSV").evaluate(CONTRAST) >= 4.5
+
+
+def test_sixty_four_gpus_are_told_apart_and_their_runs_said_to_be_simulated(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    key = make_run(tmp_path, "wide", steps=3)
+    folder = next(tmp_path.glob(f"*/{key}"))
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "simulated": True}))
+    rows = [
+        {"timestamp": format_time(time.time()), "gpu_index": gpu, "host": "box", "utilization_percent": 100.0}
+        | {"temperature_celsius": 68.0, "throttle_reasons": "power cap"}
+        for gpu in range(64)
+    ]
+    for old in folder.glob("gpu_metrics_*"):
+        old.unlink()
+    (folder / "gpu_metrics_20260101_000000.jsonl").write_bytes(b"".join(map(encode_line, rows)))
+    server = serve(tmp_path)
+    tab = open_tab()
+    tab.page.goto(link(server, key, "system"))
+    tab.wait("document.querySelectorAll('.gpu-cell').length === 64")
+    gaps = """[...document.querySelectorAll('.gpu-cell')].map(cell => {
+      const [index, heat] = ['span', 'em'].map(part => cell.querySelector(part).getBoundingClientRect());
+      return heat.left - index.right;
+    })"""
+    assert min(tab.page.evaluate(gaps)) >= 4
+    assert tab.page.locator(".gpu-cell").nth(10).inner_text().split() == ["10", "68°", "100", "%"]
+    tab.page.goto(f"{server.base}#/runs")
+    tab.wait("document.querySelector('.run-name .badge')?.innerText === 'simulated'")
+    assert tab.page.evaluate(OUTSIDE % json.dumps(".run-name .badge")) == 0
 
 
 def test_names_that_are_markup_are_shown_as_text(server: Server, open_tab: Open, keys: list[str]) -> None:
@@ -270,6 +369,7 @@ def test_a_run_that_is_not_there_says_so(server: Server, open_tab: Open) -> None
     tab = open_tab()
     tab.page.goto(link(server, "nothing"))
     tab.wait("document.body.innerText.includes(\"there is no run 'nothing'\")")
+    assert "the page Runs" in tab.page.inner_text("main") and "/api/" not in tab.page.inner_text("main")
 
 
 def test_no_runs_at_all_tells_what_to_do(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
