@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Follower
+from trainvitals.journal.cursor import Cursor, Damage, Follower
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
@@ -145,7 +146,7 @@ def test_a_full_disk_is_survived_said_once_and_caught_up_with(small_disk: Path) 
     writer.append(line(2000))
     follower = Follower(small_disk, ("training",))
     assert [row["step"] for _, row in follower.poll()] == list(range(2001))
-    assert follower.damage.torn <= 1  # the line during which the disk filled up; it was written again whole
+    assert follower.damage.torn == 0  # the line during which the disk filled up was written again whole
     assert "can be written again" in said[1]
 
 
@@ -260,5 +261,60 @@ def test_files_that_may_not_grow_are_followed_by_new_ones(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert steps(tmp_path) == list(range(500))
+    assert steps(tmp_path) == list(range(500)) and not any(damage(path).torn for path in tmp_path.iterdir())
     assert all(path.stat().st_size <= 10_000 for path in tmp_path.iterdir())
+
+
+def damage(path: Path) -> Damage:
+    cursor = Cursor(path)
+    cursor.read()
+    assert cursor.offset == path.stat().st_size, "the last line is whole"
+    return cursor.damage
+
+
+def test_a_line_that_others_cut_is_taken_off_and_written_again(small_disk: Path) -> None:
+    """As `log` does it, which writes to the descriptor itself."""
+    fds: list[int] = []
+    writer = LineWriter(small_disk, NAME, on_trouble=lambda text: None, on_fd=fds.append)
+    writer.append(line(0))
+    os.write(fds[-1], line(1, "y" * 200_000)[:150_000])
+    writer.mark_torn()
+    assert fds[-1] == -1
+    writer.append(line(1))
+    assert writer.waiting == 1
+    assert writer.flush(30)
+    assert steps(small_disk) == [0, 1] and damage(writer.path) == Damage()
+
+
+def test_a_file_that_cannot_be_cut_gets_an_end_to_its_torn_line(small_disk: Path) -> None:
+    writer = LineWriter(small_disk, NAME, on_trouble=lambda text: None)
+    writer.append(line(0))
+    moved = writer.path.rename(small_disk / "moved.jsonl")
+    writer.mark_torn()
+    os.truncate(moved, moved.stat().st_size - 5)
+    writer.append(line(1))
+    assert writer.flush(30)
+    cursor = Cursor(moved)
+    assert [row["step"] for row in cursor.read()] == [1] and cursor.damage.torn == 1
+
+
+def test_a_file_that_is_removed_is_said_once_and_lines_wait_for_its_folder(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = tmp_path / "run"
+    folder.mkdir()
+    writer = LineWriter(folder, NAME, on_trouble=said.append)
+    writer.append(line(0))
+    shutil.rmtree(folder)
+    for number in range(1, 4):
+        writer.rotate_if_due()
+        writer.append(line(number))
+    assert writer.waiting == 3 and len(said) == 1 and "was removed" in said[0]
+    assert not folder.exists(), "whoever removed it meant it"
+    folder.mkdir()
+    assert writer.flush(30)
+    assert steps(folder) == [1, 2, 3] and "can be written again" in said[1]
+    shutil.rmtree(folder)
+    writer.rotate_if_due()
+    writer.append(line(4))
+    writer.close(seconds=0.0)
+    assert writer.dropped == 1 and "was removed" in said[2] and len(said) == 3

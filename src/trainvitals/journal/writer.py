@@ -7,6 +7,7 @@ in memory up to a limit, the trouble is said once, and they are written in order
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -23,6 +24,7 @@ from trainvitals.journal.layout import FileName
 MIB = 1 << 20
 BACKLOG_LIMIT = 64 * MIB
 RETRY_SECONDS = 1.0
+_WAITING = f"The training goes on; up to {BACKLOG_LIMIT // MIB} MB of lines wait in memory until it can be written."
 
 
 def say(text: str) -> None:
@@ -67,6 +69,7 @@ class LineWriter:
         self._on_fd = on_fd
         self._fd = -1
         self._identity = (0, 0)
+        self._has_links = False  # not every file system counts them
         self._unchecked = 0
         self._opened = 0.0
         self._backlog: deque[bytes] = deque()
@@ -100,34 +103,49 @@ class LineWriter:
                 return
             if written != len(line):
                 self.mark_torn()
-                self._keep(line, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+                self._remember(line)
                 return
             self._unchecked += written
             if self._unchecked >= self._rotate_bytes // 16:
                 self.rotate_if_due()
 
     def mark_torn(self) -> None:
-        """The last line was cut, because the disk filled up inside it: the next one starts on a new line."""
+        """The last line was cut, because the disk filled up inside it; the caller appends it again."""
         with self.lock:
             self._torn = True
             self._on_fd(-1)
+            self._trouble(_full())
 
     def rotate_if_due(self) -> None:
         """Start a new file if this one is too large or too old; called where time passes anyway."""
         with self.lock:
             self._unchecked = 0
-            if self._fd < 0 or self._backlog:
+            found = None if self._backlog else self.check()
+            if found is None:
                 return
+            old = time.monotonic() - self._opened > self._rotate_seconds
+            if found.st_size >= self._rotate_bytes or (old and found.st_size):
+                self._rotate()
+
+    def check(self) -> os.stat_result | None:
+        """What the file is like; None if there is none, or none any more: then that is said, and the next line opens
+        another."""
+        with self.lock:
+            if self._fd < 0:
+                return None
             try:
                 found = os.fstat(self._fd)
             except OSError:
                 found = None
             if found is None or (found.st_dev, found.st_ino) != self._identity:
                 self._forget_file()
-                return
-            old = time.monotonic() - self._opened > self._rotate_seconds
-            if found.st_size >= self._rotate_bytes or (old and found.st_size):
-                self._rotate()
+                return None
+            if found.st_nlink == 0 and self._has_links:  # else what is written goes where nobody can read it
+                self._close_file()
+                self._told |= {errno.ENOENT, None}
+                self._on_trouble(f"{self.path} was removed, and what it held with it. {_WAITING}")
+                return None
+            return found
 
     def flush(self, seconds: float = 0.0) -> bool:
         """Try to write what waits, for at most `seconds`. True if nothing waits any more."""
@@ -167,13 +185,14 @@ class LineWriter:
                 self._open()
             while self._backlog:
                 line = self._backlog[0]
-                if self._torn:  # end the torn line first, so that only the torn one is unreadable
-                    os.write(self._fd, b"\n")
-                    self._torn = False
+                self._mend()
                 written = os.write(self._fd, line)
                 if written != len(line):
                     self._torn = True
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    written += os.write(self._fd, line[written:])  # says why it was cut
+                    if written != len(line):
+                        raise _full()
+                    self._torn = False
                 self._backlog.popleft()
                 self._backlog_bytes -= len(line)
         except OSError as error:
@@ -185,6 +204,17 @@ class LineWriter:
             self._on_trouble(f"{self.path} can be written again{lost}")
         self._on_fd(self._fd)
         self.rotate_if_due()
+
+    def _mend(self) -> None:
+        """Take the line that was cut off the end of the file: it is written again whole, and a reader that found its
+        beginning would have to count it as damage."""
+        if not self._torn:
+            return
+        try:
+            _cut_last_line(self.path, self._identity)
+        except OSError:  # a file that only grows (chattr +a): end the line, so that only this one cannot be read
+            os.write(self._fd, b"\n")
+        self._torn = False
 
     def _keep(self, line: bytes, error: OSError) -> None:
         self._on_fd(-1)
@@ -203,17 +233,17 @@ class LineWriter:
         if error.errno == errno.EBADF:
             self._forget_file()
         elif error.errno in (errno.ESTALE, errno.ENOENT, errno.EFBIG):
-            self._close_file()  # the file went away under us, or may not grow (ulimit -f): open a new one
+            # The file went away under us, or may not grow (ulimit -f): open a new one.
+            with contextlib.suppress(OSError):
+                self._mend()
+            self._close_file()
         self._tell(error)
 
     def _tell(self, error: OSError) -> None:
         if error.errno not in self._told:
             self._told |= {error.errno, None}
             reason = error.strerror or str(error)
-            self._on_trouble(
-                f"cannot write {self.path}: {reason}. The training goes on; "
-                f"up to {BACKLOG_LIMIT // MIB} MB of lines wait in memory until it can be written."
-            )
+            self._on_trouble(f"cannot write {self.path}: {reason}. {_WAITING}")
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _O_BINARY
@@ -227,6 +257,7 @@ class LineWriter:
                 taken.add(name.stamp)
         found = os.fstat(self._fd)
         self._identity = (found.st_dev, found.st_ino)
+        self._has_links = found.st_nlink > 0
         self._name = name
         self._opened = time.monotonic()
         self._torn = False
@@ -261,6 +292,31 @@ class LineWriter:
         self._backlog.clear()  # the parent writes these
         self._backlog_bytes = 0
         self._name = self._name._replace(pid=os.getpid())
+
+
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _cut_last_line(path: Path, identity: tuple[int, int]) -> None:
+    """Cut the file after its last newline, if it is the one meant. By a descriptor of our own: that of the writer may
+    have been closed by the program, and mean a file that is not ours to cut."""
+    fd = os.open(path, os.O_RDWR | _O_BINARY)
+    try:
+        found = os.fstat(fd)
+        if (found.st_dev, found.st_ino) != identity:
+            return
+        end = found.st_size
+        while end > 0:
+            start = max(0, end - (1 << 16))
+            os.lseek(fd, start, os.SEEK_SET)
+            newline = os.read(fd, end - start).rfind(b"\n")
+            end = start if newline < 0 else start + newline + 1
+            if newline >= 0:
+                break
+        os.ftruncate(fd, end)
+    finally:
+        os.close(fd)
 
 
 _O_BINARY: int = getattr(os, "O_BINARY", 0)
