@@ -129,6 +129,12 @@ def test_a_band_of_ranks_that_went_nan_is_marked_and_the_axis_reaches_the_last_s
     assert len(marks) > 100 and "900" in texts(svg)
 
 
+def test_the_mean_of_a_band_is_drawn_as_it_is() -> None:
+    y = np.exp(-np.arange(200.0) / 20)
+    svg = draw_svg([Chart("loss", [Line("band", np.arange(200.0), y, y * 0.99, y * 1.01)], smooth=True)])
+    assert len([item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none"]) == 1
+
+
 def test_the_area_of_a_band_has_a_gap_where_no_value_is_finite() -> None:
     y = np.array([1.0, 2.0, math.nan, 2.0, 1.0])
     svg = draw_svg([Chart("gap", [Line("band", np.arange(5.0), y, y - 1, y + 1, np.array([2.0]))])])

@@ -76,7 +76,8 @@ function arrange(props: ChartProps, log: boolean): Drawn {
   const sources: { x: number[]; y: (number | null)[] }[] = [];
   props.series.forEach((series, at) => {
     const style = lineStyle(props.colors?.[at] ?? at, isDark);
-    const smoothing = props.smoothing ?? 0;
+    // The mean of a band lies within it, and a mean of many is smooth by itself.
+    const smoothing = series.low ? 0 : (props.smoothing ?? 0);
     if (series.low && series.high) {
       sources.push({ x: series.x, y: series.high }, { x: series.x, y: series.low });
       lines.push({ title: "", ...style, series, width: 0, faint: true }, { title: "", ...style, series, width: 0, faint: true });

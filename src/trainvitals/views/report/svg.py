@@ -288,7 +288,8 @@ def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: 
             if math.isfinite(y):
                 parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
         return "".join(parts)
-    smooth = chart.smooth and len(line.y) > 60
+    # The mean of a band lies within it, and a mean of many is smooth by itself.
+    smooth = chart.smooth and line.low is None and len(line.y) > 60
     width = 1 if smooth or len(lines) > MANY_LINES else 1.5
     path = _path(place.x(line.x), place.y(line.y))
     parts.append(
