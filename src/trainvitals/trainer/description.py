@@ -68,6 +68,9 @@ def describe(
         details["started"] = before.get("started", started)
     if not details.get("correlation_id"):
         details["correlation_id"] = facts.correlation_id(os.environ)
+    above = os.environ.get("TRAINVITALS_RUN_ID")
+    if above and above != place.folder.name:  # another program of the same `trainvitals run` has that one
+        details["below"] = above
     if place.identity is not None:
         details["launch"] = place.identity
         details["restarts"] = launch.restart_count(os.environ)

@@ -349,6 +349,25 @@ def test_a_gpu_that_is_not_there_is_said_once(watched_machine: Any) -> None:
     assert done.stderr.count("there is no GPU 7; there are 0, 1\n") == 1
 
 
+def test_further_runs_that_began_below_the_command_are_named_at_its_end(machine: Any, make_run: Any) -> None:
+    make_run("stranger")
+    train = f'{PYTHON} -c \'import trainvitals; trainvitals.init(name="$NAME").log({{"loss": 1.0}}, step=8)\''
+    nested = f"{PYTHON} -m trainvitals run --name inner -- true"
+    program = "; ".join([*(train.replace("$NAME", name) for name in ("first", "second", "third")), nested])
+    done = machine.run("run", "--name", "outer", "--", "sh", "-c", program)
+    assert done.returncode == 0, done.stderr
+    above = next(machine.root.glob("*/*-outer-*"))
+    summary = done.stderr[done.stderr.rindex(f"{above.name}  finished") :]
+    second, third, inner = (next(machine.root.glob(f"*/*-{name}-*")).name for name in ("second", "third", "inner"))
+    lines = [line.strip() for line in summary.splitlines()]
+    at = lines.index("below   3 further runs began below this one")
+    assert lines[at + 1].split()[:5] == [second, "finished", "last", "step", "8"]
+    assert [line.split()[0] for line in lines[at + 2 : at + 4]] == [third, inner]
+    assert "stranger" not in summary
+    assert second in machine.run("runs", "show", above.name).stdout
+    assert "below" not in machine.run("runs", "show", second).stdout
+
+
 def test_the_program_is_told_which_run_it_is_in(machine: Any) -> None:
     names = ("RUN_DIR", "RUN_ID", "CORRELATION_ID", "INTERVAL", "DIR")
     script = "; ".join(f'echo "$TRAINVITALS_{name}"' for name in names) + '; echo "$TRACEPARENT"'

@@ -149,6 +149,8 @@ class Watched:
             **facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
             "attempts": [{"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}],
         }
+        if os.environ.get("TRAINVITALS_RUN_ID"):
+            self._details["below"] = os.environ["TRAINVITALS_RUN_ID"]
         if settings.simulate_gpus:
             self._details["simulated"] = True
         create_folder(self.folder, settings, FLAG)
@@ -221,7 +223,7 @@ class Watched:
             if self._settings.summary:
                 from trainvitals.views.cli.summary import print_summary
 
-                print_summary(self.folder)
+                print_summary(self.folder, Path(self._settings.dir))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code counts
             say(f"the end of run {self.folder.name} could not be told: {error}")
 

@@ -170,7 +170,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
     settings = resolve_settings(arguments)
     folder = run_folder.find(arguments.run, Path(settings.dir))
-    summary = read_summary(folder)
+    summary = read_summary(folder, Path(settings.dir))
     diagnosis = read_diagnosis(folder, settings)
     if arguments.json:
         print(json.dumps(make_json(summary, diagnosis), indent=2))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainvitals import catalog
+from trainvitals import catalog, runtime
 from trainvitals.analysis.energy import Energy
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli import quantities
@@ -50,6 +52,9 @@ _HIGHER_IS_BETTER = (
 MAX_METRICS = 8
 MAX_GPUS = 16
 MAX_ALERTS = 4
+MAX_BELOW = 5
+_STAMP = len("20261115-223601")
+"""What a run id begins with: when it began, in UTC."""
 _SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -102,6 +107,8 @@ class Summary:
     torn: int
     foreign: int
     last_events: Sequence[Mapping[str, Any]] = field(default=())
+    below: Sequence[Mapping[str, Any]] = field(default=())
+    """Further runs that the same command began."""
 
     @property
     def energy_joules(self) -> float | None:
@@ -113,8 +120,9 @@ class Summary:
 # -- reading
 
 
-def read_summary(folder: Path) -> Summary:
-    """Everything the summary tells, from the folder alone."""
+def read_summary(folder: Path, root: Path | None = None) -> Summary:
+    """Everything the summary tells, from the folder alone; in `root`, further runs of the same command are looked
+    for."""
     reader = RunReader(folder)
     info = reader.info
     metrics = reader.summary()
@@ -137,7 +145,19 @@ def read_summary(folder: Path) -> Summary:
         torn=damage.torn,
         foreign=damage.foreign,
         last_events=severe[-5:],
+        below=read_below(root, info) if root is not None else (),
     )
+
+
+def read_below(root: Path, info: RunInfo) -> list[dict[str, Any]]:
+    """The runs that programs of this `trainvitals run` began besides it, oldest first, each as a line of `runs`."""
+    from trainvitals.views.cli.runs import read_row
+
+    first, ended = info.id[:_STAMP], quantities.parse_time(info.details.get("ended"))
+    last = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ended)) if ended is not None else "9"
+    near_in_time = [item for item in run_folder.list_folders(root) if first <= item.name[:_STAMP] <= last]
+    below = [item for item in near_in_time if (runtime.read_json(item / layout.RUN_FILE) or {}).get("below") == info.id]
+    return [read_row(item) for item in below]
 
 
 def duration_of(run: Mapping[str, Any], status: str) -> float | None:
@@ -149,8 +169,6 @@ def duration_of(run: Mapping[str, Any], status: str) -> float | None:
     if ended is None:
         if status in run_folder.ENDED:
             return None  # it died and nobody noted when
-        import time
-
         ended = time.time()
     return max(ended - started, 0.0)
 
@@ -239,10 +257,10 @@ def energy_used(counter: Series | None, power: Series | None) -> float | None:
 # -- drawing
 
 
-def print_summary(folder: Path) -> None:
+def print_summary(folder: Path, root: Path | None = None) -> None:
     """To standard error, as everything that is about a run and not its output."""
     columns = width(sys.stderr) if is_terminal(sys.stderr) else None
-    print_error(f"\n{draw_summary(read_summary(folder), Paint(sys.stderr), columns)}")
+    print_error(f"\n{draw_summary(read_summary(folder, root), Paint(sys.stderr), columns)}")
 
 
 def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
@@ -381,7 +399,20 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
                 paint("yellow", f"{summary.torn:,} torn and {summary.foreign:,} foreign lines, all others read"),
             )
         )
+    if summary.below:
+        word = "run" if len(summary.below) == 1 else "runs"
+        lines.append(("below", f"{len(summary.below):,} further {word} began below this one"))
+        lines += [("", tell_below(row, paint)) for row in summary.below[:MAX_BELOW]]
+    if len(summary.below) > MAX_BELOW:
+        lines.append(("", paint("dim", f"and {len(summary.below) - MAX_BELOW:,} more: {find_program()} runs")))
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
+
+
+def tell_below(row: Mapping[str, Any], paint: Paint) -> str:
+    """`20261115-223601-run-k3f9  finished  last step 47  19 s`."""
+    parts = [clean(row["id"]), paint(STATUS_STYLES.get(row["status"], "cyan"), row["status"])]
+    parts += [f"last step {row['last_step']:,}"] if row["last_step"] is not None else []
+    return "  ".join([*parts, quantities.format_span(row["seconds"])])
 
 
 def tell_alerts(alerts: Sequence[AlertCount]) -> str:
