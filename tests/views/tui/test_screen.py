@@ -159,7 +159,7 @@ def test_alerts_that_say_the_same_are_one_line_that_names_the_ranks(told: Snapsh
     assert "rule: Loss is nan at step 202 (ranks 4, 7)" in page
     assert "rule: Rank 5 is slower than the others\n" in page, "what is said already is not said again"
     listed = text(many, View(page="alerts"), 80, 24)
-    assert all(f"rank {rank}  Loss is nan" in listed for rank in (0, 1, 2, 3, 4, 7))
+    assert all(f"rank {rank}: Loss is nan" in listed for rank in (0, 1, 2, 3, 4, 7))
     others = tuple(alert(f"GPU {index} is hot", gpu_index=index) for index in range(6))
     assert "3 more: press 5" in text(replace(many, firing=others), View(), 80, 30)
 
@@ -249,6 +249,19 @@ def test_simulated_is_said(told: Snapshot) -> None:
     assert "SIMULATED" in text(replace(told, gpus=gpus), View(), 80, 24)
     assert told.run is not None
     assert "SIMULATED" in text(replace(told, gpus=(), run=replace(told.run, simulated=True)), View(), 80, 24)
+
+
+@pytest.mark.parametrize("width", [40, 48, 60, 80])
+@pytest.mark.parametrize("name", ["run", "a-name-of-many-words-and-numbers-that-goes-on-and-on-0001", "名前" * 40])
+def test_the_words_about_a_run_stand_apart(told: Snapshot, width: int, name: str) -> None:
+    assert told.run is not None
+    run = replace(told.run, name=name, simulated=True, status="finished", project="audit")
+    health = Health("critical", "critical", "loss is NaN")
+    first = text(replace(told, run=run, health=health), View(), width, 20).splitlines()[1]
+    words = first.split("  ")
+    assert "SIMULATED" in words and first.endswith("   CRITICAL")
+    assert [word.strip() for word in words if "audit" in word] in ([], ["audit"])
+    assert [word.strip() for word in words if "finished" in word] in ([], ["finished"])
 
 
 def test_colours_are_those_of_the_thresholds(told: Snapshot) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any, TypeVar
@@ -241,6 +241,9 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     def state_of(row: Mapping[str, Any]) -> str:
         return next((word for word in ("silenced", "acknowledged") if row.get(word)), str(row.get("state", "")))
 
+    def rule_of(row: Mapping[str, Any]) -> str:
+        return str(row.get("rule", ""))
+
     def colour(row: Mapping[str, Any]) -> Style:
         state = state_of(row)
         if state == "resolved":
@@ -249,14 +252,16 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
             return palette.dim
         return palette.severity(str(row.get("severity", "warning")))
 
-    of = min(max(len(place_of(row)) for row in rows), 12)
+    def told(row: Mapping[str, Any]) -> str:
+        place, message = place_of(row), str(row.get("message", ""))
+        return f"{place}: {message}" if place else message
+
     columns: list[Column[Mapping[str, Any]]] = [
-        _time_column(snapshot, rows, 4, palette.dim),
-        text_column("STATE", 12, 2, state_of, colour),
-        text_column("SEVERITY", 8, 6, lambda row: str(row.get("severity", "")), colour),
-        text_column("RULE", 14, 5, lambda row: str(row.get("rule", "")), lambda _: palette.strong, most=30),
-        *([text_column("OF", of, 3, place_of, lambda _: palette.text)] if of else []),
-        text_column("MESSAGE", 24, 1, lambda row: str(row.get("message", "")), colour, most=400),
+        _time_column(snapshot, rows, 3, palette.dim),
+        text_column("STATE", _longest(map(state_of, rows), 5, 12), 2, state_of, colour),
+        text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
+        text_column("RULE", 14, 4, rule_of, lambda _: palette.strong, most=_longest(map(rule_of, rows), 14, 30)),
+        text_column("MESSAGE", 24, 1, told, colour, most=400),
     ]
     title = f"{len(snapshot.firing)} firing, {count_of(len(snapshot.alerts), 'change')} in all"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
@@ -281,9 +286,13 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         pane = [rule("Output", width, palette)]
         for text in snapshot.output[-(height - room - 1) :]:
             pane.append([Segment(fit(f" {text}", width), palette.text)])
+
+    def event_of(row: Mapping[str, Any]) -> str:
+        return str(row.get("event", ""))
+
     columns: list[Column[Mapping[str, Any]]] = [
         _time_column(snapshot, rows, 2, palette.dim),
-        text_column("EVENT", 14, 3, lambda row: str(row.get("event", "")), lambda _: palette.strong, most=24),
+        text_column("EVENT", 14, 3, event_of, lambda _: palette.strong, most=_longest(map(event_of, rows), 14, 24)),
         text_column("RANK", 4, 5, lambda row: str(row.get("rank", "")), lambda _: palette.dim, right=True),
         text_column("STEP", 8, 4, lambda row: _step(row.get("step")), lambda _: palette.dim, right=True),
         text_column(
@@ -299,6 +308,9 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
             most=400,
         ),
     ]
+    for title, name in (("RANK", "rank"), ("STEP", "step")):
+        if all(row.get(name) is None for row in rows):
+            columns = [column for column in columns if column.title != title]
     if not rows:
         page = Page(empty("nothing has happened yet", width, palette), [])
     else:
@@ -373,6 +385,11 @@ def _page(columns: Sequence[Column[T]], rows: Sequence[T], view: View, width: in
     lines, first = draw_table(columns, rows, width, height - len(head), view.palette, view.row)
     view.visible = max(len(lines) - 1, 1)
     return Page(head + lines, row_hits(first, len(lines) - 1, len(head) + 1, width))
+
+
+def _longest(words: Iterable[str], least: int, most: int) -> int:
+    """The width that shows all of them, within limits."""
+    return min(max(least, max(map(len, words), default=0)), most)
 
 
 def _filtered(rows: list[Mapping[str, Any]], filter: str) -> list[Mapping[str, Any]]:

@@ -17,6 +17,8 @@ from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
 CHART_HEIGHT = 7
+LEAST_CHART = 6
+"""Lines that a curve needs at least, the blank one above it included."""
 ROOMY_HEIGHT = 18
 """From here on there is room for headings."""
 HOST_LINES = 2
@@ -80,9 +82,9 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         lines += empty(word, width, palette)
     lines += _alert_lines(snapshot, view, width, height - pane - len(lines))
     room = height - len(lines)
-    with_charts = bool(snapshot.charts) and room - pane > CHART_HEIGHT
+    with_charts = bool(snapshot.charts) and room - pane >= LEAST_CHART
     if pane:
-        pane = min(max(room // 2, OUTPUT_LINES), room - CHART_HEIGHT - 1) if with_charts else room
+        pane = min(max(room // 2, OUTPUT_LINES), room - LEAST_CHART) if with_charts else room
         pane = min(pane, MOST_OUTPUT_LINES)
     if with_charts:
         lines += [[]] if lines and lines[-1] else []

@@ -9,7 +9,7 @@ from rich.style import Style
 
 from trainvitals.analysis.health import Health
 from trainvitals.views.panels import BY_ID, severity
-from trainvitals.views.tui.numbers import duration, measure, short
+from trainvitals.views.tui.numbers import duration, measure, one_line, short
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Run
@@ -26,6 +26,8 @@ _SHOWN = (
     ("memory_allocated_mb", "mem", "MB"),
 )
 _PHASES = BY_ID["step_phases"].metrics
+LEAST_NAME = 24
+"""Where less is left for the name, it comes before how long the run has lasted."""
 QUIET_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 8, 60
 """Cells of the bar of phases, its words aside."""
@@ -55,22 +57,20 @@ def _name(run: Run, health: Health, now: float, width: int, palette: Palette) ->
     word = f" {health.word.upper()} "
     state = run.status if run.status != health.word else ""
     right = "  ".join(part for part in (state, spent) if part) if width >= 48 else ""
-    tags = [run.project]
-    if run.attempt > 1:
-        tags.append(f"attempt {run.attempt}")
     head: Line = [Segment(" ● " if run.live else " ○ ", style)]
-    room = width - len(word) - len(right) - 7
-    head.append(Segment(fit(run.name, min(len(run.name), max(room, 4))), palette.strong))
-    if run.simulated:
-        head.append(Segment("  SIMULATED", palette.warning))
-    if width >= 48:
-        head.append(Segment("  " + " · ".join(tags), palette.dim))
-    tail: Line = [Segment(f"{right}  " if right else " ", palette.dim), Segment(word, style + _CHIP)]
-    space = width - width_of(head) - width_of(tail) - 1
-    if space < 0:
-        head = crop(head, max(width - width_of(tail) - 1, 4), palette.text)
-        space = 0
-    return [*head, Segment(" " * space), *tail, Segment(" ")]
+    mark = ("  SIMULATED" if width >= 40 else " SIM") if run.simulated else ""
+    if width - len(right) - len(word) - len(mark) < LEAST_NAME:
+        right = ""
+    tail: Line = [Segment(f"{right}  " if right else "", palette.dim), Segment(word, style + _CHIP), Segment(" ")]
+    room = width - width_of(tail) - 2
+    name = one_line(run.name[:room])
+    head.append(Segment(fit(name, min(width_of([Segment(name)]), max(room - 3 - len(mark), 4))), palette.strong))
+    head.append(Segment(mark, palette.warning))
+    tags = [run.project, *([f"attempt {run.attempt}"] if run.attempt > 1 else [])]
+    project = Segment("  " + one_line(" · ".join(tags)[:room]), palette.dim)
+    if width_of([*head, project]) <= room:
+        head.append(project)
+    return [*crop(head, max(room, 4), palette.text), Segment("  "), *tail]
 
 
 def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
