@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ import numpy as np
 import pytest
 
 import trainvitals
-from trainvitals.errors import MetricError, RunNotFound, SettingError, TrainvitalsError
+from trainvitals import runtime
+from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
 from trainvitals.journal.reader import RunReader, list_runs, open_run
 from trainvitals.trainer.run import Run
 
@@ -484,6 +486,82 @@ def test_a_disk_that_stays_full_is_survived_and_what_is_lost_is_said(small_disk:
     kept = values(run, "loss")
     assert kept == [float(step) for step in range(len(kept))]
     assert f"{3000 - len(kept)} lines could not be written" in capfd.readouterr().err
+
+
+def remount(place: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True)
+
+
+@pytest.mark.parametrize("ranks", [{}, {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}])
+def test_a_read_only_disk_is_said_once_the_training_goes_on_and_what_is_lost_is_counted(
+    small_disk: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch, ranks: dict[str, str]
+) -> None:
+    for key, value in ranks.items():
+        monkeypatch.setenv(key, value)
+    remount(small_disk, "ro")
+    with trainvitals.init(dir=small_disk, project="p") as run:
+        said = capfd.readouterr().err
+        assert said.count("Read-only") == 1 and "training goes on" in said and "TRAINVITALS_DIR" in said
+        for step in range(100):
+            run.log({"loss": 1.0}, step=step)
+        run.event("checkpoint")
+        run.add_config({"lr": 1})
+        assert run.dropped == 0 and capfd.readouterr().err == ""
+    assert run.dropped == 101
+    assert "100 lines could not be written" in (said := capfd.readouterr().err) and said.count("\n") == 1
+    with pytest.raises(JournalError, match="Read-only"):
+        trainvitals.init(dir=small_disk, project="p", strict=True)
+
+
+def test_a_run_that_began_on_a_read_only_disk_is_whole_once_it_can_be_written(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(time.time_ns(), 1_000_000_000)
+    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(seconds))
+    monkeypatch.setattr("trainvitals.journal.writer.RETRY_SECONDS", 0.0)
+    remount(small_disk, "ro")
+    with trainvitals.init(dir=small_disk, name="late", capture_git=False, config={"lr": 1}) as run:
+        run.log({"loss": 0.0}, step=0)
+        remount(small_disk, "rw")
+        run.log({"loss": 1.0}, step=1)
+        assert values(run, "loss") == [0.0, 1.0] and read_run(run.folder)["config"] == {"lr": 1}
+        assert [item.run_id for _, item in runtime.registrations()] == [run.id], "the agent is told"
+    assert read_run(run.folder)["status"] == "finished" and run.dropped == 0
+
+
+def test_a_run_that_ends_just_as_the_disk_can_be_written_is_whole(small_disk: Path) -> None:
+    remount(small_disk, "ro")
+    with trainvitals.init(dir=small_disk, capture_git=False) as run:
+        run.log({"loss": 0.0}, step=0)
+        remount(small_disk, "rw")
+    assert values(run, "loss") == [0.0] and read_run(run.folder)["status"] == "finished"
+
+
+def test_a_run_folder_that_is_removed_is_said_once_and_the_lines_after_it_are_counted(
+    capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(time.time_ns() + 2_000_000_000, 1_000_000_000)
+    run = trainvitals.init()
+    run.log({"loss": 0.0}, step=0)
+    run.event("checkpoint")
+    shutil.rmtree(run.folder)
+    monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(seconds))
+    monkeypatch.setattr("trainvitals.trainer.run.CLOSE_SECONDS", 0.0)
+    for step in range(1, 4):
+        run.log({"loss": 1.0}, step=step)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and f"{run.folder} was removed" in said
+    run.finish()
+    assert run.dropped == 3 and "3 lines could not be written" in capfd.readouterr().err
+    assert not run.folder.exists()
+
+
+def test_a_run_folder_that_is_removed_just_before_the_end_is_said(capfd: Any) -> None:
+    run = trainvitals.init()
+    run.log({"loss": 0.0}, step=0)
+    shutil.rmtree(run.folder)
+    run.finish()
+    assert "was removed" in capfd.readouterr().err
 
 
 def test_a_clock_set_back_an_hour_keeps_every_line_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def create(folder: Path, shared: bool = False) -> None:
         raise JournalError(
             f"cannot create the run folder {folder}: {error.strerror or error}",
             hint="choose another place: dir=..., --dir or TRAINVITALS_DIR",
-        ) from None
+        ) from error
 
 
 def write_run(folder: Path, run: Mapping[str, Any], mode: int = 0o600) -> None:

@@ -143,7 +143,8 @@ class LineWriter:
             if found.st_nlink == 0 and self._has_links:  # else what is written goes where nobody can read it
                 self._close_file()
                 self._told |= {errno.ENOENT, None}
-                self._on_trouble(f"{self.path} was removed, and what it held with it. {_WAITING}")
+                gone = self.path if self.folder.is_dir() else self.folder
+                self._on_trouble(f"{gone} was removed, and what it held with it. {_WAITING}")
                 return None
             return found
 

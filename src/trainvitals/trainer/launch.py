@@ -67,6 +67,12 @@ def find_place(
     if identity is not None:
         place, joined = join_launch(project, name, identity, rank, effective.shared)
         return Place(place, 1 + restarts, joined, identity)
+    return find_place_alone(effective, name)
+
+
+def find_place_alone(effective: settings.Settings, name: str | None) -> Place:
+    """A folder that no other process knows of."""
+    project = Path(effective.dir).absolute() / folder.project_folder(effective.project)
     return Place(project / folder.new_run_id(name), 1, False, None)
 
 

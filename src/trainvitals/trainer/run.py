@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from trainvitals import runtime, settings
-from trainvitals.errors import MetricError, TrainvitalsError
+from trainvitals.errors import JournalError, MetricError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line, format_time
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 AGENT_CHECK_SECONDS = 15
 DEVICE_WAIT_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+"""How long the end of a program may wait for room on the disk."""
 
 _dumps = orjson.dumps
 _NEWLINE = orjson.OPT_APPEND_NEWLINE
@@ -93,6 +95,9 @@ class Run:
         self.watching: Watch | None = None
         """What `watch` started."""
         self._tee: Tee | None = None
+        self._homeless = False  # the folder could not be made, on a read-only or full disk: lines wait in memory
+        self._last_trouble = ""
+        self._writers: list[LineWriter] = []
         self._writer: LineWriter | None = None
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
@@ -105,14 +110,23 @@ class Run:
         self._fd = -1 if self._careful else fd
 
     def _line_writer(self, name: FileName, on_fd: Callable[[int], None] = lambda fd: None) -> LineWriter:
-        return LineWriter(
+        writer = LineWriter(
             self.folder,
             name,
             rotate_bytes=int(self._settings.rotate_size_mb * MIB),
             rotate_seconds=self._settings.rotate_age,
             mode=0o666 if self._settings.shared else 0o600,
+            on_trouble=self._hear,
             on_fd=on_fd,
         )
+        self._writers.append(writer)
+        return writer
+
+    def _hear(self, trouble: str) -> None:
+        # Without a folder it was said at the start; and of a folder that is gone one writer says it for all.
+        if not self._homeless and trouble != self._last_trouble:
+            self._last_trouble = trouble
+            say(trouble)
 
     # -- who it is
 
@@ -136,6 +150,11 @@ class Run:
     def step(self) -> int:
         """The step logged last, -1 before the first."""
         return self._step
+
+    @property
+    def dropped(self) -> int:
+        """Lines that could not be written and are lost: the disk was full for longer than memory could bridge."""
+        return sum(writer.dropped for writer in self._writers)
 
     @property
     def settings(self) -> settings.Settings:
@@ -300,12 +319,24 @@ class Run:
     def _every_second(self, second: int) -> None:
         text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
         self._clock = (second * 1_000_000_000, _LINE_START + text.encode())
-        if self._writer is not None:
-            self._writer.rotate_if_due()
+        if self._homeless and os.getpid() == self._owner:
+            self._move_in()
+        for writer in self._writers:
+            writer.rotate_if_due()
         if time.monotonic() > self._next_agent_check and os.getpid() == self._owner:
             self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
             if self._settings.agent and self._status is None and self._registered is not None:
                 runtime.ensure_agent()  # a look at a lock; starts it again only if it died
+
+    def _move_in(self) -> None:
+        """Make the folder that could not be made when the run began, if that is possible by now."""
+        try:
+            run_folder.create(self.folder, self._settings.shared)
+            run_folder.write_run(self.folder, self._details, 0o666 if self._settings.shared else 0o600)
+        except (JournalError, OSError):
+            return  # not yet
+        self._homeless = False
+        _announce(self, self._rank, self._settings)
 
     # -- watching
 
@@ -421,6 +452,8 @@ class Run:
             if self.watching is not None:
                 self.watching.close(exception)
             self._drain()
+            if self._homeless:
+                self._move_in()
             if exception is not None:
                 cause = cause or last_words.tell_exception(exception)
                 self.event(FAILED, cause, severity="critical", traceback=last_words.tell_traceback(exception))
@@ -434,12 +467,13 @@ class Run:
             writers, self._writer = (self._writer, self._events), None
             for writer in writers:
                 if writer is not None:
-                    writer.close()
+                    writer.check()
+                    writer.close(0.0 if self._homeless else CLOSE_SECONDS)
                     if writer.dropped:
                         self._tell("dropped", f"{writer.dropped} lines could not be written to {writer.path}")
             stacks.disarm()
             self._let_go()
-            if self.rank == 0:
+            if self.rank == 0 and not self._homeless:
                 self._write_end(status, cause, tentative)
             if self._registered is not None:
                 runtime.say_goodbye(*self._registered, status)
@@ -589,22 +623,31 @@ def init(
     place_in_launch = ranks.find_rank(environ)
     if rank is not None:
         place_in_launch = ranks.take_word_for(rank, world_size, place_in_launch)
-    place = launch.find_place(effective, name, resume, place_in_launch)
-    run_folder.create(place.folder, effective.shared)
+    homeless = False
+    try:
+        place = launch.find_place(effective, name, resume, place_in_launch)
+        run_folder.create(place.folder, effective.shared)
+    except (JournalError, OSError) as error:
+        if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
+            raise  # the place itself is a mistake, which room on the disk would not mend
+        place, homeless = launch.find_place_alone(effective, name), True
+        say(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
     details = description.describe(place, effective, name, config, tags, notes, place_in_launch)
     if place_in_launch.rank == 0:
         for text in settings.complaints(effective):
             say(text)
         try:
-            run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
+            if not homeless:
+                run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
         except OSError as error:  # a full or read-only disk: the training comes first
             say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0
     if place.attempt > 1:
         first_step = launch.find_last_step(place.folder, place_in_launch) + 1
     run = Run(place.folder, place_in_launch, effective, details, first_step=first_step)
+    run._homeless = homeless and bool(run._writers)
     atexit.register(run._at_exit)
-    if not (effective.rank_zero_only and place_in_launch.rank != 0):
+    if not homeless and not (effective.rank_zero_only and place_in_launch.rank != 0):
         _announce(run, place_in_launch, effective)
     if effective.dashboard and place_in_launch.rank == 0:
         from trainvitals.trainer import dashboard
