@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import LineWriter
 from trainvitals.views.cli.summary import draw_summary, main_metrics, near, read_summary
 from trainvitals.views.cli.terminal import Paint
 
@@ -118,6 +122,60 @@ def test_of_many_rules_that_fired_the_worst_are_named(make_run: Callable[..., Pa
 
 def test_a_run_without_alerts_says_nothing_of_them(make_run: Callable[..., Path]) -> None:
     assert "  alerts  " not in draw_summary(read_summary(make_run()), PLAIN)
+
+
+def write_ranks(folder: Path, last_steps: Mapping[int, int], attempt: int = 1) -> None:
+    for rank, last in last_steps.items():
+        writer = LineWriter(folder, FileName("training", attempt, "", rank=rank))
+        for step in range(last + 1):
+            writer.append(encode_line({"timestamp": format_time(), "step": step, "loss": 1.0}))
+        writer.close()
+
+
+def ranks_line(folder: Path) -> str:
+    text = draw_summary(read_summary(folder), PLAIN)
+    return next((line.strip() for line in text.splitlines() if line.startswith("  ranks ")), "")
+
+
+def test_ranks_that_came_equally_far_are_counted(make_run: Callable[..., Path]) -> None:
+    folder = make_run(rows=[], world_size=2)
+    write_ranks(folder, {0: 9, 1: 9})
+    assert ranks_line(folder) == "ranks   2, the last step of each is 9"
+
+
+def test_ranks_that_differ_are_named(make_run: Callable[..., Path]) -> None:
+    folder = make_run(rows=[], world_size=4, attempt=2)
+    write_ranks(folder, {0: 30, 1: 30, 2: 30, 3: 30})
+    write_ranks(folder, {0: 9, 1: 6, 2: 9}, attempt=2)
+    ranks = {"2": {"step": 9, "state": "crashed", "kind": "training"}}
+    run_folder.write_status(folder, {"attempt": 2, "state": "crashed", "ranks": ranks})
+    expected = (
+        "ranks   4; the furthest is at step 9; rank 1 at step 6, rank 2 at step 9 (crashed), rank 3 logged nothing"
+    )
+    assert ranks_line(folder) == expected
+
+
+def test_what_an_agent_said_that_died_before_the_run_does_not_count(make_run: Callable[..., Path]) -> None:
+    folder = make_run(rows=[], world_size=2)
+    write_ranks(folder, {0: 9, 1: 9})
+    run_folder.write_status(folder, {"attempt": 1, "state": "running", "ranks": {"1": {"step": 2, "state": "running"}}})
+    assert ranks_line(folder) == "ranks   2, the last step of each is 9"
+
+
+def test_of_many_ranks_that_differ_some_are_named(make_run: Callable[..., Path]) -> None:
+    folder = make_run(rows=[], world_size=8)
+    write_ranks(folder, {0: 3, **dict.fromkeys(range(1, 8), 1)})
+    assert ranks_line(folder).endswith("rank 4 at step 1, and 3 more differ")
+
+
+def test_a_run_in_which_one_rank_writes_for_all_says_so(make_run: Callable[..., Path]) -> None:
+    folder = make_run(rows=[], world_size=2)
+    write_ranks(folder, {0: 3})
+    assert ranks_line(folder) == "ranks   2; only rank 0 logged"
+
+
+def test_a_run_of_one_process_says_nothing_of_ranks(make_run: Callable[..., Path]) -> None:
+    assert ranks_line(make_run(world_size=1)) == ""
 
 
 def test_what_to_type_next_works(machine: Any, make_run: Callable[..., Path]) -> None:

@@ -50,6 +50,7 @@ def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
             "alerts_by_rule": [item._asdict() for item in summary.alerts],
             "warnings": summary.warnings,
             "criticals": summary.criticals,
+            "ranks": [item._asdict() for item in summary.ranks],
             "below": [row["id"] for row in summary.below],
             "damage": {"torn": summary.torn, "foreign": summary.foreign},
         },

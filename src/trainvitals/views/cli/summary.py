@@ -18,6 +18,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli import quantities
+from trainvitals.views.cli.ranks import RankEnd, read_ranks, tell_ranks
 from trainvitals.views.cli.terminal import (
     STATUS_STYLES,
     Cell,
@@ -107,6 +108,8 @@ class Summary:
     torn: int
     foreign: int
     last_events: Sequence[Mapping[str, Any]] = field(default=())
+    ranks: Sequence[RankEnd] = field(default=())
+    """None if there is only one."""
     below: Sequence[Mapping[str, Any]] = field(default=())
     """Further runs that the same command began."""
 
@@ -145,6 +148,7 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
         torn=damage.torn,
         foreign=damage.foreign,
         last_events=severe[-5:],
+        ranks=read_ranks(reader, info),
         below=read_below(root, info) if root is not None else (),
     )
 
@@ -379,8 +383,10 @@ def label_of(gpu: GpuUse) -> str:
 
 
 def draw_notes(summary: Summary, paint: Paint) -> str:
-    """Energy, alerts, damage: only what there is."""
+    """Ranks, energy, alerts, damage: only what there is."""
     lines = []
+    if summary.ranks:
+        lines.append(("ranks", tell_ranks(summary.ranks, summary.info.status)))
     if summary.energy_joules is not None:
         simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus) else ""
         lines.append(("energy", f"{quantities.format_energy(summary.energy_joules)}{simulated}"))
