@@ -391,7 +391,7 @@ class _Parser:
                 selector = [self.label()]
                 while self.take(","):
                     selector.append(self.label())
-            self.need("]", "to close the selection, such as gpu[0] or gpu[*]")
+            self.need("]", 'to close the selection, such as gpu[0], gpu[*] or gpu["GPU-6f1c..."]')
         self.need(".", f"and a metric after '{token.text}', such as {token.text}.{_example(token.text)}")
         name = self.now
         if name.kind not in ("name", "quoted"):
