@@ -155,11 +155,16 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_flag_that_named_it(machin
     assert done.stderr.endswith("\n  choose another place: --log-dir\n")
 
 
-def test_a_runtime_folder_that_is_full_names_its_variable(machine: Any, full_disk: Path) -> None:
-    done = machine.run("monitor", environ={"TRAINVITALS_RUNTIME_DIR": str(full_disk / "runtime")})
+@pytest.mark.parametrize("place", ["full", "/proc/nope"])
+@pytest.mark.parametrize("command", [("monitor",), ("agent",), ("agent", "start", "--foreground")])
+def test_a_runtime_folder_that_cannot_be_written_names_its_variable_and_leaves_no_run(
+    machine: Any, full_disk: Path, command: tuple[str, ...], place: str
+) -> None:
+    folder = full_disk if place == "full" else place
+    done = machine.run(*command, environ={"TRAINVITALS_RUNTIME_DIR": str(folder)})
     assert done.returncode == 1
-    assert f"cannot write {full_disk / 'runtime' / 'runs'}" in done.stderr
-    assert "TRAINVITALS_RUNTIME_DIR" in done.stderr
+    assert f"the runtime folder {folder}" in done.stderr and "set TRAINVITALS_RUNTIME_DIR" in done.stderr
+    assert not machine.root.exists()
 
 
 def test_a_look_too_short_to_be_sure_still_shows_the_host(watched_machine: Any) -> None:

@@ -330,6 +330,13 @@ def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(mac
     assert done.stderr.endswith("run.json: No space left on device\n  choose another place: --dir or TRAINVITALS_DIR\n")
 
 
+def test_without_a_runtime_folder_the_program_runs_and_the_variable_is_named(machine: Any, full_disk: Path) -> None:
+    done = machine.run("run", "--", "sh", "-c", "exit 3", environ={"TRAINVITALS_RUNTIME_DIR": str(full_disk)})
+    assert done.returncode == 3
+    assert f"this run is not watched: cannot write to the runtime folder {full_disk}: No space left" in done.stderr
+    assert "set TRAINVITALS_RUNTIME_DIR" in done.stderr
+
+
 def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(machine: Any) -> None:
     done = machine.run("run", "--dir", "/proc/x", "--", "sh", "-c", "exit 3")
     assert done.returncode == 3

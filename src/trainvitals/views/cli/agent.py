@@ -13,6 +13,7 @@ from trainvitals import runtime
 from trainvitals.errors import AgentError
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
+from trainvitals.views.cli.beginning import check_runtime
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter, exporter_environment
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, say, width
 
@@ -35,6 +36,7 @@ def _start(arguments: argparse.Namespace) -> int:
         os.environ.update(exporter_environment(settings))
     if settings.simulate_gpus:
         os.environ["TRAINVITALS_SIMULATE_GPUS"] = str(settings.simulate_gpus)
+    check_runtime()
     if arguments.foreground or arguments.keep:
         known = runtime.read_agent()
         if known is not None:

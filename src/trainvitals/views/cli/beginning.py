@@ -39,11 +39,24 @@ def register(registration: runtime.Registration) -> Path:
     try:
         return runtime.register(registration)
     except OSError as error:
-        folder = runtime.runtime_dir() / "runs"
-        raise AgentError(
-            f"cannot write {folder / registration.file_name}: {error.strerror or error}",
-            hint="set TRAINVITALS_RUNTIME_DIR to another folder on this machine",
-        ) from None
+        raise _unwritable(error) from None
+
+
+def check_runtime() -> None:
+    """AgentError if nothing can be written where the agent is met."""
+    probe = runtime.runtime_dir() / "probe"
+    try:
+        runtime.write_atomically(probe, b"x")
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(error) from None
+
+
+def _unwritable(error: OSError) -> AgentError:
+    return AgentError(
+        f"cannot write to the runtime folder {runtime.runtime_dir()}: {error.strerror or error}",
+        hint="set TRAINVITALS_RUNTIME_DIR to another folder on this machine",
+    )
 
 
 # -- the GPUs that were asked for

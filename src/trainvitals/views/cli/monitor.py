@@ -24,7 +24,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.beginning import create_folder, register, tell_missing_gpus, write_run
+from trainvitals.views.cli.beginning import check_runtime, create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
@@ -160,6 +160,7 @@ class Monitor:
 
     def begin(self) -> None:
         """Write the run down and have the agent sample into it."""
+        check_runtime()
         create_folder(self.folder, self._settings, self._flag)
         self._follower = Follower(self.folder, ("gpu", "system", "events"), from_end=True)
         write_run(self.folder, self._run, self._settings, self._flag)
