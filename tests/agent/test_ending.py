@@ -113,9 +113,10 @@ def write(folder: Path, **run: Any) -> None:
 
 def test_an_open_end_is_written_with_its_cause(tmp_path: Path) -> None:
     write(tmp_path, status="running")
-    write_end(tmp_path, 1, OOM, 0o600)
+    write_end(tmp_path, 1, OOM, 0o600, last_step=41)
     run = run_folder.read_run(tmp_path)
     assert (run["status"], run["cause"], run["signal"]) == ("killed", OOM.cause, "SIGKILL")
+    assert run["last_step"] == 41
     assert run["attempts"][-1]["status"] == "killed" and run["ended"].endswith("Z")
 
 

@@ -28,6 +28,7 @@ import pytest
 import trainvitals
 from trainvitals import runtime
 from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
+from trainvitals.journal.cursor import Damage
 from trainvitals.journal.reader import RunReader, list_runs, open_run
 from trainvitals.trainer.run import Run
 
@@ -234,6 +235,16 @@ def test_what_is_no_mapping_is_refused_and_none_is_nothing() -> None:
         run.log({"lr": 3.0}, step="ten")  # type: ignore[arg-type]
     assert run.refused == 3
     assert values(run, "lr") == [1.0, 2.0, 3.0] and RunReader(run.folder).damage().foreign == 0
+
+
+def test_the_last_step_in_run_json_is_the_one_logged_last_and_absent_where_there_was_none() -> None:
+    with trainvitals.init() as run:
+        run.log({"loss": 1.0}, step=102)
+        run.log({"loss": 0.5}, step=8)
+    assert read_run(run.folder)["last_step"] == 8
+    with trainvitals.init() as idle:
+        pass
+    assert "last_step" not in read_run(idle.folder)
 
 
 def test_an_empty_mapping_leaves_no_line_whatever_its_step() -> None:
@@ -473,6 +484,7 @@ def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path,
         ballast.unlink()
         subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     assert values(run, "loss") == [float(step) for step in range(3000)]
+    assert RunReader(run.folder).damage() == Damage(), "nothing was lost"
     said = capfd.readouterr().err
     assert said.count("No space left") == 1 and said.count("can be written again") == 1
 

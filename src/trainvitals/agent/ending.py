@@ -93,7 +93,7 @@ def _soften(verdict: Verdict, ranks: Sequence[Rank]) -> Verdict:
     return verdict
 
 
-def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int) -> Verdict:
+def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int, last_step: int | None = None) -> Verdict:
     """Write the verdict into run.json if the training left it open. Returns the verdict that stands there then.
 
     Raises OSError when the folder cannot be written.
@@ -106,7 +106,7 @@ def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int) -> Verdic
     ended = run.get("status") in run_folder.ENDED
     if run.get("attempt") != attempt or (ended and not tentative):
         return verdict
-    known = {"exit_code": verdict.exit_code, "signal": verdict.signal}
+    known = {"exit_code": verdict.exit_code, "signal": verdict.signal, "last_step": run.get("last_step", last_step)}
     more = {key: value for key, value in known.items() if value is not None}
     if tentative and run.get("status") == verdict.status:
         run.update(more)  # it was right; the time it said stays

@@ -493,7 +493,9 @@ class WatchedRun:
                 if self._said_end and verdict.cause != self._run.get("cause"):
                     correct_end(self.folder, self.attempt, verdict, mode)
                 else:
-                    verdict = write_end(self.folder, self.attempt, verdict, mode)
+                    leader = self._ranks.get((0, "training"))
+                    step = leader.progress.step if leader is not None else None
+                    verdict = write_end(self.folder, self.attempt, verdict, mode, step)
             except OSError as error:
                 self._complain("the end of the run cannot be written", error)
                 if self._waits_for_room():

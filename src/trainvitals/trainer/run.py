@@ -542,7 +542,7 @@ class Run:
         hardware: dict[str, Any] = {}
         for said in run_folder.read_statuses(self.folder):
             hardware.update({str(said.get("host")): said.get("hardware")} if said.get("hardware") else {})
-        more: dict[str, Any] = {"last_step": self._step}
+        more: dict[str, Any] = {"last_step": self._step} if self._step >= 0 else {}
         if hardware:
             more["hardware"] = hardware
         if tentative:

@@ -49,6 +49,14 @@ def test_metrics_are_found_under_any_of_their_names(make_run: Callable[..., Path
     assert "and 1 more" in draw_summary(summary, PLAIN)
 
 
+@pytest.mark.parametrize("stated", [{"last_step": 8}, {}])
+def test_the_last_step_is_the_one_logged_last_where_steps_went_back(
+    make_run: Callable[..., Path], stated: dict[str, int]
+) -> None:
+    rows = [{"step": 102, "loss": 1.0, "accuracy": 0.5}, {"step": 7, "loss": 0.5}, {"step": 8, "loss": 0.4}]
+    assert read_summary(make_run(rows=rows, **stated)).last_step == 8
+
+
 def test_best_is_the_lowest_loss_and_the_highest_accuracy(make_run: Callable[..., Path]) -> None:
     rows = [{"step": step, "val_loss": abs(step - 5) + 1.0, "accuracy": 1 - abs(step - 7) / 10} for step in range(10)]
     text = " ".join(draw_summary(read_summary(make_run(rows=rows)), PLAIN).split())

@@ -123,23 +123,29 @@ class Summary:
 # -- reading
 
 
+def find_last_step(reader: RunReader, info: RunInfo, metrics: Mapping[str, MetricSummary]) -> int | None:
+    """The step that was logged last, which is not the highest where steps went back."""
+    stated = info.details.get("last_step")
+    if isinstance(stated, int):
+        return stated if stated >= 0 else None
+    newest = reader.newest_steps(1)
+    steps = [item.last_step for item in metrics.values() if item.last_step is not None]
+    return newest[-1][0] if newest else max(steps, default=None)
+
+
 def read_summary(folder: Path, root: Path | None = None) -> Summary:
     """Everything the summary tells, from the folder alone; in `root`, further runs of the same command are looked
     for."""
     reader = RunReader(folder)
     info = reader.info
     metrics = reader.summary()
-    steps = [item.last_step for item in metrics.values() if item.last_step is not None]
-    stated = info.details.get("last_step")
-    if isinstance(stated, int) and stated >= 0:
-        steps.append(stated)
     damage = reader.damage()
     events = reader.events()
     severe = [row for row in events if row.get("severity") in ("warning", "critical") and not _tells_end(row)]
     return Summary(
         info=info,
         seconds=duration_of(info.details, info.status),
-        last_step=max(steps, default=None),
+        last_step=find_last_step(reader, info, metrics),
         metrics=metrics,
         gpus=read_gpus(reader),
         alerts=count_alerts(reader.alerts()),
