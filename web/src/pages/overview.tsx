@@ -36,8 +36,8 @@ export function Overview() {
         </Empty>
       )}
       <div class="charts">
-        {[...own, ...there].slice(0, 8).map((panel) => (
-          <PanelChart key={panel.id} panel={panel} axis={panel.table === "training" && hasSteps ? "step" : "time"} smoothing={0.15} marks={panel.table === "training" ? marks : undefined} height={210} />
+        {[...own, ...there].slice(0, 8).map((panel, at) => (
+          <PanelChart key={panel.id} panel={panel} axis={panel.table === "training" && hasSteps ? "step" : "time"} smoothing={0.15} marks={panel.table === "training" ? marks : undefined} height={210} atTop={at < 2} />
         ))}
       </div>
       {known.tables.gpu && (

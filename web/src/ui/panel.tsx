@@ -21,6 +21,8 @@ export interface PanelChartProps {
   marks?: Mark[];
   actions?: ComponentChildren;
   points?: number;
+  // Whether it stands at the top of its page.
+  atTop?: boolean;
 }
 
 export function aliasesOf(table: string): Map<string, string[]> {
@@ -57,7 +59,7 @@ export function panelOf(name: string): Panel {
 
 export function PanelChart(props: PanelChartProps) {
   const { panel } = props;
-  const [place, near] = useNear<HTMLDivElement>();
+  const [place, near] = useNear<HTMLDivElement>(props.atTop);
   const known = run.value;
   const names = namesOf(panel);
   const limitName = panel.limit && known?.tables[panel.table]?.names.includes(panel.limit) ? panel.limit : null;

@@ -113,10 +113,11 @@ export function Search({ value, placeholder, onInput, label }: { value: string; 
   );
 }
 
-// Whether an element is, or was, near the screen: what nobody scrolls to is never asked for.
-export function useNear<T extends HTMLElement>() {
+// Whether an element is, or was, near the screen: what nobody scrolls to is never asked for. What stands at the top of
+// a page need not wait for the browser to find out.
+export function useNear<T extends HTMLElement>(atTop = false) {
   const place = useRef<T>(null);
-  const [near, setNear] = useState(false);
+  const [near, setNear] = useState(atTop);
   useEffect(() => {
     if (!place.current || near) return;
     const watcher = new IntersectionObserver(
