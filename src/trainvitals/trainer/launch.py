@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -24,6 +24,8 @@ from trainvitals.trainer import ranks
 WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
 JUST_NOW_SECONDS = 10.0
+OLD_SECONDS = 86_400.0
+"""After this long nobody comes to a meeting of ranks whose run is over, wherever they were."""
 
 _ended: list[Path] = []
 """The runs that have ended in this process: the next one is not to join them again."""
@@ -134,11 +136,16 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
         return None
     parts = [ranks.launch_key(environ) or ""]
     if rank.is_on_one_machine:  # their common parent tells launches apart
-        # Lightning's first rank starts the others itself, and sets no RANK.
-        started_others = "RANK" not in environ and "NODE_RANK" in environ and rank.local_rank == 0
-        launcher = os.getpid() if started_others else os.getppid()
+        launcher = _find_launcher(rank, environ)
         parts += [runtime.host_name(), str(launcher), str(runtime.process_start(launcher))]
     return "|".join(parts) if any(parts) else None
+
+
+def _find_launcher(rank: ranks.Rank, environ: Mapping[str, str]) -> int:
+    """The process that started the ranks of this machine."""
+    # Lightning's first rank starts the others itself, and sets no RANK.
+    started_others = "RANK" not in environ and "NODE_RANK" in environ and rank.local_rank == 0
+    return os.getpid() if started_others else os.getppid()
 
 
 def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank, shared: bool) -> tuple[Path, bool]:
@@ -155,15 +162,19 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
             run_id = folder.new_run_id(name)
             if known is not None:
                 meeting.unlink(missing_ok=True)  # left by an earlier launch with the same address
-            if _claim(meeting, run_id):
+            if _claim(meeting, run_id, _find_launcher(rank, os.environ) if rank.is_on_one_machine else None):
+                remove_old_meetings(project)
                 return project / run_id, False
         time.sleep(0.05)
 
 
-def _claim(meeting: Path, run_id: str) -> bool:
+def _claim(meeting: Path, run_id: str, launcher: int | None) -> bool:
     # Written aside and linked into place, so that no rank ever reads half of it.
     draft = meeting.with_name(f"{meeting.name}.{runtime.host_name()}.{os.getpid()}")
-    draft.write_text(json.dumps({"run_id": run_id}))
+    content: dict[str, Any] = {"run_id": run_id}
+    if launcher is not None:
+        content |= {"host": runtime.host_name(), "launcher": launcher, "start": runtime.process_start(launcher)}
+    draft.write_text(json.dumps(content))
     try:
         os.link(draft, meeting)
     except FileExistsError:
@@ -174,6 +185,35 @@ def _claim(meeting: Path, run_id: str) -> bool:
     finally:
         draft.unlink(missing_ok=True)
     return True
+
+
+def remove_old_meetings(project: Path) -> None:
+    """Remove the files of launches that are over."""
+    for path in project.glob(".launch-*"):
+        try:
+            if _is_over(path, project):
+                path.unlink()
+        except OSError:  # gone meanwhile, or somebody else's: it harms nobody
+            continue
+
+
+def _is_over(meeting: Path, project: Path) -> bool:
+    """Whether no rank can come to this meeting any more. A launcher may start its ranks anew after a failure, so the
+    end of the run is not enough: the launcher must be gone, or, where that cannot be seen, a day have passed."""
+    known = runtime.read_json(meeting) or {}
+    run = project / str(known.get("run_id")) / layout.RUN_FILE
+    changed = meeting.stat().st_mtime
+    if meeting.suffix == ".json" and run.is_file():
+        if (runtime.read_json(run) or {}).get("status") not in folder.ENDED:
+            return False
+        changed = max(changed, run.stat().st_mtime)
+    launcher = known.get("launcher")
+    patience = OLD_SECONDS
+    if isinstance(launcher, int) and known.get("host") == runtime.host_name():
+        if runtime.is_same_process(launcher, known.get("start")):
+            return False
+        patience = FRESH_SECONDS
+    return time.time() - changed > patience
 
 
 def _is_fresh(meeting: Path, run: Path) -> bool:
