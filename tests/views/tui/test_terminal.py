@@ -308,5 +308,15 @@ def test_the_dashboard_around_a_program(open_terminal: Open, tmp_path: Path) -> 
     is_sane(terminal)
 
 
+def test_without_the_extra_both_ways_to_the_dashboard_say_what_to_install(open_terminal: Open, tmp_path: Path) -> None:
+    (tmp_path / "textual").mkdir()
+    (tmp_path / "textual" / "__init__.py").write_text("raise ImportError('not installed')")
+    terminal = open_terminal(100, 30, PYTHONPATH=str(tmp_path))
+    for number, words in enumerate(("top", "run --top -- true")):
+        terminal.type(f"clear; {sys.executable} -m trainvitals.views.cli.main {words}; echo code{number}''=$?")
+        screen = terminal.sees("pip install 'trainvitals[top]'", f"code{number}=1")
+        assert "Traceback" not in screen
+
+
 def test_no_registration_is_left_behind() -> None:
     assert runtime.registrations() == []

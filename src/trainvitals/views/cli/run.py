@@ -66,7 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         words = list(arguments.words)
         words.remove("--top")
-        return run_with_top(words, interval=settings.interval)
+        return run_with_top(words, settings)
     watched: Watched | None = None
     try:
         check_program(command[0])

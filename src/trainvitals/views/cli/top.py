@@ -7,7 +7,6 @@ import gc
 import sys
 from pathlib import Path
 
-from trainvitals.errors import TrainvitalsError
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 
@@ -42,8 +41,9 @@ def execute(arguments: argparse.Namespace) -> int:
         from trainvitals.journal import folder as run_folder
 
         folder = run_folder.find(arguments.run, Path(settings.dir)).absolute()
-    _check_extra()
-    from trainvitals.views import panels
+    from trainvitals.views import panels, tui
+
+    tui.check_extra()
     from trainvitals.views.tui import palette as palettes
     from trainvitals.views.tui.feed import Feed, Options
 
@@ -80,13 +80,3 @@ def wanted_gpus(flags: list[str], settings: Settings) -> tuple[str, ...]:
     """Indices and UUIDs to show; empty for all."""
     words = [word.strip() for flag in flags for word in flag.split(",") if word.strip()]
     return tuple(words) or tuple(str(gpu) for gpu in settings.gpus or ())
-
-
-def _check_extra() -> None:
-    try:
-        import textual  # noqa: F401
-    except ImportError:
-        raise TrainvitalsError(
-            "the terminal dashboard needs Textual, which is not installed",
-            hint="install it: pip install 'trainvitals[top]'",
-        ) from None

@@ -7,3 +7,18 @@
 
 Textual is imported by `app` only; it comes with the extra `trainvitals[top]`.
 """
+
+from __future__ import annotations
+
+from trainvitals.errors import TrainvitalsError
+
+
+def check_extra() -> None:
+    """Say in time that the extra is missing."""
+    try:
+        import textual  # noqa: F401
+    except ImportError:
+        raise TrainvitalsError(
+            "the terminal dashboard needs Textual, which is not installed",
+            hint="install it: pip install 'trainvitals[top]'",
+        ) from None

@@ -15,9 +15,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.settings import Settings
+from trainvitals.views.tui import check_extra
 from trainvitals.views.tui.numbers import one_line
 
 KEPT_LINES = 2000
@@ -171,7 +174,7 @@ def _write(data: bytes) -> None:
         pass  # the terminal is gone; the program is not
 
 
-def run_with_top(words: Sequence[str], *, interval: float) -> int:
+def run_with_top(words: Sequence[str], settings: Settings) -> int:
     """`words` are those of `trainvitals run`, without `--top`."""
     if sys.platform == "win32":
         raise TrainvitalsError(
@@ -180,12 +183,21 @@ def run_with_top(words: Sequence[str], *, interval: float) -> int:
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
+    check_extra()
+    from trainvitals.views import panels
     from trainvitals.views.tui.app import run
     from trainvitals.views.tui.feed import Feed, Options
 
+    panels.use_thresholds(settings.alerts_thresholds)
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
-    feed = Feed(Options(interval=interval, output=program.output.lines, holds=program.holds))
-    run(feed, program=program)
+    options = Options(
+        root=Path(settings.dir),
+        interval=settings.interval,
+        gpus=tuple(str(gpu) for gpu in settings.gpus or ()),
+        output=program.output.lines,
+        holds=program.holds,
+    )
+    run(Feed(options), program=program)
     return program.stay_with()
