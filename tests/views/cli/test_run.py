@@ -360,7 +360,9 @@ def test_further_runs_that_began_below_the_command_are_named_at_its_end(machine:
     make_run("stranger")
     train = f'{PYTHON} -c \'import trainvitals; trainvitals.init(name="$NAME").log({{"loss": 1.0}}, step=8)\''
     nested = f"{PYTHON} -m trainvitals run --name inner -- true"
-    program = "; ".join([*(train.replace("$NAME", name) for name in ("first", "second", "third")), nested])
+    trainings = [train.replace("$NAME", name) for name in ("first", "second", "third")]
+    trainings.insert(1, "sleep 1.1")  # the second begins in a later second than that in which the first has ended
+    program = "; ".join([*trainings, nested])
     done = machine.run("run", "--name", "outer", "--", "sh", "-c", program)
     assert done.returncode == 0, done.stderr
     above = next(machine.root.glob("*/*-outer-*"))

@@ -163,11 +163,10 @@ def read_below(root: Path, info: RunInfo) -> list[dict[str, Any]]:
     """The runs that programs of this `trainvitals run` began besides it, oldest first, each as a line of `runs`."""
     from trainvitals.views.cli.runs import read_row
 
-    first, ended = info.id[:_STAMP], quantities.parse_time(info.details.get("ended"))
-    last = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ended)) if ended is not None else "9"
-    near_in_time = [item for item in run_folder.list_folders(root) if first <= item.name[:_STAMP] <= last]
-    below = [item for item in near_in_time if (runtime.read_json(item / layout.RUN_FILE) or {}).get("below") == info.id]
-    return [read_row(item) for item in below]
+    # Not until its end: that may be the end of its first program, and the next one began later.
+    later = [item for item in run_folder.list_folders(root) if item.name[:_STAMP] >= info.id[:_STAMP]]
+    below = [item for item in later if (runtime.read_json(item / layout.RUN_FILE) or {}).get("below") == info.id]
+    return sorted((read_row(item) for item in below), key=lambda row: str(row["started"]))
 
 
 def duration_of(run: Mapping[str, Any], status: str) -> float | None:
