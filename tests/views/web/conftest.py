@@ -85,6 +85,7 @@ def _write_hardware(folder: Path) -> None:
             "when": "gpu.temperature_celsius > 80",
             "value": 91.0,
             "threshold": 80.0,
+            "values": {"step": 42, "fan_speed_percent": 100.0},
             "step": 42,
             "since": format_time(now),
         }

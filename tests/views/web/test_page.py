@@ -84,6 +84,13 @@ def test_on_a_phone_values_and_messages_are_in_view(
     assert tab.page.evaluate(OUTSIDE % json.dumps(cells)) == 0
 
 
+def test_an_alert_says_each_thing_that_its_rule_saw_once(server: Server, open_tab: Open, keys: list[str]) -> None:
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], "alerts"))
+    tab.wait("document.querySelector('.alert-card')")
+    assert tab.page.locator(".alert-card dt").all_inner_texts() == ["rule", "saw", "fan_speed_percent", "step"]
+
+
 def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open, keys: list[str]) -> None:
     for axis in ("step", "epoch"):
         tab = open_tab()

@@ -141,7 +141,7 @@ function Ranks({ known }: { known: Run }) {
   return (
     <Section title="Ranks" note={`${known.ranks.length}`}>
       <Table
-        columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "step time", right: true }, { title: "last line" }]}
+        columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "pace", head: <span title="seconds per step by the clock, with what lies between steps">pace</span>, right: true }, { title: "last line" }]}
         rows={known.ranks.map((rank) => ({
           key: `${rank.host} ${rank.rank}`,
           cells: [

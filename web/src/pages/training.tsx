@@ -65,7 +65,7 @@ export function Training() {
   return (
     <>
       <div class="controls">
-        <Search label="search metrics" placeholder={`search ${names.length.toLocaleString("en-US")} metrics   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search metrics" placeholder={`search ${names.length === 1 ? "1 metric" : `${names.length.toLocaleString("en-US")} metrics`}   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
         <label class="choice"><span>smoothing</span>
           <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
