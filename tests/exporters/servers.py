@@ -155,7 +155,13 @@ class Watched:
     """A machine with fake GPUs, an agent that serves, and a training on it, perhaps with another one beside it."""
 
     def __init__(
-        self, fake: FakeNvml, folder: Path, *flags: str, training: str = TRAINING, beside: str | None = None
+        self,
+        fake: FakeNvml,
+        folder: Path,
+        *flags: str,
+        training: str = TRAINING,
+        beside: str | None = None,
+        rules: str = "[]",
     ) -> None:
         self.fake = fake
         self.folder = folder
@@ -168,6 +174,7 @@ class Watched:
             "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
             "TRAINVITALS_DIR": str(folder / "runs"),
             "TRAINVITALS_AGENT_IDLE_TIMEOUT": "1",
+            "TRAINVITALS_ALERTS_RULES": rules,
         }
         program = [sys.executable, "-m", "trainvitals", "run", "--prometheus-port", str(self.port), *flags]
         program += ["--project", "exported", "--interval", "0.5", "--simulate-gpus", "0"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from answers import AHEAD, NOBODY, SCRIPT, STALLED, TRAINING, Answers, script_processes
+from answers import AHEAD, NOBODY, RULES, SCRIPT, STALLED, TRAINING, Answers, script_processes
 from servers import Server, Watched, fetch
 from waiting import free_port, wait_until
 
@@ -50,6 +50,7 @@ class Live:
             "process_cpu_percent or process_cpu_ratio",
             'process_gpu_memory_mb{rank="2"} or process_gpu_memory_bytes{rank="2"}',
             'ALERTS{alertname="FileDescriptorsHigh"}',
+            'ALERTS{alertname="GpuOomSoon"}',
         ):
             wait_until(lambda what=what: server.query(what), what)
         # Samples and rules of the same moment, and the lines that belong to it are written.
@@ -74,7 +75,8 @@ def base_port() -> int:
 
 @pytest.fixture(scope="module")
 def machine(watched: Callable[..., Watched], base_port: int) -> Watched:
-    return watched(SCRIPT, "--compat", "dcgm,nvidia_smi", training=TRAINING, beside=STALLED.format(port=base_port))
+    stalled = STALLED.format(port=base_port)
+    return watched(SCRIPT, "--compat", "dcgm,nvidia_smi", training=TRAINING, beside=stalled, rules=RULES)
 
 
 @pytest.fixture(scope="module")

@@ -96,10 +96,28 @@ def test_alerting_rules_are_the_built_in_ones() -> None:
         rule = known[alert["labels"]["rule"]]
         assert alert["labels"]["severity"] == rule.get("severity", "warning")
         waits = str(rule.get("for", "0s"))
-        if "step" not in waits:
+        if waits.endswith(" steps"):
+            assert f"increase(training_steps_total[2m]) >= {waits.removesuffix(' steps')} or" in alert["expr"]
+        else:
             from trainvitals.settings.kinds import parse_duration
 
             assert parse_duration(alert.get("for", "0s")) == parse_duration(waits)
+
+
+def test_the_guards_of_a_built_in_rule_are_in_the_alerting_rule() -> None:
+    known = {str(rule["name"]): str(rule["when"]) for rule in builtin.RULES}
+    alerts = {rule["labels"].get("rule"): rule["expr"] for rule in rules.build("mb")["groups"][1]["rules"]}
+    for name in ("gpu_oom_soon", "disk_full_soon"):
+        (limit,) = re.findall(r"correlation\(.*?\) ([<>] -?[\d.]+) and", known[name])
+        assert re.search(rf"stddev_over_time.* - 1\)\)\) {re.escape(limit)}\b", alerts[name]), name
+    assert "max(rank[*].step) > 100" in known["gpu_oom_soon"]
+    assert alerts["gpu_oom_soon"].endswith("max by (host) (training_steps_total) > 100")
+
+
+def test_no_alert_is_told_twice() -> None:
+    alerts = {rule["alert"]: rule for rule in rules.build("mb")["groups"][1]["rules"]}
+    (passed_on,) = re.findall(r'rule!~"([^"]*)"', alerts["TrainvitalsAlert"]["expr"])
+    assert set(passed_on.split("|")) == {rule["labels"]["rule"] for rule in alerts.values() if "rule" in rule["labels"]}
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

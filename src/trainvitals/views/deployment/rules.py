@@ -1,8 +1,9 @@
 """Prometheus rules: recording rules for the expensive queries, and the built-in alert rules that make sense there.
 
-Thresholds, severities and waiting times are those of `alerts/builtin.py`; the condition is said again in PromQL. Left
-out are rules that look at steps rather than time (a spike of the loss, a plateau): the agent sees every step, a scrape
-does not. Those reach Prometheus as `trainvitals_alert_active`.
+Thresholds, severities, guards and waiting times are those of `alerts/builtin.py`; the condition is said again in
+PromQL. Left out are rules that compare steps with each other (a spike of the loss, a plateau): the agent sees every
+step, a scrape does not. Those reach Prometheus as `trainvitals_alert_active`, and `TrainvitalsAlert` passes on those
+only: what has a rule here is judged here, also where no run is watched, and told once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,28 @@ _FORWARD = 'avg_over_time(training_phase_duration_seconds{phase="forward"}[1m])'
 _RANK = "rank {{ $labels.rank }} of {{ $labels.run }}"
 
 
+STEP_WINDOWS = ("2m", "1h")
+"""A wait in steps is over when so many were done in one of these and the condition held in all of it: soon where steps
+are quick, and within the hour where they are slow."""
+
+
+def _correlation(series: str) -> str:
+    """Of a value with time: 1 for a straight line. A jump and then nothing, as when a model is loaded, is 0.87 at most.
+
+    It is the slope times the spread of the times over the spread of the values. At the newest sample the line stands
+    the slope times half the window above the mean, and the spread of n evenly spaced times follows from that half.
+    """
+    values = f"{series}[<window>]"
+    height = f"predict_linear({values}, 0) - deriv({values}) * (time() - timestamp({series})) - avg_over_time({values})"
+    count = f"count_over_time({values})"
+    return f"({height}) / stddev_over_time({values}) * sqrt(({count} + 1) / (3 * ({count} - 1)))"
+
+
 class Row(NamedTuple):
-    """A built-in rule in PromQL. `<table.metric>` is the series of a metric, `$name` a threshold, `<window>` the time
-    over which the rule takes a slope; a number behind a metric with `~` is in the metric's own unit and converted."""
+    """A built-in rule in PromQL. `<table.metric>` is the series of a metric, `$name` a threshold; `<window>` the time
+    over which the rule takes a slope, `<correlated>` and `<stepped>` what it asks of the correlation and the step,
+    `<held>` a window of a wait in steps; a number behind a metric with `~` is in the metric's own unit and converted.
+    """
 
     rule: str
     expression: str
@@ -83,9 +103,10 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "gpu_oom_soon",
-        "deriv(<gpu.memory_used_mb>[<window>]) > 0"
-        " and predict_linear(<gpu.memory_used_mb>[<window>], 60 * $oom_minutes)"
-        " > <gpu.memory_total_mb>",
+        "deriv(<gpu.memory_used_mb>[<window>])"
+        " > (<gpu.memory_total_mb> - <gpu.memory_used_mb>) / (60 * $oom_minutes)"
+        f" and {_correlation('<gpu.memory_used_mb>')} <correlated>"
+        " and on (host) max by (host) (training_steps_total) <stepped>",
         f"{_GPU} runs out of memory at this rate",
     ),
     Row(
@@ -112,8 +133,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "disk_full_soon",
-        "deriv(<system.disk_free_gb>[<window>]) < 0"
-        " and predict_linear(<system.disk_free_gb>[<window>], 3600 * $disk_full_hours) < 0",
+        "deriv(<system.disk_free_gb>[<window>]) < - <system.disk_free_gb> / (3600 * $disk_full_hours)"
+        f" and {_correlation('<system.disk_free_gb>')} <correlated>",
         "The disk of the run folders of {{ $labels.host }} is full soon at this rate",
     ),
     Row(
@@ -128,11 +149,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "learning_rate_high",
-        "<training.learning_rate> > $learning_rate_too_high",
+        "min_over_time(<training.learning_rate>[<held>]) > $learning_rate_too_high",
         f"The learning rate of {_RANK} is high",
     ),
     Row(
-        "gradient_vanished", "<training.gradient_norm> < $grad_norm_vanished", f"The gradients of {_RANK} have vanished"
+        "gradient_vanished",
+        "max_over_time(<training.gradient_norm>[<held>]) < $grad_norm_vanished",
+        f"The gradients of {_RANK} have vanished",
     ),
     Row(
         "straggler",
@@ -216,7 +239,7 @@ def build(spelling: Spelling) -> dict[str, Any]:
         ),
         _own(
             "TrainvitalsAlert",
-            'trainvitals_alert_active{severity!="info"} == 1',
+            f'trainvitals_alert_active{{severity!="info",rule!~"{"|".join(row.rule for row in ROWS)}"}} == 1',
             "0s",
             "{{ $labels.severity }}",
             "{{ $labels.rule }} ({{ $labels.run }} on {{ $labels.host }})",
@@ -238,14 +261,15 @@ def build(spelling: Spelling) -> dict[str, Any]:
 
 
 def _alert(row: Row, rule: builtin.Row, spelling: Spelling) -> dict[str, Any]:
-    waits = str(rule.get("for", "0s"))
-    # A wait in steps is none in time: what is seen at a scrape has lasted some steps already.
-    seconds = 0 if "step" in waits else int(parse_duration(waits))
+    waits, expression = str(rule.get("for", "0s")), _guard(row.expression, str(rule["when"]))
+    steps = re.fullmatch(r"(\d+) steps", waits)
+    if steps is not None:
+        expression = " or ".join(
+            f"{expression} and increase(training_steps_total[<held>]) >= {steps[1]}".replace("<held>", window)
+            for window in STEP_WINDOWS
+        )
+    seconds = 0 if steps is not None else int(parse_duration(waits))
     advice = re.sub(r"\{gpu_index\}", "{{ $labels.gpu }}", str(rule["advice"]))
-    expression = row.expression
-    if "<window>" in expression:
-        (window,) = set(re.findall(r"slope\([^,]+, (\w+)\)", str(rule["when"])))
-        expression = expression.replace("<window>", window)
     found: dict[str, Any] = {"alert": alert_name(row.rule), "expr": fill(expression, spelling)}
     if seconds:
         found["for"] = f"{seconds}s"
@@ -254,6 +278,22 @@ def _alert(row: Row, rule: builtin.Row, spelling: Spelling) -> dict[str, Any]:
     if not re.search(r"(?<!\{)\{\w", advice):
         found["annotations"]["description"] = advice
     return found
+
+
+_GUARDS = {
+    "<window>": r"slope\([^,]+, (\w+)\)",
+    "<correlated>": r"correlation\([^)]+\) ([<>] -?[\d.]+)",
+    "<stepped>": r"rank\[\*\]\.step\) (> \d+)",
+}
+
+
+def _guard(expression: str, when: str) -> str:
+    """The expression with what the rule itself says of its windows and guards."""
+    for name, pattern in _GUARDS.items():
+        if name in expression:
+            (text,) = set(re.findall(pattern, when))
+            expression = expression.replace(name, text)
+    return expression
 
 
 def _own(alert: str, expression: str, wait: str, severity: str, summary: str) -> dict[str, Any]:
