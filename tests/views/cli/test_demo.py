@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from trainvitals.views.cli.demo import draw_bar, draw_chart
@@ -109,3 +110,11 @@ def test_a_chart_has_its_extremes_at_the_left() -> None:
 def test_a_chart_survives_values_that_are_no_numbers() -> None:
     assert len(draw_chart("loss", [float("nan"), float("inf"), 1.0], 20, 4)) == 5
     assert len(draw_chart("loss", [float("nan")], 20, 4)) == 5
+
+
+def test_a_full_disk_is_told_at_once_with_the_flag_for_another_place(machine: Any, full_disk: Path) -> None:
+    done = machine.run("demo", "--dir", str(full_disk))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"cannot write to {full_disk}/demo: No space left on device\n" in done.stderr
+    assert done.stderr.endswith("  choose another place: --dir or TRAINVITALS_DIR\n")
+    assert "trainvitals[web]" not in done.stderr

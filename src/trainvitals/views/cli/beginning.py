@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.settings import Settings
 
+FLAG = "--dir or TRAINVITALS_DIR"
+"""What names another place for all runs."""
+
 
 def create_folder(folder: Path, settings: Settings, flag: str) -> None:
     """Make the run folder. `flag` is what names another place."""
@@ -19,6 +23,22 @@ def create_folder(folder: Path, settings: Settings, flag: str) -> None:
         run_folder.create(folder, settings.shared)
     except JournalError as error:
         raise JournalError(error.message, hint=_another(flag)) from None
+
+
+def check_place(folder: Path, settings: Settings, flag: str) -> None:
+    """Make a folder for runs, unless it is there, and see that something can be written into it."""
+    create_folder(folder, settings, flag)
+    try:
+        _write_probe(folder)
+    except OSError as error:
+        text = f"cannot write to {folder}: {error.strerror or error}"
+        raise JournalError(text, hint=_another(flag)) from None
+
+
+def _write_probe(folder: Path) -> None:
+    probe = folder / f".probe.{os.getpid()}"
+    runtime.write_atomically(probe, b"x")
+    probe.unlink(missing_ok=True)
 
 
 def write_run(folder: Path, run: Mapping[str, Any], settings: Settings, flag: str) -> None:
@@ -44,10 +64,8 @@ def register(registration: runtime.Registration) -> Path:
 
 def check_runtime() -> None:
     """AgentError if nothing can be written where the agent is met."""
-    probe = runtime.runtime_dir() / "probe"
     try:
-        runtime.write_atomically(probe, b"x")
-        probe.unlink(missing_ok=True)
+        _write_probe(runtime.runtime_dir())
     except OSError as error:
         raise _unwritable(error) from None
 

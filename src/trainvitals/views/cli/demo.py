@@ -16,6 +16,7 @@ from trainvitals.journal import layout
 from trainvitals.settings import Settings
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
+from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
 from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
 
@@ -88,6 +89,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     live = is_terminal(sys.stdout)
     seconds = arguments.seconds if arguments.seconds is not None else TRAIN_SECONDS if live else QUIET_SECONDS
     config = Config(steps=arguments.steps, seconds=seconds)
+    check_place(Path(settings.dir).absolute() / "demo", settings, FLAG)
     simulated = settings.simulate_gpus or (0 if has_gpu() else SIMULATED_GPUS)
     run = trainvitals.init(
         project="demo",

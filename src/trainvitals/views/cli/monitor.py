@@ -24,7 +24,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.beginning import check_runtime, create_folder, register, tell_missing_gpus, write_run
+from trainvitals.views.cli.beginning import FLAG, check_runtime, create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
@@ -113,7 +113,7 @@ class Monitor:
 
     def __init__(self, settings: Settings, log_dir: Path | None) -> None:
         self._settings = settings
-        self._flag = "--dir or TRAINVITALS_DIR" if log_dir is None else "--log-dir"
+        self._flag = FLAG if log_dir is None else "--log-dir"
         if log_dir is not None:
             self.folder = log_dir.absolute()
         else:

@@ -21,7 +21,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.beginning import create_folder, register, tell_missing_gpus, write_run
+from trainvitals.views.cli.beginning import FLAG, create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.terminal import print_error, say
@@ -37,8 +37,6 @@ trainvitals run --project mnist --name baseline --tag small -- torchrun --nproc-
 trainvitals run --simulate-gpus 2 -- python train.py       # no GPU here: try it with two simulated ones
 """
 
-FLAG = "--dir or TRAINVITALS_DIR"
-"""What names another place for runs."""
 WATCH_SECONDS = 5.0
 FINAL_SECONDS = 3.0
 
