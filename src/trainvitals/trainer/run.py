@@ -321,8 +321,10 @@ class Run:
         self._clock = (second * 1_000_000_000, _LINE_START + text.encode())
         if self._homeless and os.getpid() == self._owner:
             self._move_in()
+        if self._writer is not None:
+            self._writer.rotate_if_due()
         for writer in self._writers:
-            writer.rotate_if_due()
+            writer.check()
         if time.monotonic() > self._next_agent_check and os.getpid() == self._owner:
             self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
             if self._settings.agent and self._status is None and self._registered is not None:
