@@ -177,6 +177,15 @@ def test_a_slice_of_a_gpu_has_the_labels_of_the_dcgm_exporter() -> None:
     assert 'gpu_memory_used_mb{gpu="1:3",host="box",uuid="MIG-1"} 100.0\n' in text
 
 
+@pytest.mark.parametrize(("words", "number"), [("none", 0.0), ("reset", 1.0), ("drain and reset", 4.0)])
+def test_what_a_driver_asks_for_is_a_number_to_the_dashboards_of_others(words: str, number: float) -> None:
+    about = {"gpu_index": 0, "gpu_uuid": "GPU-a", "vendor": "nvidia"}
+    gpus = Snapshot("box", 1.0, (Thing("gpu", about, {"recovery_action": words}),))
+    text = page(gpus, Options(compat=frozenset(("nvidia_smi",))))
+    assert f'nvidia_smi_gpu_recovery_action{{uuid="a"}} {number}\n' in text
+    assert "nvidia_smi_clocks_event_reasons" not in text, "reasons that are not known are not 0"
+
+
 def test_an_alert_is_said_once_with_its_gpu() -> None:
     line = next(line for line in page(everything()).splitlines() if line.startswith("trainvitals_alert_active{"))
     assert 'rule="gpu_lost"' in line and 'gpu="0"' in line and 'severity="critical"' in line

@@ -286,6 +286,24 @@ THEIR_QUERIES: tuple[tuple[str, dict[str, float]], ...] = (
     ),
     ('label_replace(nvidia_smi_memory_used_bytes{uuid=~".*[01]"} / nvidia_smi_memory_total_bytes,'
      ' "gpu", "$1", "uuid", ".*(.)")', {"0": 0.5, "1": 0.95}),
+    ('DCGM_FI_PROF_GR_ENGINE_ACTIVE{DCGM_FI_DRIVER_VERSION="580.65.06"}', {"0": 0.9, "1": 0.9, "3": 0}),
+    (
+        "label_replace(sum by (uuid) (nvidia_smi_clocks_event_reasons_sw_thermal_slowdown"
+        ' or nvidia_smi_clocks_throttle_reasons_sw_thermal_slowdown), "gpu", "$1", "uuid", ".*(.)")',
+        {"0": 1, "1": 0, "3": 0},
+    ),
+    (
+        'label_replace(nvidia_smi_clocks_throttle_reasons_hw_power_brake_slowdown, "gpu", "$1", "uuid", ".*(.)")',
+        {"0": 0, "1": 1, "3": 0},
+    ),
+    (
+        "label_replace(nvidia_smi_index * on (uuid) group_left (index, name)"
+        ' nvidia_smi_gpu_info{driver_version="580.65.06"}, "gpu", "$1", "index", "(.*)")',
+        {"0": 0, "1": 1, "3": 3},
+    ),
+    ('label_replace({__name__=~"nvidia_smi_ecc_errors_uncorrected_.+"}, "gpu", "$1", "uuid", ".*(.)") == 0',
+     {"0": 0, "3": 0}),
+    ('label_replace(nvidia_smi_remapped_rows_failure, "gpu", "$1", "uuid", ".*(.)")', {"0": 0, "1": 1, "3": 0}),
 )  # fmt: skip
 
 
@@ -295,6 +313,12 @@ def test_dashboards_of_other_exporters_get_their_answers(
 ) -> None:
     found = {series["metric"].get("gpu", ""): float(series["value"][1]) for series in prometheus.query(query)}
     assert found == pytest.approx(wanted)
+
+
+def test_traffic_over_pcie_is_there_under_the_names_of_others(prometheus: Server) -> None:
+    for theirs, ours in (("rx", 500), ("tx", 800)):
+        found = prometheus.query(f"nvidia_smi_pcie_throughput_{theirs}_bytes_per_second")
+        assert [float(series["value"][1]) for series in found] == pytest.approx([ours * 1024**2] * 3, rel=0.1)
 
 
 def test_series_of_other_exporters_have_their_labels(prometheus: Server) -> None:

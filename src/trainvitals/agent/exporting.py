@@ -58,8 +58,13 @@ class Exporting:
                 if isinstance(item, Sample):
                     exports.take(item.table, item.labels, item.values, reading.moment, reading.interval)
 
-    def update(self, runs: Iterable[WatchedRun], health: Callable[[], list[Health]]) -> None:
-        """Which runs there are, and how the sources do; to be called every second or so."""
+    def update(
+        self,
+        runs: Iterable[WatchedRun],
+        health: Callable[[], list[Health]],
+        describe: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """Which runs there are, how the sources do, what they say of the machine; to be called every second or so."""
         if self._exports is not None:
             present = {run.folder: run for run in runs}
             self._about = {
@@ -69,7 +74,7 @@ class Exporting:
             if self._shown.keys() - present.keys():
                 # What is shown of a run that has gone is how it ended, which it only knows now.
                 self._exports.update([self._view(run) for run in (self._shown | present).values()], healths)
-            self._exports.update([self._view(run) for run in present.values()], healths)
+            self._exports.update([self._view(run) for run in present.values()], healths, _versions(describe()))
             self._shown = present
 
     def close(self) -> None:
@@ -103,6 +108,11 @@ def _parse_ranks(keys: Iterable[str]) -> frozenset[int]:
 
 def _read_about(folder: Path) -> Mapping[str, Any]:
     return runtime.read_json(folder / layout.RUN_FILE) or {}
+
+
+def _versions(machine: Mapping[str, Any]) -> dict[str, str]:
+    nvidia = machine.get("nvidia") or {}
+    return {name: str(nvidia[name]) for name in ("driver_version", "cuda_version") if nvidia.get(name)}
 
 
 def _plain(health: Health) -> SourceHealth:

@@ -327,7 +327,7 @@ class Agent:
 
     def _export(self) -> None:
         runs = [run for run in self._runs.values() if not run.past]
-        self._exporting.update(runs, self._sampler.health)
+        self._exporting.update(runs, self._sampler.health, self._sampler.describe)
         self._exporting.want([run.settings for run in runs] + ([self._settings] if self._keep else []))
 
     def _list_ranks(self) -> list[RankProcess]:

@@ -1,7 +1,8 @@
 """The names of other exporters, so that dashboards made for them work unchanged.
 
 `dcgm` has those of NVIDIA's DCGM exporter's default list, as far as they are measured here; `nvidia_smi` those of
-nvidia_gpu_exporter. Labels are as theirs. Only NVIDIA's and simulated GPUs: nobody's dashboard asks for others.
+nvidia_gpu_exporter that its own dashboards ask for. What is missing is listed in docs/prometheus.md. Labels are as
+theirs. Only NVIDIA's and simulated GPUs: nobody's dashboard asks for others.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ _DCGM: tuple[_Row, ...] = (
     _Row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "row_remap_failed", 1, "1 if a row could not be remapped"),
     _Row("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "ecc_corrected_total", 1, "Single-bit ECC errors", "counter"),
     _Row("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ecc_uncorrected_total", 1, "Double-bit ECC errors", "counter"),
-    _Row("DCGM_FI_DEV_POWER_VIOLATION", "throttle_power_seconds", 1e6, "Held down by power (us)", "counter"),
-    _Row("DCGM_FI_DEV_THERMAL_VIOLATION", "throttle_thermal_seconds", 1e6, "Held down by heat (us)", "counter"),
+    _Row("DCGM_FI_DEV_POWER_VIOLATION", "throttle_power_seconds", 1e9, "Held down by power (ns)", "counter"),
+    _Row("DCGM_FI_DEV_THERMAL_VIOLATION", "throttle_thermal_seconds", 1e9, "Held down by heat (ns)", "counter"),
     _Row("DCGM_FI_DEV_FAN_SPEED", "fan_speed_percent", 1, "Fan speed (%)"),
+    _Row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "utilization_percent", 0.01, "Time in which a kernel ran (ratio)"),
     _Row("DCGM_FI_PROF_SM_ACTIVE", "sm_active_percent", 0.01, "SM activity (ratio)"),
     _Row("DCGM_FI_PROF_SM_OCCUPANCY", "sm_occupancy_percent", 0.01, "SM occupancy (ratio)"),
     _Row("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_active_percent", 0.01, "Tensor pipe activity (ratio)"),
@@ -63,6 +65,19 @@ _DCGM: tuple[_Row, ...] = (
     _Row("DCGM_FI_PROF_NVLINK_TX_BYTES", "nvlink_tx_mb_s", 1024.0**2, "Sent over NVLink (B/s)"),
     _Row("DCGM_FI_PROF_NVLINK_RX_BYTES", "nvlink_rx_mb_s", 1024.0**2, "Received over NVLink (B/s)"),
 )  # fmt: skip
+
+# Their name of a reason for which clocks are held down -> ours.
+_REASONS = {
+    "gpu_idle": "idle",
+    "applications_clocks_setting": "application clocks",
+    "sw_power_cap": "power cap",
+    "hw_slowdown": "hardware slowdown",
+    "hw_thermal_slowdown": "hardware thermal slowdown",
+    "hw_power_brake_slowdown": "hardware power brake",
+    "sw_thermal_slowdown": "thermal slowdown",
+    "sync_boost": "sync boost",
+}
+_RECOVERY = {"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain": 3.0, "drain and reset": 4.0}
 
 _SMI: tuple[_Row, ...] = (
     _Row("nvidia_smi_utilization_gpu_ratio", "utilization_percent", 0.01, "utilization.gpu"),
@@ -89,8 +104,22 @@ _SMI: tuple[_Row, ...] = (
     _Row("nvidia_smi_index", "gpu_index", 1, "index"),
     _Row("nvidia_smi_pcie_link_gen_current", "pcie_link_generation", 1, "pcie.link.gen.current"),
     _Row("nvidia_smi_pcie_link_width_current", "pcie_link_width", 1, "pcie.link.width.current"),
+    _Row("nvidia_smi_pcie_throughput_rx_bytes_per_second", "pcie_rx_mb_s", 1024.0**2, "Received over PCIe"),
+    _Row("nvidia_smi_pcie_throughput_tx_bytes_per_second", "pcie_tx_mb_s", 1024.0**2, "Sent over PCIe"),
     _Row("nvidia_smi_xid_errors", "xid_errors_total", 1, "Xid errors", "counter"),
-)
+    _Row("nvidia_smi_ecc_errors_corrected_volatile", "ecc_corrected_total", 1, "Since the driver is loaded", "counter"),
+    _Row("nvidia_smi_ecc_errors_uncorrected_volatile", "ecc_uncorrected_total", 1, "The same, uncorrected", "counter"),
+    _Row("nvidia_smi_remapped_rows_correctable", "remapped_rows_corrected_total", 1, "remapped_rows.correctable"),
+    _Row("nvidia_smi_remapped_rows_uncorrectable", "remapped_rows_uncorrected_total", 1, "remapped_rows.uncorrectable"),
+    _Row("nvidia_smi_remapped_rows_pending", "row_remap_pending", 1, "remapped_rows.pending"),
+    _Row("nvidia_smi_remapped_rows_failure", "row_remap_failed", 1, "remapped_rows.failure"),
+    _Row("nvidia_smi_gpu_recovery_action", "recovery_action", 1, "gpu_recovery_action"),
+    *(
+        _Row(f"nvidia_smi_clocks_{prefix}_reasons_{name}", f"held by {reason}", 1, f"clocks_{prefix}_reasons.{name}")
+        for prefix in ("event", "throttle")  # as newer and as older drivers call them
+        for name, reason in _REASONS.items()
+    ),
+)  # fmt: skip
 
 
 def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
@@ -103,19 +132,28 @@ def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
     values = [_values(thing) for thing in gpus]
     found: list[Metric] = []
     if "dcgm" in wanted:
-        found += _imitate(_DCGM, [_dcgm_labels(thing, snapshot.host) for thing in gpus], values)
+        found += _imitate(_DCGM, [_dcgm_labels(thing, snapshot) for thing in gpus], values)
     if "nvidia_smi" in wanted:
         uuids = [clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-")) for thing in gpus]
         found += _imitate(_SMI, [share(("uuid",), (uuid,)) for uuid in uuids], values)
-        info = Series("nvidia_smi_gpu_info", "What the GPU is", ("uuid", "name"))
+        versions = sorted(snapshot.driver)
+        info = Series("nvidia_smi_gpu_info", "What the GPU is", ("uuid", "name", "index", *versions))
         for uuid, thing in zip(uuids, gpus, strict=True):
-            info.add((uuid, clean(thing.labels.get("gpu_name", ""))))
+            about = (clean(thing.labels.get("gpu_name", "")), str(thing.labels.get("gpu_index", "")))
+            info.add((uuid, *about, *(snapshot.driver[name] for name in versions)))
         found.append(info.family)
     return found
 
 
 def _values(thing: Thing) -> dict[str, float]:
     values = {name: value for name, item in thing.values.items() if (value := number(item)) is not None}
+    reasons = thing.values.get("throttle_reasons")
+    if reasons is not None:
+        held = {reason.strip() for reason in str(reasons).split(",")}
+        values |= {f"held by {reason}": float(reason in held) for reason in _REASONS.values()}
+    action = _RECOVERY.get(str(thing.values.get("recovery_action")))
+    if action is not None:
+        values["recovery_action"] = action
     index = thing.labels.get("gpu_index")
     if isinstance(index, int):
         values["gpu_index"] = index
@@ -144,11 +182,17 @@ def _imitate(rows: tuple[_Row, ...], labels: list[Labels], values: list[dict[str
     return found
 
 
-def _dcgm_labels(thing: Thing, host: str) -> Labels:
-    names: tuple[str, ...] = ("gpu", "UUID", "device", "modelName", "Hostname")
+def _dcgm_labels(thing: Thing, snapshot: Snapshot) -> Labels:
     index = gpu_label(thing.labels)
-    about = (clean(thing.labels["gpu_uuid"]), f"nvidia{index}", clean(thing.labels.get("gpu_name", "")), host)
-    if "mig_index" not in thing.labels:
-        return share(names, (index, *about))
-    parent = str(thing.labels.get("gpu_index", ""))
-    return share((*names, "GPU_I_ID"), (parent, *about, str(thing.labels["mig_index"])))
+    labels = {
+        "gpu": index,
+        "UUID": clean(thing.labels["gpu_uuid"]),
+        "device": f"nvidia{index}",
+        "modelName": clean(thing.labels.get("gpu_name", "")),
+        "Hostname": snapshot.host,
+    }
+    if "mig_index" in thing.labels:
+        labels |= {"gpu": str(thing.labels.get("gpu_index", "")), "GPU_I_ID": str(thing.labels["mig_index"])}
+    if "driver_version" in snapshot.driver:
+        labels["DCGM_FI_DRIVER_VERSION"] = snapshot.driver["driver_version"]
+    return share(tuple(labels), tuple(labels.values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
@@ -57,6 +57,8 @@ class Snapshot:
     things: tuple[Thing, ...] = ()
     runs: tuple[tuple[RunView, Mapping[int, RankTraining]], ...] = ()
     healths: tuple[SourceHealth, ...] = ()
+    driver: Mapping[str, str] = field(default_factory=dict)
+    """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
 
 
 class Series:
@@ -383,4 +385,4 @@ def _sources(snapshot: Snapshot) -> Iterable[Metric]:
 
 def take_snapshot(store: Store, runs: Iterable[tuple[RunView, Mapping[int, RankTraining]]]) -> Snapshot:
     """What a page is made of, now."""
-    return Snapshot(store.host, store.started, tuple(store.things()), tuple(runs), store.healths)
+    return Snapshot(store.host, store.started, tuple(store.things()), tuple(runs), store.healths, store.driver)

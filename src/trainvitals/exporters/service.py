@@ -74,8 +74,10 @@ class Exports:
         """A new sample."""
         self.store.take(table, labels, values, moment, interval)
 
-    def update(self, runs: Iterable[RunView], healths: Iterable[SourceHealth]) -> None:
-        """Which runs there are and how the sources do."""
+    def update(
+        self, runs: Iterable[RunView], healths: Iterable[SourceHealth], driver: Mapping[str, str] | None = None
+    ) -> None:
+        """Which runs there are, how the sources do, and which versions NVIDIA's driver has if that is known."""
         present = tuple(runs)
         folders = {run.folder for run in present}
         with self._lock:
@@ -85,6 +87,8 @@ class Exports:
             self._leaving.forget(folders)
             self.store.set_runs(present)
         self.store.set_healths(healths)
+        if driver is not None:
+            self.store.driver = driver
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""

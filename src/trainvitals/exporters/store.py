@@ -85,6 +85,8 @@ class Store:
         self._entries: dict[tuple[object, ...], _Entry] = {}
         self._runs: tuple[RunView, ...] = ()
         self._healths: tuple[SourceHealth, ...] = ()
+        self.driver: Mapping[str, str] = {}
+        """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
 
     def take(
         self,
