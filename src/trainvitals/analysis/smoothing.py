@@ -13,12 +13,15 @@ WINDOW = 0.015
 """Share of what is shown over which the weight of a value falls to a third."""
 
 
-def smooth(x: Floats, y: Floats, window: float = WINDOW) -> Floats:
+def smooth(x: Floats, y: Floats, shown: float | None = None) -> Floats:
     """Exponential moving average of each value and those before it, so that no curve tells of a jump before it
     happens; divided by the weights so far, it begins at the first value. The weight follows the distance on x
     (ascending): points left out do not change how smooth it is. NaN and infinity are passed over and have no average.
+    `shown` is how much of x is in sight, where that is not all.
     """
-    width = float(x[-1] - x[0]) * window if len(x) else 0.0
+    if not len(x):
+        return y
+    width = (float(x[-1] - x[0]) if shown is None else shown) * WINDOW
     if not width > 0:
         return y
     fades = np.exp(-np.diff(x, prepend=x[0]) / width)

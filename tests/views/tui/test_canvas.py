@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.views.tui.canvas import Axes, Canvas, envelope, smooth
+from trainvitals.views.tui.canvas import Axes, Canvas, envelope
 
 
 def rows(canvas: Canvas) -> list[str]:
@@ -102,14 +102,6 @@ def test_any_curve_can_be_drawn_in_any_window(
     marks = canvas.curve(np.arange(len(y), dtype=np.float64), np.array(y, dtype=np.float64), axes, 0, gaps=True)
     assert all(0 <= mark.column < width and 0 <= mark.row < height for mark in marks)
     assert [len(row) for row in rows(canvas)] == [width] * height
-
-
-def test_smoothing_follows_the_values_and_passes_over_nan() -> None:
-    y = array(1, 1, math.nan, 1, 5, 5, 5, 5)
-    result = smooth(y, 0.5)
-    assert result[[0, 1, 3]].tolist() == [1, 1, 1] and np.isnan(result[2])
-    assert 1 < result[4] < result[7] < 5
-    assert np.isnan(smooth(array(math.nan, math.nan), 0.9)).all()
 
 
 def test_the_envelope_holds_every_curve() -> None:

@@ -197,16 +197,3 @@ def envelope(curves: Sequence[tuple[Floats, Floats]], axes: Axes, count: int) ->
         np.concatenate([nothing, *(own_x for own_x, _ in strange)]),
         np.concatenate([nothing, *(own_y for _, own_y in strange)]),
     )
-
-
-def smooth(y: Floats, weight: float) -> Floats:
-    """Exponential moving average, `weight` (0 to 1) on the past; a value that is no number is passed over and has
-    no average."""
-    result = np.full(len(y), np.nan)
-    average, mass = 0.0, 0.0
-    for place, value in enumerate(y.tolist()):
-        if value - value == 0:  # finite
-            average = weight * average + (1 - weight) * value
-            mass = weight * mass + (1 - weight)
-            result[place] = average / mass if mass else value
-    return result

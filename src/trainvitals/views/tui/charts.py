@@ -10,8 +10,9 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
+from trainvitals.analysis.smoothing import smooth
 from trainvitals.views.panels import Panel
-from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark, envelope, smooth
+from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark, envelope
 from trainvitals.views.tui.numbers import duration, measure, short
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
@@ -226,7 +227,7 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
                 marks += canvas.curve(curve.x, curve.y, axes, len(styles) - 1, gaps=gaps)
             if smoothed:
                 styles.append(colour)
-                y = smooth(curve.y, weight_for(curve, axes))
+                y = smooth(curve.x, curve.y, axes.right - axes.left)
                 canvas.curve(curve.x, y, axes, len(styles) - 1, gaps=gaps)
                 if len(curves) > RAW_LINES:
                     marks += Canvas(width, height).curve(curve.x, curve.y, axes, 0)
@@ -252,12 +253,6 @@ def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style],
         styles.append(palette.phases.get(curve.metric, palette.series[index % len(palette.series)]))
         canvas.band(x, reached, top, axes, index)
         reached = top
-
-
-def weight_for(curve: Curve, axes: Axes) -> float:
-    """Smoothing that suits the picture: half of the weight on the newest fiftieth of what is shown."""
-    shown = int(((curve.x >= axes.left) & (curve.x <= axes.right)).sum())
-    return float(0.5 ** (1.0 / max(shown / 50.0, 1.0)))
 
 
 def _limit_rows(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
