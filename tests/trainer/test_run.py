@@ -927,6 +927,16 @@ def test_ranks_whose_launcher_does_not_say_how_many_are_here_share_one_run() -> 
     assert len(folders) == 4 and len(set(folders)) == 1
 
 
+def test_ranks_that_a_script_numbers_below_run_share_its_run(tmp_path: Path) -> None:
+    program = tmp_path / "rank.py"
+    program.write_text(textwrap.dedent(RANKS))
+    script = f'for r in 0 1 2; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 "{sys.executable}" "{program}" & done; wait'
+    command = [sys.executable, "-m", "trainvitals", "run", "--", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (folder,) = {line for line in done.stdout.splitlines() if line.startswith("/")}
+    assert [series.rank for series in RunReader(folder).series(["loss"])] == [0, 1, 2]
+
+
 def test_a_second_launch_with_the_same_address_is_a_run_of_its_own() -> None:
     assert launch(2)[0] != launch(2)[0]
 

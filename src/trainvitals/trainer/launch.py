@@ -134,8 +134,10 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     """The same text in every rank of one launch and in no other launch, as far as can be known; None if alone."""
     if rank.world_size <= 1:
         return None
-    parts = [ranks.launch_key(environ) or ""]
-    if rank.is_on_one_machine:  # their common parent tells launches apart
+    key = ranks.launch_key(environ) or ""
+    parts = [key]
+    # Their common parent tells launches apart; also that of a script below `trainvitals run` which names only ranks.
+    if rank.is_on_one_machine or (not key and environ.get("TRAINVITALS_RUN_DIR")):
         launcher = _find_launcher(rank, environ)
         parts += [runtime.host_name(), str(launcher), str(runtime.process_start(launcher))]
     return "|".join(parts) if any(parts) else None
