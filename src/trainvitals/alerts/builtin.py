@@ -322,7 +322,7 @@ TRAINING: tuple[Row, ...] = (
         "after": "300 steps",
         "clear": "median(loss, 100) < min(median(loss, 100), all) + at_least("
         "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 200, "
-        "1.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
+        "0.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
         "clear_for": "50 steps",
         "severity": "critical",
         "let": {"best": "min(median(loss, 100), all)"},
