@@ -98,7 +98,7 @@ def test_each_address_is_a_unit_of_its_own(exporter):
 
 
 def test_without_addresses_the_source_says_so():
-    with pytest.raises(SourceUnavailable, match="openmetrics_urls"):
+    with pytest.raises(SourceUnavailable, match=r"in the setting openmetrics$"):
         create("openmetrics", World()).discover()
 
 

@@ -42,7 +42,7 @@ class OpenMetricsSource:
 
     def discover(self) -> Sequence[Unit]:
         if not self._urls:
-            raise SourceUnavailable("no metrics pages to scrape; name some in the setting openmetrics_urls")
+            raise SourceUnavailable("no metrics pages to scrape; name some in the setting openmetrics")
         return [TargetUnit(url) for url in dict.fromkeys(self._urls)]
 
     def describe(self) -> Mapping[str, object]:

@@ -61,6 +61,12 @@ def test_prometheus_prints_a_scrape_configuration_that_promtool_accepts(tmp_path
     assert checked.returncode == 0, checked.stderr
 
 
+def test_addresses_of_the_newer_kind_get_brackets_and_a_port() -> None:
+    done = trainvitals("prometheus", "scrape-config", "::1", "[fd00::2]", "[fd00::3]:9101", "10.0.0.1")
+    (job,) = yaml.safe_load(done.stdout)["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == ["[::1]:9090", "[fd00::2]:9090", "[fd00::3]:9101", "10.0.0.1:9090"]
+
+
 def test_a_target_that_is_none_is_an_error() -> None:
     done = trainvitals("prometheus", "scrape-config", "gpu-01:http")
     assert done.returncode == 2 and "gpu-01:http" in done.stderr
@@ -84,6 +90,16 @@ def test_stack_init_makes_everything_with_passwords_of_its_own(tmp_path: Path) -
 def test_with_gpus_the_second_compose_file_is_used(tmp_path: Path) -> None:
     trainvitals("stack", "init", tmp_path / "stack", "--nvidia")
     assert "COMPOSE_FILE=compose.yaml:compose.nvidia.yaml" in (tmp_path / "stack" / ".env").read_text()
+
+
+def test_stack_init_says_that_the_image_needs_a_wheel_and_how_to_get_one(tmp_path: Path) -> None:
+    without = trainvitals("stack", "init", tmp_path / "without", "--no-nvidia").stdout
+    assert "not on PyPI yet" in without and f"pip wheel --no-deps --wheel-dir {tmp_path / 'without'}" in without
+    assert without.index("pip wheel") < without.index("docker compose up")
+    wheel = tmp_path / "trainvitals-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    given = trainvitals("stack", "init", tmp_path / "given", "--no-nvidia", "--wheel", wheel).stdout
+    assert "PyPI" not in given and "docker compose up" in given and (tmp_path / "given" / wheel.name).exists()
 
 
 def test_stack_init_never_writes_over_anything(tmp_path: Path) -> None:

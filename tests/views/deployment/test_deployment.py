@@ -140,6 +140,13 @@ def test_amtool_accepts_the_example() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("severity", "receiver"), [("critical", "people"), ("warning", "people"), ("info", "nobody")])
+def test_warnings_and_critical_alerts_reach_the_example_receiver(severity: str, receiver: str) -> None:
+    config = DEPLOY / "alertmanager" / "alertmanager.yml"
+    done = run("amtool", "config", "routes", "test", f"--config.file={config}", f"severity={severity}")
+    assert done.stdout.strip() == receiver, done.stderr
+
+
 def test_the_units_test_of_the_rules_passes() -> None:
     done = run("promtool", "test", "rules", DEPLOY / "prometheus" / "trainvitals.rules.test.yml")
     assert done.returncode == 0, done.stdout + done.stderr

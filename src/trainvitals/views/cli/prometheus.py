@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 
 from trainvitals.errors import nearest
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of
+
+DEFAULT_PORT = 9090
 
 
 def _add_rules(parser: Parser) -> None:
@@ -37,7 +40,7 @@ def _add_scrape(parser: Parser) -> None:
 def _scrape(arguments: argparse.Namespace) -> int:
     import yaml
 
-    targets = [target if ":" in target else f"{target}:9090" for target in arguments.targets or ["127.0.0.1"]]
+    targets = [_with_port(target) for target in arguments.targets or ["127.0.0.1"]]
     job: dict[str, object] = {
         "job_name": "trainvitals",
         "scrape_interval": f"{arguments.interval:g}s",
@@ -54,6 +57,15 @@ def _scrape(arguments: argparse.Namespace) -> int:
             raise UsageError(f"'{target}' is no host and port{nearest(target, ())}", hint="such as: gpu-01:9090")
     print(yaml.safe_dump({"scrape_configs": [job]}, sort_keys=False), end="")
     return 0
+
+
+def _with_port(target: str) -> str:
+    """`gpu-01` -> `gpu-01:9090`, `::1` and `[::1]` -> `[::1]:9090`; one that has a port stays as it is."""
+    try:
+        address = ipaddress.ip_address(target.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return target if ":" in target else f"{target}:{DEFAULT_PORT}"
+    return f"[{address}]:{DEFAULT_PORT}" if address.version == 6 else f"{address}:{DEFAULT_PORT}"
 
 
 ACTIONS = (

@@ -51,7 +51,16 @@ def _init(arguments: argparse.Namespace) -> int:
     _write_secrets(folder / "secrets")
     nvidia = NVIDIA_DEVICE.exists() if arguments.nvidia is None else arguments.nvidia
     _write_environment(folder, nvidia)
-    print(f"the stack is in {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs; start it:\n")
+    print(f"the stack is in {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs")
+    if arguments.wheel is None:
+        print(
+            "trainvitals is not on PyPI yet: its image cannot be built without a wheel, and none was given (--wheel).\n"
+            f"Put one beside {folder / 'Dockerfile'} first, for example from a checkout of trainvitals:\n\n"
+            f"  pip wheel --no-deps --wheel-dir {folder} CHECKOUT\n\n"
+            "then start it:\n"
+        )
+    else:
+        print("start it:\n")
     print(f"  cd {folder} && docker compose up -d\n")
     print("Grafana is then on http://127.0.0.1:3000, user admin, password in secrets/grafana_admin_password")
     return 0
@@ -86,7 +95,7 @@ ACTIONS = (
     Action(
         "init",
         "make a folder with everything that docker compose needs",
-        "trainvitals stack init ./stack && cd stack && docker compose up -d",
+        "trainvitals stack init ./stack --wheel dist/trainvitals-0.1.0-py3-none-any.whl",
         _add_init,
         _init,
     ),
