@@ -311,7 +311,10 @@ class Settings:
         SECRET, "Bearer token for pushes (Pushgateway: `user:password`)", name="prometheus.push_token"
     )
     prometheus_spool_size_mb = Setting(
-        64.0, size("MB", 1), "Disk that remote write may use while its server is away", name="prometheus.spool_size_mb"
+        64.0,
+        size("MB", 1),
+        "Disk that each push (remote write, OTLP) may use while its server is away",
+        name="prometheus.spool_size_mb",
     )
 
     # The run folder
