@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from judging import judge
 
+from trainvitals import settings
+from trainvitals.alerts.builtin import rules_of
 from trainvitals.alerts.engine import Point
+from trainvitals.views.cli.main import COMMANDS
 
 T = 1_800_000_000.0
 
@@ -102,3 +106,9 @@ def test_no_new_best_for_some_epochs_is_no_overdue_checkpoint() -> None:
 
 def test_a_checkpoint_that_came_like_clockwork_and_does_not_is_overdue() -> None:
     assert checkpoints([30.0 * n for n in range(12)], 1200) == [("firing", "checkpoint_overdue")]
+
+
+def test_commands_that_advice_names_exist() -> None:
+    advice = " ".join(rule.advice for rule in rules_of(settings.resolve()))
+    named = set(re.findall(r"trainvitals (\w+)", advice))
+    assert named and named <= {name for name, _, _ in COMMANDS}

@@ -171,7 +171,8 @@ GPU: tuple[Row, ...] = (
         },
         "message": "GPU {gpu_index} was used {mean_use:.0f} % over 30 minutes: about {waste:.2f} of {price:.2f} per "
         "hour is paid for nothing",
-        "advice": "Find what it waits for: trainvitals diagnose. The price is alerts.thresholds.gpu_price_per_hour.",
+        "advice": "Find what it waits for: trainvitals runs show latest. "
+        "The price is alerts.thresholds.gpu_price_per_hour.",
     },
     {
         "name": "gpu_memory_leak",
@@ -422,7 +423,7 @@ TRAINING: tuple[Row, ...] = (
         "severity": "info",
         "message": "More than one step in seven takes over {threshold:.3g} s, the usual one half of that",
         "advice": "If it is every N steps: what happens then (evaluation, logging, new data shard)? Else: trainvitals "
-        "diagnose.",
+        "runs show latest.",
     },
     {
         "name": "straggler",
