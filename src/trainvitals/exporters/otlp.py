@@ -1,5 +1,7 @@
-"""OpenTelemetry metrics over HTTP (OTLP), in the official protocol buffers. Needs the extra `otlp`.
+"""OpenTelemetry metrics over HTTP (OTLP). Needs the extra `otlp`: the official SDK and protocol buffers.
 
+Who sends, and the headers of the user's OTEL_* variables, are the SDK's to say. The points are written straight into
+the protocol buffers, because the SDK's own have no summary and cannot end a series; they go through a spool on disk.
 Counters and histograms are cumulative; an info family is a gauge of 1. A series that has ended gets one more point
 which says that there is no value, so that a server need not wait for it to grow old.
 """
@@ -7,6 +9,7 @@ which says that there is no value, so that a server need not wait for it to grow
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -22,6 +25,7 @@ _UNITS = {
     "ratio": "1",
 }  # fmt: skip
 """Only units that a receiver spells as our names do: it would add another one's name to the metric's."""
+_CUMULATIVE = ("counter", "histogram", "summary")
 _INSIDE = ("le", "quantile")
 """Labels that tell the parts of one point apart."""
 
@@ -37,12 +41,20 @@ class Otlp:
     def __init__(self, host: str, started: float) -> None:
         try:
             import opentelemetry.proto.collector.metrics.v1.metrics_service_pb2  # noqa: F401 - whether it is there
+            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         except ImportError as error:
             raise SettingError(
-                "OTLP needs OpenTelemetry's protocol buffers", hint="pip install 'trainvitals[otlp]'"
+                "OTLP needs OpenTelemetry's SDK and protocol buffers", hint="pip install 'trainvitals[otlp]'"
             ) from error
-        self.headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
-        self._host = host
+        self.headers = {
+            **_read_headers(os.environ),
+            "Content-Type": "application/x-protobuf",
+            "Content-Encoding": "gzip",
+        }
+        ours = Resource({"service.name": "trainvitals", "host.name": host})
+        self._resource = {
+            name: str(value) for name, value in ours.merge(OTELResourceDetector().detect()).attributes.items()
+        }
         self._started = int(started * 1e9)
         self._families: dict[str, tuple[str, str, str]] = {}
         """Name -> help, unit, kind of every metric that was sent."""
@@ -69,7 +81,7 @@ class Otlp:
 
         request = ExportMetricsServiceRequest()
         about = request.resource_metrics.add()
-        about.resource.attributes.extend(_attributes({"service.name": "trainvitals", "host.name": self._host}))
+        about.resource.attributes.extend(_attributes(self._resource))
         scope = about.scope_metrics.add()
         scope.scope.name, scope.scope.version = "trainvitals", version("trainvitals")
         points: dict[_Key, _Point] = {}
@@ -82,7 +94,8 @@ class Otlp:
                 if point is None:
                     point = _make_point(family.type)
                     point.attributes.extend(_attributes(labels))
-                    point.start_time_unix_nano = self._started
+                    if family.type in _CUMULATIVE:
+                        point.start_time_unix_nano = self._started
                 point.time_unix_nano = moment_ms * 1_000_000
                 _FILL.get(family.type, _fill_number)(point, family.name, samples)
                 points[name, text] = point
@@ -94,6 +107,15 @@ class Otlp:
                 metrics[name] = _open(scope.metrics.add(), name, *self._families[name])
             metrics[name].data_points.append(point)
         return [gzip.compress(request.SerializeToString(), 1)] if metrics else []
+
+
+def _read_headers(environ: Mapping[str, str]) -> dict[str, str]:
+    """What OTEL_EXPORTER_OTLP_HEADERS says, such as the key that a vendor wants."""
+    from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_METRICS_HEADERS
+    from opentelemetry.util.re import parse_env_headers
+
+    text = environ.get(OTEL_EXPORTER_OTLP_METRICS_HEADERS) or environ.get(OTEL_EXPORTER_OTLP_HEADERS) or ""
+    return dict(parse_env_headers(text, liberal=True))
 
 
 def _attributes(labels: Mapping[str, str]) -> list[Any]:
