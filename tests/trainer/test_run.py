@@ -932,8 +932,8 @@ def test_ranks_that_a_script_numbers_below_run_share_its_run(tmp_path: Path) -> 
     program.write_text(textwrap.dedent(RANKS))
     script = f'for r in 0 1 2; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=3 "{sys.executable}" "{program}" & done; wait'
     command = [sys.executable, "-m", "trainvitals", "run", "--", "sh", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    (folder,) = {line for line in done.stdout.splitlines() if line.startswith("/")}
+    subprocess.run(command, capture_output=True, check=True)
+    (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/*/run.json"))
     assert [series.rank for series in RunReader(folder).series(["loss"])] == [0, 1, 2]
 
 
