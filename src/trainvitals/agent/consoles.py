@@ -44,7 +44,7 @@ class Consoles:
                 continue  # our own copy must not be copied
             opened = _open(source, (str(path), descriptor))
             if opened is not None:
-                mode = 0o666 if self._settings.shared else 0o600
+                mode = self._settings.file_mode
                 log = ConsoleLog(self._folder, stem, limit=limit_of(self._settings), mode=mode)
                 self._tails[source] = Tail(opened, begin, log, source)
                 self._tails[source].resume(self._known.get(log.path.name))

@@ -153,7 +153,7 @@ class RunLines:
                 self._name._replace(table=table),
                 rotate_bytes=int(self._settings.rotate_size_mb * MIB),
                 rotate_seconds=self._settings.rotate_age,
-                mode=0o666 if self._settings.shared else 0o600,
+                mode=self._settings.file_mode,
                 on_trouble=self._on_trouble,
             )
         writer.append(encode_line(row))

@@ -68,7 +68,7 @@ class Seals:
             folder=str(self._folder),
             files=tuple(files),
             keep=settings.keep_jsonl,
-            mode=0o666 if settings.shared else 0o600,
+            mode=settings.file_mode,
             root=str(self._folder.parent.parent) if cleans else None,
             max_age=settings.max_age,
             max_size_gb=settings.max_size_gb,

@@ -24,10 +24,10 @@ def read_own(folder: Path, host: str) -> dict[str, Any] | None:
 class StatusFile:
     """Writes status.json, and only when something has changed."""
 
-    def __init__(self, folder: Path, host: str, many_hosts: bool, shared: bool) -> None:
+    def __init__(self, folder: Path, host: str, many_hosts: bool, mode: int) -> None:
         self._folder = folder
         self._host = host if many_hosts else None
-        self._mode = 0o666 if shared else 0o600
+        self._mode = mode
         self._before = b""
         self._next = 0.0
 

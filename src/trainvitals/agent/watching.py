@@ -219,7 +219,7 @@ class WatchedRun:
         self._holding = GpuHolding(self._machine.gpu_users, before.get("held_gpus"))
         self._consoles = Consoles(self.folder, self.settings, known.get("consoles"))
         self._lines = self._open_lines()
-        self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.shared)
+        self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.file_mode)
         self._persisted: dict[str, int] = {}
         self._stalls = Stalls(self.folder, self.settings, self._lines, before.get("cause"))
         self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
@@ -488,7 +488,7 @@ class WatchedRun:
         self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
         verdict = decide_end(self._run, self.attempt, list(self._ranks.values()), self._failures())
         if any(rank.registration.rank == 0 for rank in self._ranks.values()):
-            mode = 0o666 if self.settings.shared else 0o600
+            mode = self.settings.file_mode
             try:
                 if self._said_end and verdict.cause != self._run.get("cause"):
                     correct_end(self.folder, self.attempt, verdict, mode)

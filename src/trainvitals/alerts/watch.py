@@ -95,7 +95,7 @@ class RunAlerts:
             self._own,
             rotate_bytes=int(settings.rotate_size_mb * MIB),
             rotate_seconds=10 * 365 * 86400.0,  # state is read back from these files: few and small
-            mode=0o666 if settings.shared else 0o600,
+            mode=settings.file_mode,
         )
         self.ledger = Ledger(
             Policy(

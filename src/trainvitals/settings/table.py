@@ -356,6 +356,11 @@ class Settings:
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
         raise AttributeError(f"'{attribute}' cannot be set: settings do not change once they are resolved")
 
+    @property
+    def file_mode(self) -> int:
+        """With which rights a file of a run is made: the umask takes away from these."""
+        return 0o666 if self.shared else 0o600
+
     def __iter__(self) -> Iterator[Row]:
         """Every setting, in the order of the table."""
         return iter(self._rows.values())

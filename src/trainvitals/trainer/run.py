@@ -115,7 +115,7 @@ class Run:
             name,
             rotate_bytes=int(self._settings.rotate_size_mb * MIB),
             rotate_seconds=self._settings.rotate_age,
-            mode=0o666 if self._settings.shared else 0o600,
+            mode=self._settings.file_mode,
             on_trouble=self._hear,
             on_fd=on_fd,
         )
@@ -334,7 +334,7 @@ class Run:
         """Make the folder that could not be made when the run began, if that is possible by now."""
         try:
             run_folder.create(self.folder, self._settings.shared)
-            run_folder.write_run(self.folder, self._details, 0o666 if self._settings.shared else 0o600)
+            run_folder.write_run(self.folder, self._details, self._settings.file_mode)
         except (JournalError, OSError):
             return  # not yet
         self._homeless = False
@@ -366,9 +366,7 @@ class Run:
             self._details["config"] = self.config
             run = runtime.read_json(self.folder / layout.RUN_FILE)
             if self.rank == 0 and run is not None:
-                run_folder.write_run(
-                    self.folder, {**run, "config": self.config}, 0o666 if self._settings.shared else 0o600
-                )
+                run_folder.write_run(self.folder, {**run, "config": self.config}, self._settings.file_mode)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._log_failed(error)
 
@@ -516,7 +514,7 @@ class Run:
         atexit.unregister(self._at_exit)
         if self.rank == 0:
             run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
-            run_folder.write_run(self.folder, {**run, "kind": "command"}, 0o666 if self._settings.shared else 0o600)
+            run_folder.write_run(self.folder, {**run, "kind": "command"}, self._settings.file_mode)
 
     def _drain(self) -> None:
         if self._writer is None:
@@ -550,7 +548,7 @@ class Run:
         if tentative:
             more["tentative"] = True
         run_folder.end_attempt(run, status, cause=cause, **more)
-        run_folder.write_run(self.folder, run, 0o666 if self._settings.shared else 0o600)
+        run_folder.write_run(self.folder, run, self._settings.file_mode)
 
     def _at_exit(self) -> None:
         """The interpreter ends without finish(): tell how, as far as it can be known from here."""
@@ -640,7 +638,7 @@ def init(
             say(text)
         try:
             if not homeless:
-                run_folder.write_run(place.folder, details, 0o666 if effective.shared else 0o600)
+                run_folder.write_run(place.folder, details, effective.file_mode)
         except OSError as error:  # a full or read-only disk: the training comes first
             say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0

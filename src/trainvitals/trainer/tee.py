@@ -22,7 +22,7 @@ class Tee:
     """Copies what Python prints to the run folder, line by line. Never raises, whatever the disk does."""
 
     def __init__(self, folder: Path, rank: int, settings: Settings, streams: Sequence[Any]) -> None:
-        mode = 0o666 if settings.shared else 0o600
+        mode = settings.file_mode
         stem = stem_of(rank, "stderr" if list(streams) == [sys.stderr] else "")
         self._log = ConsoleLog(folder, stem, limit=limit_of(settings), mode=mode)
         self._lock = threading.RLock()

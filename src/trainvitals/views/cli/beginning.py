@@ -44,7 +44,7 @@ def _write_probe(folder: Path) -> None:
 def write_run(folder: Path, run: Mapping[str, Any], settings: Settings, flag: str) -> None:
     """Write run.json."""
     try:
-        run_folder.write_run(folder, run, 0o666 if settings.shared else 0o600)
+        run_folder.write_run(folder, run, settings.file_mode)
     except OSError as error:
         text = f"cannot write {folder / layout.RUN_FILE}: {error.strerror or error}"
         raise JournalError(text, hint=_another(flag)) from None

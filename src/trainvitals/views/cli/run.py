@@ -121,7 +121,7 @@ class Watched:
         self._registered: Path | None = None
         self._written = False
         self._told_missing = settings.gpus is None
-        self._mode = 0o666 if settings.shared else 0o600
+        self._mode = settings.file_mode
         project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
         self.folder = project / run_folder.new_run_id(name)
         self._correlation_id = facts.correlation_id(os.environ)
