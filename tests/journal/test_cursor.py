@@ -162,4 +162,4 @@ def test_a_segment_that_cannot_be_read_is_counted_and_the_rest_is_given(tmp_path
     (tmp_path / "segments" / "training_metrics_20260101_000000.rank0.parquet").write_bytes(b"no Parquet")
     follower = Follower(tmp_path, ("training",))
     assert steps(follower) == list(range(100, 200))
-    assert follower.damage.torn == 1 and steps(follower) == []
+    assert follower.damage.files == 1 and steps(follower) == []

@@ -7,7 +7,7 @@ import os
 import struct
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_runs import START, make_run, write
 
 from trainvitals.errors import JournalError, RunNotFound
-from trainvitals.journal import folder as run_folder
 from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.reader import RunReader, list_runs, open_run
 from trainvitals.journal.summaries import MetricSummary
-
-START = 1_800_000_000.0
-
-
-def write(
-    folder: Path,
-    rows: Iterable[Mapping[str, Any]],
-    stem: str = "training_metrics_20260101_000000",
-    at: float = START,
-) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}.jsonl"
-    with open(path, "ab") as file:
-        for number, row in enumerate(rows):
-            file.write(encode_line({"timestamp": format_time(at + number), **row}))
-    return path
-
-
-def make_run(folder: Path, **more: Any) -> Path:
-    run_folder.create(folder)
-    run_folder.write_run(
-        folder,
-        {"id": folder.name, "project": folder.parent.name, "name": folder.name, "status": "finished",
-         "started": format_time(START), "attempt": 1, **more},
-    )  # fmt: skip
-    return folder
 
 
 def bits(values: Iterable[float]) -> list[bytes]:
@@ -303,13 +277,13 @@ def test_damage_is_counted_and_rejected_lines_are_kept_when_sealing(tmp_path: Pa
 def test_a_file_that_still_grows_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_run(tmp_path / "p" / "r")
     path = write(folder, [{"step": 0, "loss": 1.0}])
-    count = segments._count_rows
+    check = segments._check_segment
 
-    def count_and_grow(target: Path) -> int:
+    def check_and_grow(*arguments: Any) -> None:
+        check(*arguments)
         write(folder, [{"step": 1, "loss": 2.0}])
-        return count(target)
 
-    monkeypatch.setattr(segments, "_count_rows", count_and_grow)
+    monkeypatch.setattr(segments, "_check_segment", check_and_grow)
     with pytest.raises(JournalError, match="grew"):
         segments.seal(path)
     assert path.exists() and list((folder / "segments").iterdir()) == []

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from trainvitals.errors import JournalError
 from trainvitals.journal import layout
+from trainvitals.journal.encoding import TimeParser
 from trainvitals.journal.layout import FileName
 
 if TYPE_CHECKING:
@@ -29,14 +31,30 @@ class Damage:
     torn: int = 0
     """Lines that are no JSON: cut off by a crash or a full disk, or not ours."""
     foreign: int = 0
-    """JSON that is no line of the journal: not an object, or without a timestamp."""
+    """JSON that is no line of the journal: not an object, or without a time."""
+    files: int = 0
+    """Parquet files that cannot be read and whose JSONL file is gone."""
 
     def __add__(self, other: Damage) -> Damage:
-        return Damage(self.torn + other.torn, self.foreign + other.foreign)
+        return Damage(self.torn + other.torn, self.foreign + other.foreign, self.files + other.files)
+
+    def __bool__(self) -> bool:
+        return bool(self.torn or self.foreign or self.files)
+
+    def __str__(self) -> str:
+        """`3 torn lines, 1 unreadable Parquet file`."""
+        kinds = ((self.torn, "torn line"), (self.foreign, "foreign line"), (self.files, "unreadable Parquet file"))
+        return ", ".join(f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in kinds if count)
+
+
+_CLOCK = TimeParser()  # only asked whether a text is a time, so it does not matter that threads share it
 
 
 def parse_line(line: bytes, damage: Damage) -> dict[str, Any] | None:
-    """The object on the line, or None, and then `damage` has counted it. A blank line is nothing."""
+    """The object on the line, or None, and then `damage` has counted it. A blank line is nothing.
+
+    What is given here is a row of the sealed file too, and nothing else is: lines are counted alike before and after.
+    """
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -45,10 +63,12 @@ def parse_line(line: bytes, damage: Damage) -> dict[str, Any] | None:
         # A line cut by a full disk may have the next one of another thread behind it on the same line.
         start = line.rfind(LINE_START)
         return parse_line(line[start:], damage) if start > 0 else None
-    if not isinstance(row, dict) or not isinstance(row.get("timestamp"), str):
-        damage.foreign += 1
-        return None
-    return row
+    if isinstance(row, dict):
+        time = row.get("timestamp")
+        if isinstance(time, str) and _CLOCK.parse(time) is not None:
+            return row
+    damage.foreign += 1
+    return None
 
 
 @dataclass(slots=True)
@@ -59,27 +79,41 @@ class Cursor:
     offset: int = 0
     inode: int = 0
     damage: Damage = field(default_factory=Damage)
+    gone: bool = False
+    """The file was not there at the last look: sealed, or removed with its run."""
 
     def read(self, limit: int | None = None) -> list[dict[str, Any]]:
         """New rows, at most about `limit` bytes of them; a last line without its newline waits for the next call."""
         rows: list[dict[str, Any]] = []
-        self.feed(lambda line: self._collect(line, rows), limit)
+        self.feed(lambda line: self.collect(line, rows), limit)
         return rows
 
-    def feed(self, take: Callable[[bytes], None], limit: int | None = None) -> int:
-        """Hand every new complete line to `take`. Returns the bytes consumed; 0 if there was nothing new."""
+    def feed(
+        self,
+        take: Callable[[bytes], None],
+        limit: int | None = None,
+        restart: Callable[[], None] | None = None,
+    ) -> int:
+        """Hand every new complete line to `take`. Returns the bytes consumed; 0 if there was nothing new.
+
+        `restart` is called before a file that took the place of the one read so far is read from its beginning.
+        """
+        self.gone = False
         try:
             with open(self.path, "rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if status.st_size < self.offset or (self.inode and status.st_ino != self.inode):
                     self.offset = 0  # replaced or truncated (a copy came anew): read it again
+                    if restart is not None:
+                        restart()
                 self.inode = status.st_ino
                 if status.st_size == self.offset:
                     return 0
                 file.seek(self.offset)
                 return self._feed_from(file.read, take, limit)
         except FileNotFoundError:
-            return 0  # sealed or removed: its rows are in a segment, or gone with the run
+            self.gone = True  # its rows are in a segment, or gone with the run
+            return 0
 
     def _feed_from(self, read: Callable[[int], bytes], take: Callable[[bytes], None], limit: int | None) -> int:
         consumed, rest = 0, b""
@@ -100,7 +134,8 @@ class Cursor:
         self.offset += consumed
         return consumed
 
-    def _collect(self, line: bytes, rows: list[dict[str, Any]]) -> None:
+    def collect(self, line: bytes, rows: list[dict[str, Any]]) -> None:
+        """Take one line apart and add it to `rows`."""
         row = parse_line(line, self.damage)
         if row is not None:
             rows.append(row)
@@ -178,20 +213,18 @@ class Follower:
         if followed.lines is None:
             followed.over = True
             return [], True
-        import duckdb
-
         from trainvitals.journal.sealed import SealedSegments
 
-        self._sealed = self._sealed or SealedSegments()
+        self._sealed = self._sealed or SealedSegments(path.parent)
         first = followed.lines
         end = 2**62 if limit is None else first + max(1, limit // USUAL_LINE)
         try:
             rows = list(self._sealed.rows(path, first, end))
             followed.over = end >= self._sealed.count_lines(path)
-        except duckdb.Error:  # the run was removed as we looked, or the segment is no Parquet
+        except JournalError:  # the run was removed as we looked, or the segment is no Parquet
             rows = []
             followed.over = True
-            followed.cursor.damage.torn += path.exists()
+            followed.cursor.damage.files += path.exists()
         followed.lines = end
         return rows, followed.over
 
@@ -199,33 +232,51 @@ class Follower:
 def _read_tail(followed: _Followed, limit: int | None) -> tuple[list[dict[str, Any]], bool]:
     """(the new rows, whether there were no more)."""
     cursor = followed.cursor
-    offset, inode = cursor.offset, cursor.inode
-    rows = cursor.read(limit)
-    if cursor.offset < offset or (inode and cursor.inode != inode):  # another file, read from its beginning
-        followed.lines = len(rows)
-    elif followed.lines is not None:
+    rows: list[dict[str, Any]] = []
+
+    def restart() -> None:
+        followed.lines = 0
+
+    consumed = cursor.feed(lambda line: cursor.collect(line, rows), limit, restart)
+    if followed.lines is not None:
         followed.lines += len(rows)
-    if limit is not None and cursor.offset - offset >= limit:
+    if limit is not None and consumed >= limit:
         return rows, False
-    return rows, bool(rows) or cursor.path.exists()  # else it was sealed just now: the next look finds the segment
+    return rows, not cursor.gone  # else it was sealed just now: the next look finds the segment
 
 
 def _skip(followed: _Followed, *, count: bool) -> None:
     """Go to the end. The newest file of a writer will have more lines, and is counted for when it is sealed."""
+    cursor = followed.cursor
     try:
-        with open(followed.cursor.path, "rb", buffering=0) as file:
+        with open(cursor.path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            followed.cursor.offset, followed.cursor.inode = status.st_size, status.st_ino
-            followed.lines = _count_lines(file.read, status.st_size) if count else None
+            cursor.offset, cursor.inode, followed.lines = status.st_size, status.st_ino, None
+            if count:
+                followed.lines, cursor.offset = _count_lines(file.read, status.st_size)
     except FileNotFoundError:
         followed.over = True  # sealed before we came
 
 
-def _count_lines(read: Callable[[int], bytes], size: int) -> int:
-    """Whole lines in the first `size` bytes, without taking them apart: each ends as an object does."""
-    found, before = 0, b""
-    while size > 0 and (chunk := read(min(size, CHUNK))):
-        found += (before + chunk).count(b"}\n")
-        before = chunk[-1:] if chunk.endswith(b"}") else b""
-        size -= len(chunk)
-    return found
+def count_rows(path: Path, gone: int) -> int:
+    """How many rows a file has now; `gone` if it is not there."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return _count_lines(file.read, os.fstat(file.fileno()).st_size)[0]
+    except FileNotFoundError:
+        return gone
+
+
+def _count_lines(read: Callable[[int], bytes], size: int) -> tuple[int, int]:
+    """(rows in the first `size` bytes, bytes of their lines).
+
+    What begins and ends as our lines do is taken for a row without a closer look.
+    """
+    rows, seen, rest, damage = 0, 0, b"", Damage()
+    while seen < size and (chunk := read(min(size - seen, CHUNK))):
+        seen += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            ours = line.startswith(LINE_START) and line.endswith(b"}")
+            rows += ours or parse_line(line, damage) is not None
+    return rows, seen - len(rest)

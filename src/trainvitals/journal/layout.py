@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 RUN_FILE = "run.json"
 SEGMENTS = "segments"
+SIDE = ".minmax.parquet"
 STACKS = "stacks"
 REPORTS = "reports"
 STAMP_FORMAT = "%Y%m%d_%H%M%S"

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.segments import NO_STEP, Lines
+from trainvitals.journal.extremes import NO_STEP
+from trainvitals.journal.segments import Lines
 
 Axis = Literal["step", "time", "relative"]
 Floats = NDArray[np.float64]

@@ -4,32 +4,42 @@
     for series in run.series(["loss"], x="step", max_points=2000):
         series.x, series.y
 
-A `RunReader` remembers what it parsed, so asking again of a live run costs only what is new.
+A `RunReader` remembers what it parsed, so asking again of a live run costs only what is new. Every answer is of one
+state of the folder, whatever is rotated, sealed or repaired while it is read: a file that is no longer there is read as
+its segment, or the other way round, and a run that is removed meanwhile raises instead of looking shorter than it was.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage, Follower
+from trainvitals.journal.cursor import Cursor, Damage, Follower, count_rows
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.extremes import NO_STEP
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis, Bounds, Floats, Points, tail_points, thin
-from trainvitals.journal.sealed import SealedSegments
-from trainvitals.journal.segments import NO_STEP, Lines, labels_of, parse_labels
+from trainvitals.journal.sealed import SealedSegments, SegmentUnreadable
+from trainvitals.journal.segments import Lines, labels_of, parse_labels
 from trainvitals.journal.summaries import MetricSummary, merge, summarize
 
 SETTLED_NS = 2_000_000_000
+ALL_ROWS = 2**62
+
+Extent = Mapping[str, int]
+"""How many rows of each file of a table are meant, by stem."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +147,31 @@ class _Stream:
         return [path for name, path, sealed in self.parts if sealed and attempt in (None, name.attempt)]
 
 
+def _of_one_state(
+    method: Callable[Concatenate[RunReader, P], T],
+) -> Callable[Concatenate[RunReader, P], T]:
+    """A read that begins again where a segment turns out to be damaged or gone, with what the folder holds then."""
+
+    @functools.wraps(method)
+    def read(reader: RunReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Each time one more segment is known not to be readable, so there is an end to it.
+        for _ in range(reader.count_files() + 3):
+            try:
+                return method(reader, *args, **kwargs)
+            except SegmentUnreadable:
+                reader.look_again()
+        return method(reader, *args, **kwargs)
+
+    return read
+
+
 class RunReader:
     """One run folder. Not for use from several threads at once."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._tails: dict[str, tuple[Cursor, Lines]] = {}
-        self._sealed = SealedSegments()
+        self._sealed = SealedSegments(self.folder / layout.SEGMENTS)
         self._listing: tuple[object, list[tuple[FileName, str, Path]]] = (None, [])
 
     # -- about the run
@@ -152,12 +180,17 @@ class RunReader:
     def info(self) -> RunInfo:
         return read_info(self.folder)
 
+    @_of_one_state
     def damage(self) -> Damage:
-        """What could not be understood, in all files: torn and foreign lines."""
+        """What could not be understood, in all files: torn and foreign lines, Parquet files that cannot be read."""
         total = Damage()
-        for name, suffix, path in self._files():
-            if suffix == ".jsonl" and name.table in layout.METRIC_TABLES:
-                total += self._tail(name, path)[1].damage
+        for table in self.tables():
+            parts = [part for stream in self._streams(table) for part in stream.parts]
+            self._sealed.check(path for _, path, sealed in parts if sealed)
+            total += sum((self._tail(path).damage for _, path, sealed in parts if not sealed), Damage())
+            stems = {name.stem for name, _, _ in parts}
+            listed = {name.stem for name, suffix, _ in self._files() if name.table == table and suffix != layout.SIDE}
+            total.files += len(listed - stems)
         for rejected in (self.folder / layout.SEGMENTS).glob("*.rejected"):
             total += Damage(torn=rejected.read_bytes().count(b"\n"))
         return total
@@ -174,6 +207,7 @@ class RunReader:
         """Of what the table speaks: its GPUs, hosts or processes."""
         return [parse_labels(text) for text in sorted({label for _, label in self._table_keys(table)})]
 
+    @_of_one_state
     def _table_keys(self, table: str) -> set[tuple[str, str]]:
         streams = self._streams(table)
         self._sealed.learn_keys(path for stream in streams for path in stream.sealed())
@@ -181,6 +215,7 @@ class RunReader:
 
     # -- numbers
 
+    @_of_one_state
     def series(
         self,
         names: Iterable[str],
@@ -220,6 +255,7 @@ class RunReader:
                         found.append(_as_series(name, label, stream, points, x, origin, max_points))
         return found
 
+    @_of_one_state
     def summary(self, table: str = "training", rank: int | None = None) -> dict[str, MetricSummary]:
         """Last, lowest and highest value of every metric with their steps, over all attempts.
 
@@ -233,21 +269,22 @@ class RunReader:
         for stream in streams:
             for name, item in self._sealed.summary(stream.sealed()).items():
                 merged[name] = merge(merged.get(name), item)
-            for name_, path, is_sealed in stream.parts:
+            for _, path, is_sealed in stream.parts:
                 if not is_sealed:
-                    for name, item in summarize(self._tail(name_, path)[1]):
+                    for name, item in summarize(self._tail(path)):
                         merged[name] = merge(merged.get(name), item)
         return dict(sorted(merged.items()))
 
+    @_of_one_state
     def states(self, names: Iterable[str], *, table: str = "gpu") -> list[States]:
         """The words of the given names over time, one for each GPU, host or process that has them."""
         found = []
         for name in dict.fromkeys(names):
             for stream in self._streams(table):
                 rows = list(self._sealed.changes(stream.sealed(), name))
-                for file_name, path, sealed in stream.parts:
+                for _, path, sealed in stream.parts:
                     if not sealed:
-                        lines = self._tail(file_name, path)[1]
+                        lines = self._tail(path)
                         rows += [
                             (label, lines.times[row], text) for row, key, label, text in lines.texts if key == name
                         ]
@@ -262,12 +299,13 @@ class RunReader:
                 ]
         return found
 
+    @_of_one_state
     def newest_steps(self, count: int) -> list[tuple[int, float]]:
         """(step, seconds since 1970) of the newest lines of the lowest rank, oldest first. Only of what is not sealed
         yet: enough to tell how fast a live run goes."""
         for stream in self._streams("training")[:1]:
             attempt = max(name.attempt for name, _, _ in stream.parts)
-            lines = [self._tail(n, path)[1] for n, path, sealed in stream.parts if not sealed and n.attempt == attempt]
+            lines = [self._tail(path) for n, path, sealed in stream.parts if not sealed and n.attempt == attempt]
             found = [pair for tail in lines for pair in zip(tail.steps[-count:], tail.times[-count:], strict=True)]
             return [(step, micros / 1e6) for step, micros in found if step != NO_STEP][-count:]
         return []
@@ -286,26 +324,67 @@ class RunReader:
         """New rows as they are written."""
         return Follower(self.folder, tuple(tables), from_end=from_end)
 
-    def rows(self, table: str = "training") -> Iterator[dict[str, Any]]:
-        """Every line of the table as it was written, file after file, sealed or not. Adds `rank` and `attempt` where
-        the file name says them."""
-        for stream in self._streams(table):
+    def extent(self, table: str = "training") -> Extent:
+        """How far the table is written now: `rows` gives the same again for it, while the run goes on."""
+        parts = (part for stream in self._list_streams(table) for part in stream.parts)
+        return {name.stem: ALL_ROWS if sealed else count_rows(path, gone=ALL_ROWS) for name, path, sealed in parts}
+
+    def rows(self, table: str = "training", extent: Extent | None = None) -> Iterator[dict[str, Any]]:
+        """Every line of the table as it was written, file after file, sealed or not; as far as `extent`, if given.
+
+        Adds `rank` and `attempt` where the file name says them.
+        """
+        for stream in self._list_streams(table):
             for name, path, sealed in stream.parts:
+                end = ALL_ROWS if extent is None else extent.get(name.stem, 0)
                 added = {
                     **({"rank": name.rank} if name.rank is not None else {}),
                     **({"attempt": name.attempt} if name.attempt > 1 else {}),
                 }
-                lines = self._sealed.rows(path) if sealed else Cursor(path).read()
-                for row in lines:
+                for row in self._file_rows(path, sealed, end):
                     yield {**row, **{key: value for key, value in added.items() if key not in row}}
 
+    def _file_rows(self, path: Path, sealed: bool, end: int) -> Iterator[dict[str, Any]]:
+        """Rows of one file, wherever they are now."""
+        stem = path.name.removesuffix(".parquet").removesuffix(".jsonl")
+        if not sealed:
+            cursor = Cursor(path)
+            rows = cursor.read()
+            if not cursor.gone:
+                yield from rows[:end]
+                return
+        begun = False
+        try:
+            for row in self._sealed.rows(self.folder / layout.SEGMENTS / f"{stem}.parquet", 0, end):
+                begun = True
+                yield row
+        except SegmentUnreadable:
+            self._require()
+            if begun:
+                raise
+            # Nothing, if the segment is damaged and its file gone: `damage` counts that.
+            yield from Cursor(self.folder / f"{stem}.jsonl").read()[:end]
+
     # -- files
+
+    def count_files(self) -> int:
+        """Files of the journal, sealed ones included."""
+        return len(self._files())
+
+    def look_again(self) -> None:
+        """Forget which files there are."""
+        self._listing = (None, [])
+
+    def _require(self) -> None:
+        if not self.folder.is_dir():
+            raise JournalError(f"run {self.folder.name} was removed")
 
     def _files(self) -> list[tuple[FileName, str, Path]]:
         stamp, known = self._listing
         now = self._stamp()
         if now is None or now != stamp:
             known = layout.list_files(self.folder)
+            self._require()
             self._listing = (now, known)
         return known
 
@@ -320,26 +399,23 @@ class RunReader:
         return tuple(changed) if time.time_ns() - max(changed) > SETTLED_NS else None
 
     def _streams(self, table: str) -> list[_Stream]:
-        for _ in range(3):
+        """The files of the table, those that are not sealed read as far as they go: `_tail` has what they say, and
+        sealing them now changes nothing for this read."""
+        while True:
             streams = self._list_streams(table)
-            parts = [part for stream in streams for part in stream.parts]
-            if all(self._is_there(name, path, sealed) for name, path, sealed in parts):
+            if all(sealed or self._read_tail(name, path) for stream in streams for name, path, sealed in stream.parts):
                 return streams
-        return streams  # files keep being sealed as we look: what is listed now is at most one file behind
-
-    def _is_there(self, name: FileName, path: Path, sealed: bool) -> bool:
-        if sealed:
-            return True
-        self._tail(name, path)
-        return path.exists()
+            self.look_again()  # sealed between listing and reading: it is a segment now
 
     def _list_streams(self, table: str) -> list[_Stream]:
         streams: dict[tuple[Any, ...], _Stream] = {}
-        files = [item for item in self._files() if item[0].table == table]
-        sealed_stems = {name.stem for name, suffix, _ in files if suffix == ".parquet"}
+        files = [item for item in self._files() if item[0].table == table and item[1] != layout.SIDE]
+        sealed = {
+            name.stem for name, suffix, path in files if suffix == ".parquet" and not self._sealed.is_damaged(path)
+        }
         for name, suffix, path in files:
             is_sealed = suffix == ".parquet"
-            if suffix == ".minmax.parquet" or (not is_sealed and name.stem in sealed_stems):
+            if is_sealed != (name.stem in sealed):
                 continue
             if is_sealed:
                 self._tails.pop(f"{name.stem}.jsonl", None)
@@ -347,22 +423,19 @@ class RunReader:
             stream.parts.append((name, path, is_sealed))
         return sorted(streams.values(), key=lambda s: (s.rank or 0, s.pid or 0, s.host or ""))
 
-    def _tail(self, name: FileName, path: Path) -> tuple[Cursor, Lines]:
-        known = self._tails.get(path.name)
-        if known is None:
-            known = self._tails[path.name] = (Cursor(path), Lines(name.table))
-        cursor, lines = known
-        before = cursor.offset
-        cursor.feed(lines.add)
-        if cursor.offset < before:  # the file was replaced: what was parsed is of another file
-            lines = Lines(name.table)
-            cursor.offset = 0
-            cursor.feed(lines.add)
-            self._tails[path.name] = (cursor, lines)
-        return cursor, lines
+    def _read_tail(self, name: FileName, path: Path) -> bool:
+        """Take in what was written since the last time; whether the file is there."""
+        if path.name not in self._tails:
+            self._tails[path.name] = (Cursor(path), Lines(name.table))
+        cursor, lines = self._tails[path.name]
+        cursor.feed(lines.add, restart=lines.clear)
+        return not cursor.gone
+
+    def _tail(self, path: Path) -> Lines:
+        return self._tails[path.name][1]
 
     def _part_keys(self, name: FileName, path: Path, sealed: bool) -> Iterable[tuple[str, str]]:
-        return self._sealed.keys(path) if sealed else self._tail(name, path)[1].columns.keys()
+        return self._sealed.keys(path) if sealed else self._tail(path).columns.keys()
 
     def _stream_labels(self, stream: _Stream, name: str) -> list[str]:
         return sorted({label for part in stream.parts for key, label in self._part_keys(*part) if key == name})
@@ -390,9 +463,9 @@ class RunReader:
             bounds = Bounds(x, origin, start, end, below)
             if sealed := stream.sealed(attempt):
                 pieces.append(self._sealed.points(sealed, name, label, bounds, max_points))
-            for file_name, path, is_sealed in parts:
+            for _, path, is_sealed in parts:
                 if not is_sealed:
-                    pieces.append(bounds.cut(tail_points(self._tail(file_name, path)[1], name, label)))
+                    pieces.append(bounds.cut(tail_points(self._tail(path), name, label)))
         if not pieces:
             return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         total = sum(piece.total for piece in pieces)
@@ -422,7 +495,7 @@ class RunReader:
 
     def _first_step(self, name: FileName, path: Path, sealed: bool) -> int | None:
         if not sealed:
-            steps = self._tail(name, path)[1].steps
+            steps = self._tail(path).steps
             return next((step for step in steps if step != NO_STEP), None)
         return self._sealed.first_step(path)
 
@@ -438,6 +511,7 @@ class RunReader:
         for name, suffix, path in self._files():
             if name.table == table and suffix == ".jsonl":
                 rows.extend(Cursor(path).read())
+        self._require()
         rows.sort(key=lambda row: str(row["timestamp"]))
         return rows
 

@@ -1,7 +1,13 @@
-"""Asking the sealed segments of a run. They never change, so what was read of their side tables is remembered."""
+"""Asking the sealed segments of a run. They never change, so what was read of their side tables is remembered.
+
+Every method raises SegmentUnreadable when a file turns out to be damaged or gone; a damaged one is remembered, and a
+side table that is missing, damaged or without its mark is made again.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from trainvitals.journal import segments
+from trainvitals.errors import JournalError
+from trainvitals.journal import extremes, layout, parquet, segments
 from trainvitals.journal.encoding import format_time, spell
+from trainvitals.journal.extremes import BUCKET, NO_STEP
+from trainvitals.journal.parquet import OpenFolder
 from trainvitals.journal.points import Bounds, Points
-from trainvitals.journal.segments import BUCKET, NO_STEP, parse_labels
+from trainvitals.journal.segments import parse_labels
 from trainvitals.journal.summaries import MetricSummary, known_step
 
 REMEMBERED_BYTES = 32 << 20
@@ -27,26 +36,53 @@ _BUCKET_COLUMNS = f"""
 """
 
 
+class SegmentUnreadable(JournalError):
+    """A segment that is damaged, or no longer there."""
+
+
 class SealedSegments:
     """The segments of one run. Not for use from several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._connection: Any = None
+        self._open: OpenFolder | None = None
+        self._damaged: dict[str, object] = {}
+        self._sides: dict[str, str] = {}
+        self._distrusted: set[str] = set()
+        self._rebuilt: tuple[tempfile.TemporaryDirectory[str], OpenFolder] | None = None
         self._keys: dict[str, frozenset[tuple[str, str]]] = {}
         self._first_steps: dict[str, int | None] = {}
         self._buckets: OrderedDict[tuple[tuple[Path, ...], str], dict[str, Buckets]] = OrderedDict()
         self._bytes = 0
         self._summary: tuple[tuple[Path, ...], dict[str, MetricSummary]] = ((), {})
 
+    def is_damaged(self, path: Path) -> bool:
+        """Whether the segment was found to be damaged, and is still the same file."""
+        known = self._damaged.get(path.name)
+        if known is not None and known != _identity(path):
+            del self._damaged[path.name]
+            return False
+        return known is not None
+
+    def check(self, paths: Iterable[Path]) -> None:
+        """Look at the end of each segment, which a file that was cut off does not have."""
+        listed = list(paths)
+        files = ", ".join(parquet.literal(self._files.locate(path.name)) for path in listed)
+        if files:
+            self._ask(listed, f"SELECT count(*) FROM parquet_file_metadata([{files}])")
+
     def learn_keys(self, paths: Iterable[Path]) -> None:
         """Read what is in several segments with one question."""
-        new = {str(_side(path)): path.name for path in paths if path.name not in self._keys}
+        new = [path for path in paths if path.name not in self._keys]
         if not new:
             return
-        found: dict[str, set[tuple[str, str]]] = {name: set() for name in new.values()}
-        query = f"SELECT DISTINCT filename, name, label FROM {_tables(map(Path, new))}"
-        for file, name, label in self._query(query).fetchall():
-            found[new[file]].add((name, label))
+        sides = self._find_sides(new)
+        by_side = dict(zip(sides, new, strict=True))
+        found: dict[str, set[tuple[str, str]]] = {path.name: set() for path in new}
+        query = f"SELECT DISTINCT filename, name, label FROM {_tables(sides)}"
+        for file, name, label in self._ask(new, query):
+            found[by_side[file].name].add((name, label))
         self._keys.update((name, frozenset(keys)) for name, keys in found.items())
 
     def keys(self, path: Path) -> frozenset[tuple[str, str]]:
@@ -57,9 +93,8 @@ class SealedSegments:
     def first_step(self, path: Path) -> int | None:
         """The step of the first line that has one."""
         if path.name not in self._first_steps:
-            source = f"read_parquet({segments.paths_literal([path])})"
-            query = f"SELECT arg_min(step, row) FROM {source} WHERE step IS NOT NULL"
-            self._first_steps[path.name] = self._query(query).fetchone()[0]
+            query = f"SELECT arg_min(step, row) FROM {self._table([path])} WHERE step IS NOT NULL"
+            self._first_steps[path.name] = self._ask([path], query)[0][0]
         return self._first_steps[path.name]
 
     def learn_buckets(self, paths: Sequence[Path], names: Iterable[str]) -> None:
@@ -70,9 +105,9 @@ class SealedSegments:
             return
         query = (
             f"SELECT list_position(?, name) - 1 AS place, label, {_BUCKET_COLUMNS} "
-            f"FROM {_tables(_side(path) for path in paths)} WHERE name IN ({', '.join('?' * len(wanted))})"
+            f"FROM {_tables(self._find_sides(paths))} WHERE name IN ({', '.join('?' * len(wanted))})"
         )
-        columns = self._query(query, [wanted, *wanted]).fetchnumpy()
+        columns = self._ask(paths, query, [wanted, *wanted], "fetchnumpy")
         rows = {column: np.ma.getdata(values) for column, values in columns.items()}
         places, labels = rows.pop("place"), rows.pop("label")
         for place, name in enumerate(wanted):
@@ -101,10 +136,9 @@ class SealedSegments:
         condition, values = bounds.condition()
         query = (
             f"SELECT coalesce(step, {NO_STEP}) AS step, time, value "
-            f"FROM read_parquet({segments.paths_literal(paths)}) "
-            f"WHERE name = ? AND label = ? AND value IS NOT NULL{condition}"
+            f"FROM {self._table(paths)} WHERE name = ? AND label = ? AND value IS NOT NULL{condition}"
         )
-        columns = self._query(query, [name, label, *values]).fetchnumpy()
+        columns = self._ask(paths, query, [name, label, *values], "fetchnumpy")
         return bounds.cut(Points.whole(columns["step"], columns["time"], np.ma.getdata(columns["value"])))
 
     def summary(self, paths: Sequence[Path]) -> dict[str, MetricSummary]:
@@ -116,13 +150,17 @@ class SealedSegments:
     def _read_summary(self, paths: Sequence[Path]) -> Iterator[tuple[str, MetricSummary]]:
         if not paths:
             return
+        sides = self._find_sides(paths)
         query = (
+            # Of equal extremes the first one counts, here as in lines that are not sealed.
             "SELECT name, sum(count), arg_max(last, (file_index, last_row)), "
-            "arg_max(last_step, (file_index, last_row)), min(low), arg_min(low_step, low), max(high), "
-            "arg_max(high_step, high), sum(broken) FROM (SELECT *, list_position(?, filename) AS file_index "
-            f"FROM {_tables(_side(path) for path in paths)}) GROUP BY name"
+            "arg_max(last_step, (file_index, last_row)), "
+            "min(low), arg_min(low_step, (low, file_index, low_row)) FILTER (WHERE low IS NOT NULL), "
+            "max(high), arg_max(high_step, (high, -file_index, -high_row)) FILTER (WHERE high IS NOT NULL), "
+            "sum(broken) FROM (SELECT *, list_position(?, filename) AS file_index "
+            f"FROM {_tables(sides)}) GROUP BY name"
         )
-        for row in self._query(query, [[str(_side(path)) for path in paths]]).fetchall():
+        for row in self._ask(paths, query, [sides]):
             name, count, last, last_step, low, low_step, high, high_step, broken = row
             steps = known_step(last_step), known_step(low_step), known_step(high_step)
             item = MetricSummary(int(count), last, steps[0], low, steps[1], high, steps[2], int(broken or 0))
@@ -130,59 +168,173 @@ class SealedSegments:
 
     def count_lines(self, path: Path) -> int:
         """How many lines the file had that was sealed, without those at its end that had no values."""
-        (last,) = self._query(f"SELECT max(row) FROM read_parquet({segments.paths_literal([path])})").fetchone()
+        ((last,),) = self._ask([path], f"SELECT max(row) FROM {self._table([path])}")
         return 0 if last is None else int(last) + 1
 
     def rows(self, path: Path, first: int = 0, end: int = 2**62) -> Iterator[dict[str, Any]]:
         """The lines of a segment as they were written; from the `first` on, up to `end`."""
         query = (
-            "SELECT row, name, label, step, time, value, text FROM "
-            f"read_parquet({segments.paths_literal([path])}) WHERE row >= ? AND row < ? ORDER BY row"
+            f"SELECT row, name, label, step, time, value, text FROM {self._table([path])} "
+            "WHERE row >= ? AND row < ? ORDER BY row"
         )
-        result = self._query(query, [first, end])
-        current: dict[str, Any] | None = None
+        current: dict[str, Any] = {}
         place = -1
-        while batch := result.fetchmany(10_000):
-            for row, name, label, step, time, value, text in batch:
-                if row != place:
-                    if current is not None:
-                        yield current
-                    place = row
-                    current = {"timestamp": format_time(time / 1e6)}
-                    if step is not None:
-                        current["step"] = step
-                    current.update(parse_labels(label))
-                assert current is not None
-                current[name] = text if value is None else spell(value)
-        if current is not None:
+        for row, name, label, step, time, value, text in self._stream(path, query, [first, end]):
+            if row != place:
+                if place >= 0:
+                    yield current
+                place = row
+                current = {"timestamp": format_time(time / 1e6)}
+                if step is not None:
+                    current["step"] = step
+                current.update(parse_labels(label))
+            current[name] = text if value is None else spell(value)
+        if place >= 0:
             yield current
+
+    def _stream(self, path: Path, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """The answer piece by piece, on a cursor of its own: other questions may be asked meanwhile."""
+        import duckdb
+
+        try:
+            result = self._connect().cursor().execute(query, list(values))
+            while batch := result.fetchmany(10_000):
+                yield from batch
+        except duckdb.Error as error:
+            raise self._explain(error, [path]) from error
 
     def changes(self, paths: Sequence[Path], name: str) -> list[tuple[str, int, str]]:
         """(label, microseconds, text) of every line whose text under `name` is another than in the line before."""
         if not paths:
             return []
+        files = [self._files.locate(path.name) for path in paths]
         query = (
             "SELECT label, time, text FROM (SELECT *, list_position(?, filename) AS file_index "
-            f"FROM {_tables(paths)} WHERE name = ? AND text IS NOT NULL) "
+            f"FROM {_tables(files)} WHERE name = ? AND text IS NOT NULL) "
             "QUALIFY text IS DISTINCT FROM lag(text) OVER (PARTITION BY label ORDER BY file_index, row) "
             "ORDER BY file_index, row"
         )
-        found: list[tuple[str, int, str]] = self._query(query, [[str(path) for path in paths], name]).fetchall()
+        found: list[tuple[str, int, str]] = self._ask(paths, query, [files, name])
         return found
 
-    def _query(self, query: str, values: Sequence[Any] = ()) -> Any:
+    # -- files
+
+    @property
+    def _files(self) -> OpenFolder:
+        if self._open is None:
+            try:
+                self._open = OpenFolder(self._folder)
+            except OSError as error:
+                raise SegmentUnreadable(f"{self._folder} cannot be opened: {error.strerror}") from error
+        return self._open
+
+    def _table(self, paths: Iterable[Path]) -> str:
+        return parquet.scan(self._files.locate(path.name) for path in paths)
+
+    def _find_sides(self, paths: Sequence[Path]) -> list[str]:
+        """The side table of each segment, made again where there is none that can be trusted."""
+        new = [path for path in paths if path.name not in self._sides]
+        marked = self._find_marked(new)
+        for path in new:
+            trusted = path in marked and path.name not in self._distrusted
+            self._sides[path.name] = self._files.locate(_side(path)) if trusted else self._rebuild(path)
+        return [self._sides[path.name] for path in paths]
+
+    def _find_marked(self, paths: Sequence[Path]) -> set[Path]:
+        import duckdb
+
+        by_file = {self._files.locate(_side(path)): path for path in paths}
+        if not by_file:
+            return set()
+        listed = ", ".join(map(parquet.literal, by_file))
+        query = f"SELECT file_name FROM parquet_kv_metadata([{listed}]) WHERE key = ?::BLOB AND value = ?::BLOB"
+        try:
+            return {by_file[file] for (file,) in self._connect().execute(query, list(extremes.MARK)).fetchall()}
+        except duckdb.Error:  # at least one is missing or damaged
+            return set().union(*(self._find_marked([path]) for path in paths)) if len(paths) > 1 else set()
+
+    def _rebuild(self, path: Path) -> str:
+        """In place if the folder is ours to write, for the next reader's sake; else for us alone."""
+        try:
+            if self._folder.stat().st_uid == os.geteuid():
+                mode = path.stat().st_mode & 0o777
+                return self._rebuild_as(path, self._folder / _side(path), self._files, mode)
+        except SegmentUnreadable:
+            raise
+        except (OSError, JournalError):
+            pass  # a read-only or full file system
+        if self._rebuilt is None:
+            place = tempfile.TemporaryDirectory(prefix="trainvitals-", ignore_cleanup_errors=True)
+            self._rebuilt = (place, OpenFolder(Path(place.name)))
+        place, opened = self._rebuilt
+        return self._rebuild_as(path, Path(place.name) / _side(path), opened, 0o600)
+
+    def _rebuild_as(self, path: Path, target: Path, folder: OpenFolder, mode: int) -> str:
+        import duckdb
+
+        try:
+            segments.rebuild_side(path, target, mode)
+        except (duckdb.Error, OSError) as error:
+            raise self._explain(error, [path]) from error
+        return folder.locate(target.name)
+
+    # -- questions
+
+    def _connect(self) -> Any:
         if self._connection is None:
-            self._connection = segments.connect()
+            self._connection = parquet.connect()
             self._connection.execute("SET parquet_metadata_cache = true")
-        return self._connection.execute(query, list(values))
+        return self._connection
+
+    def _ask(self, paths: Iterable[Path], query: str, values: Sequence[Any] = (), fetch: str = "fetchall") -> Any:
+        """The answer of DuckDB to a question about the segments `paths`."""
+        import duckdb
+
+        try:
+            return getattr(self._connect().execute(query, list(values)), fetch)()
+        except duckdb.Error as error:
+            raise self._explain(error, paths) from error
+
+    def _explain(self, error: Exception, paths: Iterable[Path]) -> JournalError:
+        """What is wrong with these segments. What is found is not asked again."""
+        import duckdb
+
+        for path in paths:
+            if not path.exists():
+                return SegmentUnreadable(f"{path.name} is gone")
+            try:
+                self._read_all(self._files.locate(path.name))
+            except duckdb.Error:
+                self._damaged[path.name] = _identity(path)
+                return SegmentUnreadable(f"{path.name} is damaged")
+            side = self._sides.get(path.name)
+            try:
+                if side is not None:
+                    self._read_all(side)
+            except duckdb.Error:
+                del self._sides[path.name]
+                self._distrusted.add(path.name)
+                return SegmentUnreadable(f"{_side(path)} is damaged")
+        return JournalError(f"{self._folder} cannot be read: {error}")
+
+    def _read_all(self, file: str) -> None:
+        self._connect().execute(f"SELECT sum(hash(t)) FROM {parquet.scan([file])} t").fetchall()
 
 
-def _side(path: Path) -> Path:
-    return path.with_name(f"{path.name.removesuffix('.parquet')}.minmax.parquet")
+def _side(path: Path) -> str:
+    return f"{path.name.removesuffix('.parquet')}{layout.SIDE}"
 
 
-def _tables(paths: Iterable[Path]) -> str:
-    return f"read_parquet({segments.paths_literal(paths)}, filename = true)"
+def _tables(files: Iterable[str]) -> str:
+    return parquet.scan(files, "filename = true")
+
+
+def _identity(path: Path) -> object:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _size(found: Mapping[str, Buckets]) -> int:

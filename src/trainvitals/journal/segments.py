@@ -6,12 +6,12 @@ only in case, and because one metric is then one stretch of the file. `label` sa
 canonical JSON, empty for training lines; `row` is the line's number in the JSONL file; `step` is null where there is
 none; `time` is microseconds since 1970. `text` holds what is not a number, such as throttle reasons.
 
-Beside it stands a side table with the extremes of every 1,000 consecutive values, from which a chart of ten million
-steps is drawn without touching the segment.
+Beside it stands a side table, see `extremes`.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from array import array
 from collections.abc import Iterable
@@ -24,14 +24,12 @@ import orjson
 from numpy.typing import NDArray
 
 from trainvitals.errors import JournalError
-from trainvitals.journal import layout
+from trainvitals.journal import extremes, layout, parquet
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
 from trainvitals.journal.encoding import NONFINITE, TimeParser, number
+from trainvitals.journal.extremes import NO_STEP, Numbers
 from trainvitals.journal.layout import FileName
-
-BUCKET = 1000
-ROW_GROUP = 65_536
-NO_STEP = -(2**63)
+from trainvitals.journal.parquet import OpenFolder
 
 
 def split_labels(table: str, row: dict[str, Any]) -> str:
@@ -69,13 +67,17 @@ class Lines:
 
     def __init__(self, table: str) -> None:
         self.table = table
+        self._has_labels = table in layout.LABEL_KEYS or table in layout.TEXT_IS_LABEL
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.damage = Damage()
         self.times = array("q")
         self.steps = array("q")
         self.columns: dict[tuple[str, str], Column] = {}
         self.texts: list[tuple[int, str, str, str]] = []  # row, name, label, text
         self._clock = TimeParser()
-        self._has_labels = table in layout.LABEL_KEYS or table in layout.TEXT_IS_LABEL
 
     def __len__(self) -> int:
         return len(self.times)
@@ -86,9 +88,7 @@ class Lines:
         if row is None:
             return
         time = self._clock.parse(row.pop("timestamp"))
-        if time is None:
-            self.damage.foreign += 1
-            return
+        assert time is not None  # or it would be no row
         step = row.pop("step", None)
         place = len(self.times)
         self.times.append(time)
@@ -128,15 +128,57 @@ class Sealed:
 def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
     """Turn a closed JSONL file into a segment and its side table, then remove the file unless `keep`.
 
-    Atomic: the segment appears whole or not at all, its rows are counted again from the file written, and the JSONL
-    file is removed only if it did not grow meanwhile. Lines that could not be understood are kept beside the segment
-    in `<stem>.rejected`.
+    Atomic: the segment appears whole or not at all. Every value is read again from the files written and compared, the
+    files are on the disk, and the JSONL file has not grown meanwhile: only then is it removed. Lines that could not be
+    understood are kept beside the segment in `<stem>.rejected`.
     """
     parsed = layout.parse_name(path.name)
     if parsed is None or parsed[1] != ".jsonl":
         raise JournalError(f"{path.name} is not a journal file")
     name = parsed[0]
-    lines = Lines(name.table)
+    lines, rejected, size = _read_whole(path, name.table)
+    folder = path.parent / layout.SEGMENTS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    target, side = folder / f"{name.stem}.parquet", folder / f"{name.stem}{layout.SIDE}"
+    with tempfile.TemporaryDirectory(prefix=".sealing-", dir=folder) as place:
+        workshop = Path(place)
+        _write(lines, workshop, target.name, side.name)
+        made = [workshop / side.name, workshop / target.name]
+        if rejected:
+            made.insert(0, workshop / f"{name.stem}.rejected")
+            made[0].write_bytes(b"\n".join(rejected) + b"\n")
+        for file in made:
+            file.chmod(mode)
+            _to_disk(file)
+        _check_closed(path, size)
+        for file in made:  # the segment last: where it is, the others are
+            file.replace(folder / file.name)
+        _to_disk(folder)
+    if not keep:
+        _check_closed(path, size)
+        path.unlink()
+    return Sealed(target, len(lines), lines.count, lines.damage)
+
+
+def rebuild_side(segment: Path, target: Path, mode: int = 0o600) -> None:
+    """Make the side table of a segment anew, as `target`, which appears whole or not at all."""
+    source = OpenFolder(segment.parent)
+    with tempfile.TemporaryDirectory(prefix=".sealing-", dir=target.parent) as place:
+        made = Path(place) / target.name
+        connection = parquet.connect()
+        try:
+            numbers = extremes.read_numbers(connection, source.locate(segment.name))
+            extremes.write_extremes(connection, numbers, OpenFolder(made.parent), made.name)
+        finally:
+            connection.close()
+        made.chmod(mode)
+        _to_disk(made)
+        made.replace(target)
+
+
+def _read_whole(path: Path, table: str) -> tuple[Lines, list[bytes], int]:
+    """(what the file says, the lines that say nothing, its size)."""
+    lines = Lines(table)
     rejected: list[bytes] = []
 
     def take(line: bytes) -> None:
@@ -147,136 +189,103 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
 
     cursor = Cursor(path)
     cursor.feed(take)
-    size_read = cursor.offset
-    tail = path.read_bytes()[size_read:]
-    if tail.strip():  # the writer died inside its last line
-        take(tail)
-    folder = path.parent / layout.SEGMENTS
-    folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / f"{name.stem}.parquet"
-    with tempfile.TemporaryDirectory(prefix=".sealing-", dir=folder) as workshop:
-        new, new_side = Path(workshop) / target.name, Path(workshop) / f"{name.stem}.minmax.parquet"
-        _write_parquet(lines, new, new_side)
-        written = _count_rows(new)
-        if written != lines.count:
-            raise JournalError(f"sealing {path.name}: {written} of {lines.count} values arrived; the file is kept")
-        if path.stat().st_size != size_read + len(tail):
-            raise JournalError(f"{path.name} grew while it was sealed: it is not closed yet")
-        for file in (new_side, new):  # the segment last: where it is, its side table is
-            file.chmod(mode)
-            file.replace(folder / file.name)
-    if rejected:
-        (folder / f"{name.stem}.rejected").write_bytes(b"\n".join(rejected) + b"\n")
-    if not keep:
-        path.unlink()
-    return Sealed(target, len(lines), written, lines.damage)
+    with open(path, "rb") as file:
+        file.seek(cursor.offset)
+        rest = file.read()
+    if rest.strip():  # the writer died inside its last line
+        take(rest)
+    return lines, rejected, cursor.offset + len(rest)
 
 
-def connect() -> Any:
-    """An in-memory DuckDB connection that leaves most of the machine to the training."""
-    import duckdb
-
-    return duckdb.connect(config={"threads": 2, "memory_limit": "2GB"})
+def _check_closed(path: Path, size: int) -> None:
+    if path.stat().st_size != size:
+        raise JournalError(f"{path.name} grew while it was sealed: it is not closed yet")
 
 
-def _write_parquet(lines: Lines, target: Path, side: Path) -> None:
-    keys = sorted(lines.columns)
-    times = np.frombuffer(lines.times, dtype=np.int64) if len(lines) else np.empty(0, np.int64)
-    steps = np.frombuffer(lines.steps, dtype=np.int64) if len(lines) else np.empty(0, np.int64)
-    rows = [np.frombuffer(lines.columns[key].rows, dtype=np.int64) for key in keys]
-    values = [np.frombuffer(lines.columns[key].values, dtype=np.float64) for key in keys]
-    lengths = [len(item) for item in rows]
-    row = np.concatenate(rows) if rows else np.empty(0, np.int64)
-    value = np.concatenate(values) if values else np.empty(0, np.float64)
-    data = {
-        "key": np.repeat(np.arange(len(keys), dtype=np.int32), lengths),
-        "row": row,
-        "step": steps[row],
-        "time": times[row],
-        "value": value,
-        "nan": np.isnan(value),  # DuckDB takes a NaN in an array for NULL, so it is said apart
-    }
-    keyed = {
-        "key": np.arange(len(keys), dtype=np.int32),
-        "name": _strings(name for name, _ in keys),
-        "label": _strings(label for _, label in keys),
-    }
-    texts = {
-        "row": np.array([item[0] for item in lines.texts], dtype=np.int64),
-        "name": _strings(item[1] for item in lines.texts),
-        "label": _strings(item[2] for item in lines.texts),
-        "text": _strings(item[3] for item in lines.texts),
-    }
-    lookup = {"row": np.arange(len(lines), dtype=np.int64), "step": steps, "time": times}
-    connection = connect()
-    query = f"""
-        SELECT name::VARCHAR AS name, label::VARCHAR AS label, row, nullif(step, {NO_STEP}) AS step, time,
-               CASE WHEN nan THEN 'NaN'::DOUBLE ELSE value END AS value, NULL::VARCHAR AS text
-        FROM data JOIN keyed USING (key)
-        UNION ALL
-        SELECT name::VARCHAR, label::VARCHAR, row, nullif(step, {NO_STEP}), time, NULL, text::VARCHAR
-        FROM texts JOIN lookup USING (row)
-        ORDER BY name, label, row
-    """
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        _copy(connection, query, target, data=data, keyed=keyed, texts=texts, lookup=lookup)
-        _copy(connection, _side_query(target), side)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(lines: Lines, workshop: Path, target: str, side: str) -> None:
+    folder = OpenFolder(workshop)
+    numbers = _numbers(lines)
+    connection = parquet.connect()
+    try:
+        _write_segment(connection, lines, numbers, folder.locate(target))
+        _check_segment(connection, lines, numbers, folder.locate(target), target)
+        extremes.write_extremes(connection, numbers, folder, side)
     finally:
         connection.close()
 
 
-def _side_query(segment: Path) -> str:
-    finite = "FILTER (WHERE isfinite(value))"
-    broken = "FILTER (WHERE NOT isfinite(value))"
-    return f"""
-        WITH numbered AS (
-            SELECT *, (row_number() OVER (PARTITION BY name, label ORDER BY row) - 1) // {BUCKET} AS bucket
-            FROM read_parquet({_literal(segment)}) WHERE value IS NOT NULL
-        )
-        SELECT name, label, bucket, count(*) AS count,
-               min(value) {finite} AS low, arg_min(row, value) {finite} AS low_row,
-               arg_min(coalesce(step, {NO_STEP}), value) {finite} AS low_step,
-               arg_min(time, value) {finite} AS low_time,
-               max(value) {finite} AS high, arg_max(row, value) {finite} AS high_row,
-               arg_max(coalesce(step, {NO_STEP}), value) {finite} AS high_step,
-               arg_max(time, value) {finite} AS high_time,
-               count(*) {broken} AS broken, arg_min(value, row) {broken} AS broken_value,
-               min(row) {broken} AS broken_row, arg_min(coalesce(step, {NO_STEP}), row) {broken} AS broken_step,
-               arg_min(time, row) {broken} AS broken_time,
-               arg_max(value, row) AS last, max(row) AS last_row,
-               arg_max(coalesce(step, {NO_STEP}), row) AS last_step, arg_max(time, row) AS last_time,
-               min(step) AS step_from, max(step) AS step_to, min(time) AS time_from, max(time) AS time_to
-        FROM numbered GROUP BY name, label, bucket ORDER BY name, label, bucket
-    """
-
-
-def _copy(connection: Any, query: str, target: Path, **arrays: dict[str, Any]) -> None:
-    for name, columns in arrays.items():
-        connection.register(name, columns)
-    connection.execute(
-        f"COPY ({query}) TO {_literal(target)} (FORMAT parquet, COMPRESSION zstd, "
-        f"ROW_GROUP_SIZE {ROW_GROUP}, PARQUET_VERSION v2)"
+def _numbers(lines: Lines) -> Numbers:
+    keys = sorted(lines.columns)
+    columns = [lines.columns[key] for key in keys]
+    rows = [np.frombuffer(column.rows, dtype=np.int64) for column in columns]
+    values = [np.frombuffer(column.values, dtype=np.float64) for column in columns]
+    row = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    steps, times = _steps_and_times(lines)
+    return Numbers(
+        keys=keys,
+        key=np.repeat(np.arange(len(keys), dtype=np.int32), [len(item) for item in rows]),
+        row=row,
+        step=steps[row],
+        time=times[row],
+        value=np.concatenate(values) if values else np.empty(0, np.float64),
     )
 
 
-def _strings(items: Iterable[str]) -> NDArray[np.object_]:
-    # A lone surrogate cannot be stored as UTF-8; it stays readable as an escape.
-    found = [item.encode("utf-8", "backslashreplace").decode() for item in items]
-    return np.array(found, dtype=object) if found else np.empty(0, dtype=object)
+def _steps_and_times(lines: Lines) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    empty = np.empty(0, np.int64)
+    if not len(lines):
+        return empty, empty
+    return np.frombuffer(lines.steps, dtype=np.int64), np.frombuffer(lines.times, dtype=np.int64)
 
 
-def _literal(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _write_segment(connection: Any, lines: Lines, numbers: Numbers, target: str) -> None:
+    columns = {name: getattr(numbers, name) for name in ("key", "row", "step", "time", "value")}
+    steps, times = _steps_and_times(lines)
+    extremes.register_keys(connection, numbers.keys)
+    connection.register("numbers", extremes.with_nan_apart(columns))
+    connection.register("lines", {"row": np.arange(len(lines), dtype=np.int64), "step": steps, "time": times})
+    connection.register(
+        "texts",
+        {
+            "row": np.array([item[0] for item in lines.texts], dtype=np.int64),
+            "name": extremes.text_array([item[1] for item in lines.texts]),
+            "label": extremes.text_array([item[2] for item in lines.texts]),
+            "text": extremes.text_array([item[3] for item in lines.texts]),
+        },
+    )
+    query = f"""
+        SELECT name, label, row, nullif(step, {NO_STEP}) AS step, time, {extremes.nan_restored("value")} AS value,
+               NULL::VARCHAR AS text
+        FROM numbers JOIN keyed USING (key)
+        UNION ALL
+        SELECT name::VARCHAR, label::VARCHAR, row, nullif(step, {NO_STEP}), time, NULL, text::VARCHAR
+        FROM texts JOIN lines USING (row)
+        ORDER BY name, label, row
+    """
+    parquet.copy(connection, query, target)
 
 
-def _count_rows(path: Path) -> int:
-    connection = connect()
-    try:
-        return int(connection.execute(f"SELECT count(*) FROM read_parquet({_literal(path)})").fetchone()[0])
-    finally:
-        connection.close()
-
-
-def paths_literal(paths: Iterable[Path]) -> str:
-    """A DuckDB list of file names."""
-    return "[" + ", ".join(_literal(path) for path in paths) + "]"
+def _check_segment(connection: Any, lines: Lines, numbers: Numbers, target: str, file: str) -> None:
+    """Read it again: each value, step, time and text of each line under its name, or JournalError."""
+    table = parquet.scan([target], "file_row_number = true")
+    written = connection.execute(
+        f"SELECT coalesce(key, -1) AS key, row, coalesce(step, {NO_STEP}) AS step, time, value FROM {table} "
+        "LEFT JOIN keyed USING (name, label) WHERE value IS NOT NULL ORDER BY file_row_number"
+    ).fetchnumpy()
+    names = ("key", "row", "step", "time", "value")
+    wrong = [name for name in names if not extremes.same(getattr(numbers, name), written[name])]
+    texts = connection.execute(f"SELECT row, name, label, text, step, time FROM {table} WHERE value IS NULL").fetchall()
+    steps = (None if step == NO_STEP else step for step in (lines.steps[item[0]] for item in lines.texts))
+    times = (lines.times[item[0]] for item in lines.texts)
+    expected = [(*item, step, time) for item, step, time in zip(lines.texts, steps, times, strict=True)]
+    if wrong or sorted(texts, key=str) != sorted(expected, key=str):
+        what = ", ".join(wrong or ["text"])
+        raise JournalError(f"sealing {file}: {what} could not be read again as written; the JSONL file is kept")

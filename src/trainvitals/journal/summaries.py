@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trainvitals.journal.segments import NO_STEP, Lines
+from trainvitals.journal.extremes import NO_STEP
+from trainvitals.journal.segments import Lines
 
 
 @dataclass(frozen=True, slots=True)

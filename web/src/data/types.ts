@@ -152,7 +152,7 @@ export interface Run extends Row {
   histograms: string[];
   ranks: Rank[];
   firing: Alert[];
-  damage: { torn: number; foreign: number };
+  damage: { torn: number; foreign: number; files: number };
   details: Record<string, unknown>;
   stacks: string[];
   consoles: string[];

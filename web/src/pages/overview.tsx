@@ -98,6 +98,9 @@ function Facts({ known }: { known: Run }) {
       {known.damage.torn + known.damage.foreign > 0 && (
         <Fact title="not understood" value={known.damage.torn + known.damage.foreign} note="lines of the run folder" tone="warning" />
       )}
+      {known.damage.files > 0 && (
+        <Fact title="unreadable files" value={known.damage.files} note={`trainvitals runs check ${known.id}`} tone="warning" />
+      )}
     </div>
   );
 }

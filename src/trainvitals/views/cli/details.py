@@ -52,7 +52,7 @@ def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
             "criticals": summary.criticals,
             "ranks": [item._asdict() for item in summary.ranks],
             "below": [row["id"] for row in summary.below],
-            "damage": {"torn": summary.torn, "foreign": summary.foreign},
+            "damage": asdict(summary.damage),
         },
         "diagnosis": diagnosis,
     }

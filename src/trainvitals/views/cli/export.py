@@ -134,9 +134,14 @@ class Rows:
     def __init__(self, folder: Path, tables: tuple[str, ...], progress: Progress) -> None:
         from trainvitals.journal.reader import RunReader
 
-        self._reader = RunReader(folder)
+        reader = RunReader(folder)
+        self._reader = reader
         self._tables = tables
         self._progress = progress
+        # A live run goes on while it is exported: every pass is over what there was when the first began.
+        lines = {"events": reader.events, "alerts": reader.alerts}
+        self._lines = {table: lines[table]() for table in tables if table in lines}
+        self._extents = {table: reader.extent(table) for table in tables if table not in lines}
 
     def __iter__(self) -> Iterator[Row]:
         for row in self.quietly():
@@ -146,11 +151,9 @@ class Rows:
     def quietly(self) -> Iterator[Row]:
         """The same rows, not counted."""
         for table in self._tables:
-            lines: Iterable[Row]
-            if table in ("events", "alerts"):
-                lines = self._reader.events() if table == "events" else self._reader.alerts()
-            else:
-                lines = self._reader.rows(table)
+            lines: Iterable[Row] = self._lines.get(table) or ()
+            if table in self._extents:
+                lines = self._reader.rows(table, self._extents[table])
             for row in lines:
                 yield row if len(self._tables) == 1 else {"table": table, **row}
 
@@ -188,7 +191,6 @@ def _write_csv(rows: Rows, file: BinaryIO) -> None:
     import json
 
     columns = rows.columns()
-    known = set(columns)
 
     def cell(value: object) -> object:
         if isinstance(value, str):
@@ -200,8 +202,7 @@ def _write_csv(rows: Rows, file: BinaryIO) -> None:
     if columns:
         table.writeheader()
     for row in rows:
-        # A live run may have got a new name since the columns were collected: it is in the next export.
-        table.writerow({name: cell(value) for name, value in row.items() if name in known})
+        table.writerow({name: cell(value) for name, value in row.items()})
     text.detach()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals.journal.encoding import NONFINITE
-from trainvitals.journal.segments import connect
+from trainvitals.journal.parquet import OpenFolder, connect, literal
 from trainvitals.views.cli.terminal import clean, say
 
 _NULL = "\\N"
@@ -33,7 +33,7 @@ def write_parquet(types: dict[str, str], rows: Iterable[Mapping[str, Any]], file
             table = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
             for row in rows:
                 table.writerow([_cell(row.get(name), kind) for name, kind in types.items()])
-        _convert(middle, target, types, names)
+        _convert(OpenFolder(Path(workshop)), middle.name, target.name, types, names)
         with open(target, "rb") as made:
             shutil.copyfileobj(made, file, 1 << 20)
 
@@ -92,23 +92,21 @@ def _cell(value: object, kind: str) -> object:
     return repr(value) if isinstance(value, float) else value
 
 
-def _convert(middle: Path, target: Path, types: Mapping[str, str], names: Mapping[str, str]) -> None:
-    columns = ", ".join(f"{_text(f'c{place}')}: {_text(kind)}" for place, kind in enumerate(types.values()))
+def _convert(folder: OpenFolder, middle: str, target: str, types: Mapping[str, str], names: Mapping[str, str]) -> None:
+    columns = ", ".join(f"{literal(f'c{place}')}: {literal(kind)}" for place, kind in enumerate(types.values()))
     selected = ", ".join(f"c{place} AS {_identifier(names[name])}" for place, name in enumerate(types))
+    source = literal(folder.locate(middle))
     connection = connect()
     try:
         connection.execute(
-            f"COPY (SELECT {selected} FROM read_csv({_text(str(middle))}, header = false, auto_detect = false, "
-            f"delim = ',', quote = '\"', escape = '\"', nullstr = {_text(_NULL)}, strict_mode = true, "
+            f"COPY (SELECT {selected} FROM read_csv({source}, header = false, auto_detect = false, "
+            f"delim = ',', quote = '\"', escape = '\"', nullstr = {literal(_NULL)}, strict_mode = true, "
+            "hive_partitioning = false, "
             f"max_line_size = 134217728, buffer_size = 268435456, parallel = false, columns = {{{columns}}})) "
-            f"TO {_text(str(target))} (FORMAT parquet, COMPRESSION zstd)"
+            f"TO {literal(folder.locate(target))} (FORMAT parquet, COMPRESSION zstd)"
         )
     finally:
         connection.close()
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _identifier(name: str) -> str:

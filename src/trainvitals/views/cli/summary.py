@@ -15,6 +15,7 @@ from trainvitals import catalog, runtime
 from trainvitals.analysis.energy import Energy
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.cursor import Damage
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli import quantities
@@ -105,8 +106,7 @@ class Summary:
     """Worst first."""
     warnings: int
     criticals: int
-    torn: int
-    foreign: int
+    damage: Damage
     last_events: Sequence[Mapping[str, Any]] = field(default=())
     ranks: Sequence[RankEnd] = field(default=())
     """None if there is only one."""
@@ -139,7 +139,6 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
     reader = RunReader(folder)
     info = reader.info
     metrics = reader.summary()
-    damage = reader.damage()
     events = reader.events()
     severe = [row for row in events if row.get("severity") in ("warning", "critical") and not _tells_end(row)]
     return Summary(
@@ -151,8 +150,7 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
         alerts=count_alerts(reader.alerts()),
         warnings=sum(row.get("severity") == "warning" for row in severe),
         criticals=sum(row.get("severity") == "critical" for row in severe),
-        torn=damage.torn,
-        foreign=damage.foreign,
+        damage=reader.damage(),
         last_events=severe[-5:],
         ranks=read_ranks(reader, info),
         below=read_below(root, info) if root is not None else (),
@@ -403,13 +401,9 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
         parts += [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
         newest = clean(summary.last_events[-1].get("message", ""))[:80] if summary.last_events else ""
         lines.append(("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}"))
-    if summary.torn or summary.foreign:
-        lines.append(
-            (
-                "damage",
-                paint("yellow", f"{summary.torn:,} torn and {summary.foreign:,} foreign lines, all others read"),
-            )
-        )
+    if summary.damage:
+        lines.append(("damage", paint("yellow", f"{summary.damage}; everything else was read")))
+        lines.append(("", paint("cyan", f"{find_program()} runs check {reference_to(summary.info)}")))
     if summary.below:
         word = "run" if len(summary.below) == 1 else "runs"
         lines.append(("below", f"{len(summary.below):,} further {word} began below this one"))

@@ -66,11 +66,11 @@ def make_app(
 
 def _warm_up(runs: Runs) -> None:
     """Load what the first questions need, while nobody waits yet: the table of runs, then what draws charts."""
-    from trainvitals.journal import segments
+    from trainvitals.journal import parquet
 
     for row in runs.rows():
         runs.encode_row(row)
-    segments.connect().execute("SELECT 1").fetchall()
+    parquet.connect().execute("SELECT 1").fetchall()
 
 
 def _route(web: Web, endpoint: Endpoint) -> Route:

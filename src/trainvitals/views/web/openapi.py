@@ -99,7 +99,7 @@ SCHEMAS: dict[str, Schema] = {
         histograms=_list(TEXT),
         ranks=_list(OBJECT),
         firing=_list(OBJECT),
-        damage=_object(torn=WHOLE, foreign=WHOLE),
+        damage=_object(torn=WHOLE, foreign=WHOLE, files=WHOLE),
         details=OBJECT,
         stacks=_list(TEXT),
         consoles=_list(TEXT),
