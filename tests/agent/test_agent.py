@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from waiting import wait_until
 
@@ -502,6 +504,39 @@ def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) ->
         assert (found[name]["high"], found[name]["high_step"]) == (item.high, item.high_step)
         assert found[name]["nonfinite"] == item.nonfinite and found[name]["last_step"] == item.last_step
     assert training.status["damage"] == {"torn": 0, "foreign": 0}
+
+
+def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
+    agent = machine.start_agent()
+    training = machine.train(
+        """
+        for step in range(4000):
+            run.log({"loss": 1.0, "up": step}, step=step)
+            time.sleep(0.001)  # a file is closed once a second at most
+        input()
+        """,
+        rotate_size_mb=0.05,
+        seal_min_size_mb=0,
+    )
+    kills = 0
+
+    def kill_sealers() -> bool:
+        nonlocal kills
+        for process in psutil.Process(agent.pid).children():
+            with contextlib.suppress(psutil.Error):
+                if "trainvitals.agent.sealing" in process.cmdline():
+                    process.kill()
+                    kills += 1
+        return kills >= 2
+
+    wait_until(kill_sealers, "two sealers to kill")
+    training.wait_for_event("sealing_failed")
+    training.go()
+    training.wait_for_end()
+    wait_until(lambda: not list(training.folder.glob("training_metrics_*.jsonl")), "everything to be sealed")
+    assert [row["step"] for row in training.rows("training")] == list(range(4000))
+    failed = [event["data"]["file"] for event in training.events("sealing_failed")]
+    assert len(failed) == len(set(failed))
 
 
 def test_a_death_that_no_agent_saw_is_told_as_such(machine: Any) -> None:

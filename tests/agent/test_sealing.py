@@ -11,6 +11,7 @@ import pytest
 from waiting import wait_until
 
 from trainvitals.agent.sealing import Job, Result, Sealer, find_closed
+from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.reader import RunReader
 
@@ -56,13 +57,10 @@ def test_files_of_an_earlier_attempt_come_before_those_of_a_later_one(tmp_path: 
     assert closed(tmp_path) == [OLD]
 
 
-def test_files_of_other_machines_and_sealed_ones_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_other_machines_are_left_alone(tmp_path: Path) -> None:
     write(tmp_path / OLD)
     write(tmp_path / NEW)
     assert closed(tmp_path, is_ours=lambda name: False) == []
-    (tmp_path / "segments").mkdir()
-    (tmp_path / "segments" / OLD.replace(".jsonl", ".parquet")).touch()
-    assert closed(tmp_path) == []
 
 
 @pytest.fixture
@@ -96,6 +94,27 @@ def test_a_file_that_cannot_be_sealed_is_kept_and_the_others_are_sealed(tmp_path
     (tmp_path / "segments").unlink()
     assert "error" not in seal(sealer, Job(str(tmp_path), (OLD,), keep=True))[0]
     assert (tmp_path / OLD).exists()
+
+
+def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, sealer: Sealer) -> None:
+    write(tmp_path / OLD, lines=100_000)
+    done: list[list[Result]] = []
+    sealer.submit(Job(str(tmp_path), (OLD,)), done.append)
+    wait_until(lambda: list(tmp_path.glob("segments/.sealing-*")), "the work to begin")
+    assert sealer._child is not None
+    sealer._child.kill()
+    ((result,),) = wait_until(lambda: done, "the end of the job")
+    assert result == {"file": OLD, "error": "its process was killed by SIGKILL"}
+    assert (tmp_path / OLD).exists() and list(tmp_path.glob("segments/.sealing-*"))
+    assert seal(sealer, Job(str(tmp_path), (OLD,)))[0]["lines"] == 100_000
+    assert [path.suffix for path in sorted((tmp_path / "segments").iterdir())] == [".parquet", ".parquet"]
+
+
+def test_a_file_whose_sealer_was_killed_before_removing_it_is_removed_by_the_next(tmp_path: Path) -> None:
+    write(tmp_path / OLD)
+    write(tmp_path / NEW)
+    segments.seal(tmp_path / OLD, keep=True)
+    assert closed(tmp_path) == [OLD] and closed(tmp_path, keep=True) == []
 
 
 def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sealer: Sealer) -> None:

@@ -49,12 +49,14 @@ def find_closed(
     is_ours: Callable[[FileName], bool],
     ended: bool,
     min_bytes: float,
+    keep: bool = False,
     now: float | None = None,
 ) -> list[str]:
     """Names of files that nobody writes any more and that are worth a segment.
 
     Of each writer all but the newest; of an ended run the newest too, if it has `min_bytes`. Only those that
-    `is_ours`: a folder may be shared with other machines.
+    `is_ours`: a folder may be shared with other machines. One that has its segment is still to be removed, unless files
+    are to be kept: a sealer was killed just before it did so.
     """
     moment = time.time() if now is None else now
     writers: dict[object, list[FileName]] = {}
@@ -75,7 +77,7 @@ def find_closed(
                 continue
             if not ended and moment - status.st_mtime < CLOSED_SECONDS:
                 continue
-            if not (folder / layout.SEGMENTS / f"{name.stem}.parquet").exists():
+            if not keep or not (folder / layout.SEGMENTS / f"{name.stem}.parquet").exists():
                 found.append(name.jsonl)
     return found
 
@@ -135,12 +137,31 @@ class Sealer:
         finally:
             with self._lock:
                 self._child = None
-        results = [row for line in output.splitlines() if isinstance(row := json.loads(line), dict)]
+        results = _parse_results(output)
         if child.returncode != 0 and not self._ending:
-            reason = trouble.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {child.returncode}"]
+            reason = trouble.decode("utf-8", "replace").strip().splitlines()[-1:] or [_describe_exit(child.returncode)]
             told = {row.get("file") for row in results}
             results += [{"file": name, "error": reason[0]} for name in job.files if name not in told]
         return results
+
+
+def _parse_results(output: bytes) -> list[Result]:
+    """What the child said; its last line may have been cut off by its death."""
+    found = []
+    for line in output.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            found.append(row)
+    return found
+
+
+def _describe_exit(code: int) -> str:
+    import signal
+
+    return f"its process was killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
 
 # -- the child process

@@ -532,8 +532,9 @@ class WatchedRun:
         self._wait_for_seals()
 
     def _wait_for_seals(self) -> None:
+        self._seals.tend()
         if not self._seals.busy:
-            self._seals.tell()
+            self._seals.tend()
             self._lines.close()
             self.over = True
 
@@ -573,7 +574,7 @@ class WatchedRun:
             self._told_dropped = dropped
             message = f"{dropped} lines of the agent could not be written"
             self._lines.write_event("lines_dropped", message, severity="warning", data={"lines": dropped})
-        self._seals.tell()
+        self._seals.tend()
 
     def _write_status(self, now: float, *, force: bool = False) -> None:
         ranks = list(self._ranks.values())

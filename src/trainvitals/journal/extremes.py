@@ -1,12 +1,15 @@
 """The side table of a segment: what every 1,000 consecutive values of a series come to.
 
 A chart of ten million steps is drawn from it without touching the segment. It carries a mark: a side table without
-one was made by a version that could get it wrong, is never read, and is made again from its segment.
+one was made by a version that could get it wrong, is never read, and is made again from its segment. It also holds a
+digest of the segment, by which bytes that changed on the disk can be noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from trainvitals.journal.parquet import OpenFolder
 BUCKET = 1000
 NO_STEP = -(2**63)
 MARK = ("trainvitals_extremes", "1")
+DIGEST = "trainvitals_segment"
 
 # Columns and what stands in an array where the table has NULL. `low` and `high` are of finite values only, `broken`
 # counts the others.
@@ -46,23 +50,42 @@ class Numbers:
     value: NDArray[np.float64]
 
 
-def write_extremes(connection: Any, numbers: Numbers, folder: OpenFolder, file: str) -> None:
-    """Make the side table of `numbers`, and read it again: it is right, or JournalError is raised."""
+def write_extremes(connection: Any, numbers: Numbers, segment: Path, folder: OpenFolder, file: str) -> None:
+    """Make the side table of `numbers`, which are in `segment`, and read it again: it is right, or JournalError."""
     columns = find_extremes(numbers)
     register_keys(connection, numbers.keys)
     connection.register("columns", with_nan_apart(columns))
     names = [*_WHOLE, *_FLOATS]
     selected = ", ".join(f"{_as_stored(name)} AS {name}" for name in names)
     query = f"SELECT name, label, {selected} FROM columns JOIN keyed USING (key) ORDER BY name, label, bucket"
-    parquet.copy(connection, query, folder.locate(file), [MARK])
-    restored = ", ".join(f"{_as_array(name)} AS {name}" for name in names)
+    parquet.copy(connection, query, folder.locate(file), [MARK, (DIGEST, digest(segment))])
+    if not is_right(connection, numbers, folder.locate(file)):
+        raise JournalError(f"{file} could not be read again as written")
+
+
+def is_right(connection: Any, numbers: Numbers, file: str) -> bool:
+    """Whether a side table, named by `OpenFolder.locate`, says of `numbers` what there is to say."""
+    columns = find_extremes(numbers)
+    register_keys(connection, numbers.keys)
+    restored = ", ".join(f"{_as_array(name)} AS {name}" for name in (*_WHOLE, *_FLOATS))
     written = connection.execute(
-        f"SELECT key, {restored} FROM {parquet.scan([folder.locate(file)], 'file_row_number = true')} "
+        f"SELECT coalesce(key, -1) AS key, {restored} FROM {parquet.scan([file], 'file_row_number = true')} "
         "LEFT JOIN keyed USING (name, label) ORDER BY file_row_number"
     ).fetchnumpy()
-    wrong = [name for name in columns if not same(columns[name], written[name])]
-    if wrong:
-        raise JournalError(f"{file}: {', '.join(wrong)} could not be read again as written")
+    return all(same(columns[name], written[name]) for name in columns)
+
+
+def digest(path: Path) -> str:
+    """Of the bytes of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def read_digest(connection: Any, file: str) -> str | None:
+    """The digest of its segment that a side table holds; None if it has no mark."""
+    rows = connection.execute(f"SELECT key, value FROM parquet_kv_metadata([{parquet.literal(file)}])").fetchall()
+    found = {key.decode(): value.decode() for key, value in rows}
+    return found.get(DIGEST) if found.get(MARK[0]) == MARK[1] else None
 
 
 def read_numbers(connection: Any, file: str) -> Numbers:

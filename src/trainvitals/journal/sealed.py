@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals.errors import JournalError
-from trainvitals.journal import extremes, layout, parquet, segments
+from trainvitals.journal import extremes, parquet, segments
 from trainvitals.journal.encoding import format_time, spell
 from trainvitals.journal.extremes import BUCKET, NO_STEP
 from trainvitals.journal.parquet import OpenFolder
@@ -237,13 +237,13 @@ class SealedSegments:
         marked = self._find_marked(new)
         for path in new:
             trusted = path in marked and path.name not in self._distrusted
-            self._sides[path.name] = self._files.locate(_side(path)) if trusted else self._rebuild(path)
+            self._sides[path.name] = self._files.locate(segments.side_of(path).name) if trusted else self._rebuild(path)
         return [self._sides[path.name] for path in paths]
 
     def _find_marked(self, paths: Sequence[Path]) -> set[Path]:
         import duckdb
 
-        by_file = {self._files.locate(_side(path)): path for path in paths}
+        by_file = {self._files.locate(segments.side_of(path).name): path for path in paths}
         if not by_file:
             return set()
         listed = ", ".join(map(parquet.literal, by_file))
@@ -257,8 +257,7 @@ class SealedSegments:
         """In place if the folder is ours to write, for the next reader's sake; else for us alone."""
         try:
             if self._folder.stat().st_uid == os.geteuid():
-                mode = path.stat().st_mode & 0o777
-                return self._rebuild_as(path, self._folder / _side(path), self._files, mode)
+                return self._rebuild_as(path, segments.side_of(path), self._files)
         except SegmentUnreadable:
             raise
         except (OSError, JournalError):
@@ -267,13 +266,13 @@ class SealedSegments:
             place = tempfile.TemporaryDirectory(prefix="trainvitals-", ignore_cleanup_errors=True)
             self._rebuilt = (place, OpenFolder(Path(place.name)))
         place, opened = self._rebuilt
-        return self._rebuild_as(path, Path(place.name) / _side(path), opened, 0o600)
+        return self._rebuild_as(path, Path(place.name) / segments.side_of(path).name, opened)
 
-    def _rebuild_as(self, path: Path, target: Path, folder: OpenFolder, mode: int) -> str:
+    def _rebuild_as(self, path: Path, target: Path, folder: OpenFolder) -> str:
         import duckdb
 
         try:
-            segments.rebuild_side(path, target, mode)
+            segments.rebuild_side(path, target)
         except (duckdb.Error, OSError) as error:
             raise self._explain(error, [path]) from error
         return folder.locate(target.name)
@@ -314,15 +313,11 @@ class SealedSegments:
             except duckdb.Error:
                 del self._sides[path.name]
                 self._distrusted.add(path.name)
-                return SegmentUnreadable(f"{_side(path)} is damaged")
+                return SegmentUnreadable(f"{segments.side_of(path).name} is damaged")
         return JournalError(f"{self._folder} cannot be read: {error}")
 
     def _read_all(self, file: str) -> None:
         self._connect().execute(f"SELECT sum(hash(t)) FROM {parquet.scan([file])} t").fetchall()
-
-
-def _side(path: Path) -> str:
-    return f"{path.name.removesuffix('.parquet')}{layout.SIDE}"
 
 
 def _tables(files: Iterable[str]) -> str:

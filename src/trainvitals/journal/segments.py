@@ -11,10 +11,13 @@ Beside it stands a side table, see `extremes`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
+import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, layout, parquet
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
@@ -30,6 +34,11 @@ from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 from trainvitals.journal.extremes import NO_STEP, Numbers
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.parquet import OpenFolder
+
+ABANDONED_SECONDS = 86_400.0
+LARGEST_FILE = 256 << 20
+"""Sealing holds a file in memory, several times over; its own files are 16 MB unless told otherwise."""
+_WORKSHOP = ".sealing-"
 
 
 def split_labels(table: str, row: dict[str, Any]) -> str:
@@ -87,11 +96,11 @@ class Lines:
         row = parse_line(line, self.damage)
         if row is None:
             return
-        time = self._clock.parse(row.pop("timestamp"))
-        assert time is not None  # or it would be no row
+        moment = self._clock.parse(row.pop("timestamp"))
+        assert moment is not None  # or it would be no row
         step = row.pop("step", None)
         place = len(self.times)
-        self.times.append(time)
+        self.times.append(moment)
         whole_step = isinstance(step, int) and not isinstance(step, bool) and abs(step) < 2**62
         self.steps.append(step if whole_step else NO_STEP)
         if step is not None and not whole_step:
@@ -136,12 +145,17 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
     if parsed is None or parsed[1] != ".jsonl":
         raise JournalError(f"{path.name} is not a journal file")
     name = parsed[0]
+    if path.stat().st_size > LARGEST_FILE:
+        raise JournalError(
+            f"{path.name} is larger than {LARGEST_FILE >> 20} MB: it is read as it is, and not sealed",
+            hint="a smaller rotate_size_mb makes smaller files",
+        )
     lines, rejected, size = _read_whole(path, name.table)
     folder = path.parent / layout.SEGMENTS
     folder.mkdir(mode=0o700, exist_ok=True)
-    target, side = folder / f"{name.stem}.parquet", folder / f"{name.stem}{layout.SIDE}"
-    with tempfile.TemporaryDirectory(prefix=".sealing-", dir=folder) as place:
-        workshop = Path(place)
+    target = folder / f"{name.stem}.parquet"
+    side = side_of(target)
+    with _workshop(folder) as workshop:
         _write(lines, workshop, target.name, side.name)
         made = [workshop / side.name, workshop / target.name]
         if rejected:
@@ -160,20 +174,62 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
     return Sealed(target, len(lines), lines.count, lines.damage)
 
 
-def rebuild_side(segment: Path, target: Path, mode: int = 0o600) -> None:
+def side_of(segment: Path) -> Path:
+    """Where the side table of a segment is."""
+    return segment.with_name(f"{segment.name.removesuffix('.parquet')}{layout.SIDE}")
+
+
+def rebuild_side(segment: Path, target: Path) -> None:
     """Make the side table of a segment anew, as `target`, which appears whole or not at all."""
     source = OpenFolder(segment.parent)
-    with tempfile.TemporaryDirectory(prefix=".sealing-", dir=target.parent) as place:
-        made = Path(place) / target.name
+    with _workshop(target.parent) as workshop:
+        made = workshop / target.name
         connection = parquet.connect()
         try:
             numbers = extremes.read_numbers(connection, source.locate(segment.name))
-            extremes.write_extremes(connection, numbers, OpenFolder(made.parent), made.name)
+            extremes.write_extremes(connection, numbers, segment, OpenFolder(workshop), made.name)
         finally:
             connection.close()
-        made.chmod(mode)
+        made.chmod(segment.stat().st_mode & 0o777)
         _to_disk(made)
         made.replace(target)
+
+
+@contextlib.contextmanager
+def _workshop(folder: Path) -> Iterator[Path]:
+    """A place for files in the making. What a process that was killed left of such places is removed."""
+    for place in find_left_over(folder):
+        remove_left_over(place)
+    prefix = f"{_WORKSHOP}{layout.host_token(runtime.host_name())}.{os.getpid()}."
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def find_left_over(folder: Path) -> list[Path]:
+    """Workshops in `folder` whose process is gone, as far as that can be known from here."""
+    host = layout.host_token(runtime.host_name())
+    found = []
+    for place in folder.glob(f"{_WORKSHOP}*"):
+        owner, _, rest = place.name.removeprefix(_WORKSHOP).partition(".")
+        pid = rest.partition(".")[0]
+        if owner == host and pid.isdecimal():
+            if runtime.process_start(int(pid)) is None:
+                found.append(place)
+        elif _age(place) > ABANDONED_SECONDS:  # of another machine, or of a version that did not say whose it is
+            found.append(place)
+    return found
+
+
+def remove_left_over(place: Path) -> None:
+    """Remove a workshop; that it is gone already is fine."""
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read_whole(path: Path, table: str) -> tuple[Lines, list[bytes], int]:
@@ -217,7 +273,7 @@ def _write(lines: Lines, workshop: Path, target: str, side: str) -> None:
     try:
         _write_segment(connection, lines, numbers, folder.locate(target))
         _check_segment(connection, lines, numbers, folder.locate(target), target)
-        extremes.write_extremes(connection, numbers, folder, side)
+        extremes.write_extremes(connection, numbers, workshop / target, folder, side)
     finally:
         connection.close()
 

@@ -241,3 +241,21 @@ def test_seal_keeps_every_value(machine: Any, make_run: Callable[..., Path]) -> 
 def test_seal_refuses_a_live_run(machine: Any, make_run: Callable[..., Path]) -> None:
     make_run("live", status="running", ended=None, process=a_process_of_now())
     assert machine.run("runs", "seal", "live").returncode == 1
+
+
+def test_check_reports_damage_and_repairs_what_it_can(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("hurt", rows=[{"step": step, "loss": 1.0} for step in range(50)])
+    make_run("fine")
+    assert machine.run("runs", "seal", "hurt").returncode == 0
+    (side,) = folder.glob("segments/*.minmax.parquet")
+    side.unlink()
+    done = machine.run("runs", "check")
+    assert done.returncode == 1
+    assert f"segments/{side.name} is missing (--repair mends it)" in done.stdout and "no damage" in done.stdout
+    done = machine.run("runs", "check", "hurt", "--repair")
+    assert done.returncode == 0 and f"segments/{side.name} is missing (repaired)" in done.stdout
+    assert machine.run("runs", "check").stdout.count("no damage") == 2
+    (segment,) = (path for path in folder.glob("segments/*.parquet") if path != side)
+    segment.write_bytes(b"broken")
+    assert machine.run("runs", "check", "hurt", "--repair").returncode == 1
+    assert "1 unreadable Parquet file; everything else was read" in machine.run("runs", "show", "hurt").stdout

@@ -302,6 +302,42 @@ def _seal(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# -- check
+
+
+def _add_check(parser: Parser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", nargs="*", help="run id or its beginning, name, folder, or 'latest' (default: all runs)"
+    )
+    parser.add_argument("--repair", action="store_true", help="mend what can be mended")
+    parser.add_settings("dir")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from trainvitals.journal.checkup import find_faults, mend
+
+    root = Path(resolve_settings(arguments).dir)
+    folders = [run_folder.find(reference, root) for reference in arguments.run] or run_folder.list_folders(root)
+    paint = Paint(sys.stdout)
+    left = 0
+    for folder in folders:
+        faults = 0
+        for fault in find_faults(folder):
+            if faults == 0:
+                print(clean(folder.name))
+            faults += 1
+            mended = arguments.repair and mend(fault)
+            left += not mended
+            hint = "repaired" if mended else "--repair mends it" if fault.mend and not arguments.repair else ""
+            color = "green" if mended else "yellow"
+            print(f"  {clean(fault.file)} {paint(color, fault.text)}{f' ({hint})' if hint else ''}")
+        if faults == 0:
+            print(f"{clean(folder.name)}  {paint('green', 'no damage')}")
+    if not folders:
+        say(f"no runs in {root}")
+    return 1 if left else 0
+
+
 ACTIONS = (
     Action("list", "list the runs", "trainvitals runs\ntrainvitals runs --status failed --json", _add_list, _list),
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
@@ -319,5 +355,12 @@ ACTIONS = (
         "trainvitals runs seal latest",
         _add_seal,
         _seal,
+    ),
+    Action(
+        "check",
+        "read every file of a run and report damage; --repair mends what can be mended",
+        "trainvitals runs check latest\ntrainvitals runs check --repair",
+        _add_check,
+        _check,
     ),
 )
