@@ -15,6 +15,7 @@ from typing import Any
 from trainvitals.alerts import template
 from trainvitals.alerts.rules import SEVERITIES
 from trainvitals.errors import SettingError, nearest
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.writer import LineWriter, say
 
@@ -136,7 +137,10 @@ class Conditions:
                 holds = bool(rule.condition(self._metrics))
             except NotLogged:
                 continue
-            except Exception as error:  # noqa: BLE001 - the boundary around the user's own code, inside their loop
+            except Exception as error:
+                if is_from_handler(error):
+                    raise
+                # The boundary around the user's own code, inside their loop.
                 self._disable(rule, f"its condition raised {error!r:.200}")
                 continue
             self._change(rule, holds, step)
@@ -188,7 +192,10 @@ class Conditions:
         result = "done"
         try:
             rule.action(alert) if takes else rule.action()
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's own code, inside their loop
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's own code, inside their loop.
             result = f"raised {error!r:.200}"
             say(f"rule '{rule.name}': its action {result}; the training goes on")
         row = {"timestamp": format_time(), "action": "callback", "rule": rule.name, "result": result}

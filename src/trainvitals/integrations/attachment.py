@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainvitals import settings
 from trainvitals.errors import MetricError, TrainvitalsError
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal.writer import say
 from trainvitals.trainer.run import Run, begin_automatically, current_run, init
 from trainvitals.trainer.watch.options import read_options
@@ -136,7 +137,10 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
             method(self, *args, **kwargs)
         except MetricError:
             raise  # strict mode: asked for
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's training
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's training.
             self.attachment.fail(f"{type(self).__name__}.{method.__name__}", error)
 
     return call

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal import layout
 from trainvitals.journal.layout import FileName
 
@@ -75,6 +76,7 @@ class LineWriter:
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._torn = False
+        self._busy = False
         self._next_try = 0.0
         self._told: set[int | None] = set()
         self._closed = False
@@ -91,23 +93,16 @@ class LineWriter:
         return len(self._backlog)
 
     def append(self, line: bytes) -> None:
-        """Write one line, newline included. Never raises."""
+        """Write one line, newline included. Raises only what a signal handler of the program raises meanwhile."""
         with self.lock:
-            if self._backlog or self._fd < 0 or self._torn:
-                self._append_slowly(line)
+            if self._busy:
+                self._append_within(line)
                 return
+            self._busy = True
             try:
-                written = os.write(self._fd, line)
-            except OSError as error:
-                self._keep(line, error)
-                return
-            if written != len(line):
-                self.mark_torn()
-                self._remember(line)
-                return
-            self._unchecked += written
-            if self._unchecked >= self._rotate_bytes // 16:
-                self.rotate_if_due()
+                self._append(line)
+            finally:
+                self._busy = False
 
     def mark_torn(self) -> None:
         """The last line was cut, because the disk filled up inside it; the caller appends it again."""
@@ -135,7 +130,9 @@ class LineWriter:
                 return None
             try:
                 found = os.fstat(self._fd)
-            except OSError:
+            except OSError as error:
+                if is_from_handler(error):
+                    raise
                 found = None
             if found is None or (found.st_dev, found.st_ino) != self._identity:
                 self._forget_file()
@@ -153,8 +150,14 @@ class LineWriter:
         deadline = time.monotonic() + seconds
         while self._backlog:
             with self.lock:
-                self._next_try = 0.0
-                self._write_backlog()
+                if self._busy:
+                    return False  # the call that was interrupted goes on with it
+                self._busy = True
+                try:
+                    self._next_try = 0.0
+                    self._write_backlog()
+                finally:
+                    self._busy = False
             if not self._backlog or time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
@@ -172,6 +175,40 @@ class LineWriter:
 
     # -- everything below runs with the lock held
 
+    def _append(self, line: bytes) -> None:
+        if self._backlog or self._fd < 0 or self._torn:
+            self._append_slowly(line)
+            return
+        try:
+            written = os.write(self._fd, line)
+        except OSError as error:
+            if is_from_handler(error):
+                raise  # perhaps just after the line was written
+            self._keep(line, error)
+            return
+        if written != len(line):
+            self.mark_torn()
+            self._remember(line)
+            return
+        self._unchecked += written
+        if self._backlog:
+            self._write_backlog()  # lines of a signal handler that could not be written
+        elif self._unchecked >= self._rotate_bytes // 16:
+            self.rotate_if_due()
+
+    def _append_within(self, line: bytes) -> None:
+        """From a signal handler or a finalizer that interrupted this very writer: the line is written by itself, or
+        waits. Nothing that the interrupted call has begun is touched, so no line is lost and none is written twice."""
+        try:
+            if self._fd >= 0 and not self._torn:
+                if os.write(self._fd, line) == len(line):
+                    return
+                self._torn = True
+        except OSError as error:  # the interrupted call will meet the same, and says so
+            if is_from_handler(error):
+                raise
+        self._remember(line)
+
     def _append_slowly(self, line: bytes) -> None:
         if self._closed:
             self.dropped += 1
@@ -185,18 +222,11 @@ class LineWriter:
             if self._fd < 0:
                 self._open()
             while self._backlog:
-                line = self._backlog[0]
                 self._mend()
-                written = os.write(self._fd, line)
-                if written != len(line):
-                    self._torn = True
-                    written += os.write(self._fd, line[written:])  # says why it was cut
-                    if written != len(line):
-                        raise _full()
-                    self._torn = False
-                self._backlog.popleft()
-                self._backlog_bytes -= len(line)
+                self._write_first()
         except OSError as error:
+            if is_from_handler(error):
+                raise
             self._trouble(error)
             return
         if None in self._told:  # it was said that lines wait: say that they do not any more
@@ -206,6 +236,32 @@ class LineWriter:
         self._on_fd(self._fd)
         self.rotate_if_due()
 
+    def _write_first(self) -> None:
+        """Write the line that has waited longest."""
+        line = self._backlog[0]
+        size = os.fstat(self._fd).st_size
+        try:
+            written = os.write(self._fd, line)
+            if written != len(line):
+                self._torn = True
+                written += os.write(self._fd, line[written:])  # says why it was cut
+                if written != len(line):
+                    raise _full()
+                self._torn = False
+            self._backlog.popleft()
+        except BaseException as error:
+            # A signal handler may raise just after the line was written: it must not be written again.
+            if is_from_handler(error) and self._backlog and self._backlog[0] is line and self._holds(line, size):
+                self._torn = False
+                self._backlog.popleft()
+            raise
+        self._backlog_bytes -= len(line)
+
+    def _holds(self, line: bytes, start: int) -> bool:
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(start)
+            return line in file.read()
+
     def _mend(self) -> None:
         """Take the line that was cut off the end of the file: it is written again whole, and a reader that found its
         beginning would have to count it as damage."""
@@ -213,7 +269,11 @@ class LineWriter:
             return
         try:
             _cut_last_line(self.path, self._identity)
-        except OSError:  # a file that only grows (chattr +a): end the line, so that only this one cannot be read
+        except (
+            OSError
+        ) as error:  # a file that only grows (chattr +a): end the line, so that only this one cannot be read
+            if is_from_handler(error):
+                raise
             os.write(self._fd, b"\n")
         self._torn = False
 
@@ -252,7 +312,7 @@ class LineWriter:
         while True:
             name = self._name._replace(stamp=layout.next_stamp(taken))
             try:
-                self._fd = os.open(self.folder / name.jsonl, flags, self._mode)
+                self._fd = _move_up(os.open(self.folder / name.jsonl, flags, self._mode))
                 break
             except FileExistsError:  # another process took this very name: one writer per file
                 taken.add(name.stamp)
@@ -268,6 +328,8 @@ class LineWriter:
         try:
             self._open()
         except OSError as error:
+            if is_from_handler(error):
+                raise
             self._opened = time.monotonic()  # stay with this file for now
             self._tell(error)
             return
@@ -293,6 +355,26 @@ class LineWriter:
         self._backlog.clear()  # the parent writes these
         self._backlog_bytes = 0
         self._name = self._name._replace(pid=os.getpid())
+
+
+def _move_up(fd: int) -> int:
+    """The same file under a number far above those in use. A program that closes all its descriptors, as one does that
+    becomes a daemon, gets the lowest numbers for its next files: ours is then not one of them, and the next write
+    fails instead of going to a file of the program."""
+    if sys.platform == "win32":
+        return fd
+    import fcntl
+    import resource
+
+    try:
+        limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], HIGHEST_DESCRIPTORS)
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(limit - KEPT_DESCRIPTORS, 3))
+    except (OSError, ValueError) as error:  # no such number is free
+        if is_from_handler(error):
+            raise
+        return fd
+    os.close(fd)
+    return moved
 
 
 def _full() -> OSError:
@@ -322,6 +404,9 @@ def _cut_last_line(path: Path, identity: tuple[int, int]) -> None:
 
 _O_BINARY: int = getattr(os, "O_BINARY", 0)
 RETIRE_SECONDS = 2.0
+HIGHEST_DESCRIPTORS = 1024
+"""A table of open files that is larger costs memory, and this is what most systems allow."""
+KEPT_DESCRIPTORS = 128
 _retired: deque[tuple[float, int]] = deque()
 
 

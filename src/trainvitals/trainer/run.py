@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ import orjson
 
 from trainvitals import runtime, settings
 from trainvitals.errors import JournalError, MetricError, TrainvitalsError
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line, format_time
@@ -203,8 +205,10 @@ class Run:
                         return
                     assert self._writer is not None
                     self._writer.mark_torn()
-        except Exception:  # noqa: BLE001, S110 - whatever it is, the slow way says it or survives it
-            pass
+        except Exception as error:
+            # Whatever it is, the slow way says it or survives it.
+            if is_from_handler(error):
+                raise  # perhaps just after the line was written, which must not be written twice
         try:
             self._log_slowly(metrics, step, more)
         except MetricError:
@@ -235,8 +239,11 @@ class Run:
         if os.getpid() != self._process:  # just forked: these belong to the parent, and the device with them
             self._process = os.getpid()
             self._pending.clear()
-        flat = dict(scalars.flatten(metrics or {}))
-        flat.update(scalars.flatten(more))
+        flat: dict[str, Any] = {}
+        for name, item in itertools.chain(scalars.flatten(metrics or {}), scalars.flatten(more)):
+            if name in flat:
+                self._refuse(f"'{name:.100}' is logged twice in one call", "the last one counts")
+            flat[name] = item
         if "step" in flat:
             inner = flat.pop("step")
             step = inner if step is None else step
@@ -415,6 +422,8 @@ class Run:
         self._tell("refused", f"{what}: {outcome} (said once, then only counted)")
 
     def _log_failed(self, error: Exception) -> None:
+        if is_from_handler(error):
+            raise error
         self.refused += 1
         self._tell("failed", f"log() failed, the training goes on: {error!r:.300}")
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from trainvitals.handlers import is_from_handler
+
 
 class Waiting(Protocol):
     """A number that a device has not computed yet."""
@@ -52,7 +54,10 @@ def convert(value: Any) -> float | int | Waiting | Refused | None:
         return Refused(f"a {kind.__name__} of {len(value)} items")
     try:
         return _convert_array(value)
-    except Exception as error:  # noqa: BLE001 - foreign code (a tensor's own methods) runs here, inside the user's loop
+    except Exception as error:
+        if is_from_handler(error):
+            raise
+        # Foreign code (a tensor's own methods) runs here, inside the user's loop.
         return Refused(f"{kind.__module__}.{kind.__qualname__}, which could not be read: {error!r:.200}")
 
 
@@ -75,11 +80,9 @@ def _convert_array(value: Any) -> float | int | Waiting | Refused:
         value = value.item()
     elif hasattr(value, "numpy"):
         value = value.numpy().item()
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, (int, float)):
-        return value
-    if hasattr(value, "__float__") and not isinstance(value, complex):
+    if isinstance(value, int):
+        return int(value)  # of a subclass too: only Python's own numbers are written as numbers
+    if isinstance(value, float) or (hasattr(value, "__float__") and not isinstance(value, complex)):
         return float(value)
     return Refused(f"a {type(value).__qualname__}")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal.console import ConsoleLog, Tidier, limit_of, stem_of
 from trainvitals.settings import Settings
 
@@ -53,8 +54,10 @@ class Tee:
             self._note_fork()
             with self._lock:
                 self._append(self._tidiers.setdefault(name, Tidier()).feed(text))
-        except Exception:  # noqa: BLE001, S110 - the boundary around the user's print
-            pass
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's print: nothing of ours may stop it.
 
     def _append(self, ready: str) -> None:
         if not ready:

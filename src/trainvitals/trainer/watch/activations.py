@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.hooks import Guest
 from trainvitals.trainer.watch.layers import matches
@@ -63,7 +64,10 @@ class ActivationSample:
             weights = _attention_weights(module, output)
             if weights is not None:
                 self._entropies[name] = entropy(weights)
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: this runs inside their forward
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's loop: this runs inside their forward.
             self.unseen.add(f"{name}: {error!r:.200}")
         self.seconds += time.perf_counter() - began
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.trainer.watch import batches
 from trainvitals.trainer.watch.clock import StepMarks, StepTimes
 from trainvitals.trainer.watch.device import DeviceTimer
@@ -108,6 +109,9 @@ class StepLines:
     def _read(self, part: Part) -> dict[str, float]:
         try:
             return part.numbers()
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: the rest of the line is kept
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's loop: the rest of the line is kept.
             self._tell(type(part).__name__, f"{type(part).__name__} could not be read: {error!r:.300}")
             return {}

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.trainer.watch import batches, device, discovery, flops, memory, taps
 from trainvitals.trainer.watch.clock import (
     AFTER_DATA,
@@ -63,7 +64,10 @@ def _guarded(method: Callable[Concatenate[Watch, P], None]) -> Callable[Concaten
         began = _now()
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: nothing of ours may stop it
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's loop: nothing of ours may stop it.
             self._give_up(method.__name__, error)
         self._cost += _now() - began
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import format_time
 from trainvitals.trainer.watch import histograms, memory
 from trainvitals.trainer.watch.activations import ActivationSample
@@ -242,7 +243,10 @@ class Measures:
         try:
             with self._no_grad():
                 look()
-        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: a look that fails is the last
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's loop: a look that fails is the last.
             self._next[name] = math.inf
             self._tell(name, f"{name} are not measured any more: {error!r:.300}")
         self._pay(name, time.perf_counter() - began)
