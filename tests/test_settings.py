@@ -519,3 +519,115 @@ def test_a_training_says_once_that_a_variable_names_no_setting_and_only_rank_0(
         [sys.executable, "-c", script], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stderr.count("did you mean 'TRAINVITALS_INTERVAL'?") == times, done.stderr
+
+
+# -- files that somebody else may have put there
+
+
+def other_users_file(path: Path, text: str = "interval: 9\n", *, owner: int = 12345, mode: int = 0o644) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+    return path
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder as /tmp is: everybody may put files into it."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o1777)
+    return place
+
+
+def test_a_file_of_another_user_above_is_ignored_and_told(shared: Path, tmp_path: Path) -> None:
+    work = shared / "mine"
+    work.mkdir()
+    (tmp_path / "trainvitals.yaml").write_text("interval: 7\n")
+    theirs = other_users_file(shared / "trainvitals.yaml")
+    for folder in (work, shared):
+        settings = resolve_in(folder)
+        assert settings.interval == 7, "the search goes on above it"
+        (said,) = settings.ignored_files
+        assert said.startswith(f"{theirs} is ignored: it belongs to user 12345") and "TRAINVITALS_CONFIG=" in said
+    assert resolve_in(work, environ={"TRAINVITALS_CONFIG": str(theirs)}).interval == 9, "named, it counts"
+
+
+def test_pyproject_of_another_user_is_ignored_in_silence_as_most_are_not_about_us(shared: Path) -> None:
+    other_users_file(shared / "pyproject.toml", "[tool.trainvitals]\ninterval = 9\n")
+    settings = resolve_in(shared)
+    assert settings.interval == 1.0 and settings.ignored_files == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder_mode", "why"),
+    [(0o666, 0o755, "others may write it"), (0o664, 0o755, "others may write it"),
+     (0o644, 0o777, "others may write its folder"), (0o644, 0o775, "others may write its folder")],
+)  # fmt: skip
+def test_a_file_that_others_may_write_is_ignored(tmp_path: Path, mode: int, folder_mode: int, why: str) -> None:
+    place = tmp_path / "place"
+    work = place / "work"
+    work.mkdir(parents=True)
+    path = other_users_file(place / "trainvitals.yaml", owner=0, mode=mode)
+    os.chown(path, 0, 12345)
+    os.chown(place, 0, 12345)
+    place.chmod(folder_mode)
+    settings = resolve_in(work)
+    assert settings.interval == 1.0 and f"{path} is ignored: {why}" in settings.ignored_files[0]
+    place.chmod(0o755)
+    path.chmod(0o644)
+    assert resolve_in(work).interval == 9.0
+
+
+def test_files_of_ones_own_group_and_of_the_owner_of_the_folder_count(tmp_path: Path) -> None:
+    """A umask of 002 where every user has a group, and root in a container who works in a user's folder."""
+    own = tmp_path / "own"
+    own.mkdir()
+    path = other_users_file(own / "trainvitals.yaml", owner=0, mode=0o664)
+    own.chmod(0o775)
+    assert resolve_in(own).interval == 9.0
+    os.chown(own, 12345, 12345)
+    os.chown(path, 12345, 12345)
+    assert resolve_in(own).interval == 9.0
+    own.chmod(0o777)
+    assert resolve_in(own).interval == 1.0
+
+
+def test_a_settings_file_of_an_attacker_starts_nothing_and_stops_no_training(shared: Path) -> None:
+    marks = [shared / "owned1", shared / "owned2"]
+    other_users_file(
+        shared / "trainvitals.yaml", f"alerts:\n  notify: 'command:touch {marks[0]}'\n  rules: [\n", owner=7
+    )
+    work = shared / "mine"
+    work.mkdir()
+    script = "import trainvitals\nrun = trainvitals.init(agent=False)\nrun.log({'loss': 1.0}, step=0)\nprint('trained')"
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("TRAINVITALS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=work, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "trained\n" and done.returncode == 0
+    assert done.stderr.count("is ignored") == 1 and "it belongs to" in done.stderr
+    assert not any(mark.exists() for mark in marks)
+
+
+@pytest.mark.parametrize(
+    "text", ["intervall: 1\n", "interval: fast\n", "a: [\n", "alerts:\n  rules:\n  - when: 'loss >'\n", "x" * 2_000_000]
+)
+def test_a_broken_file_of_ones_own_stops_no_training_unless_strict(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trainvitals.yaml").write_text(text)
+    script = (
+        "import sys, trainvitals\ntrainvitals.init(agent=False, strict='strict' in sys.argv).finish()\nprint('trained')"
+    )
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("TRAINVITALS_")}
+
+    def train(*flags: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", script, *flags], cwd=tmp_path, env={**environ, **more}, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+
+    done = train()
+    assert done.stdout == "trained\n", done.stderr
+    assert done.stderr.count("The file is ignored, the training goes on") == 1 and "trainvitals.yaml" in done.stderr
+    assert train("strict").returncode == 1
+    assert train(TRAINVITALS_CONFIG="trainvitals.yaml").returncode == 1, "named, it has to be right"

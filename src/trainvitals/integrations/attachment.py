@@ -32,7 +32,7 @@ class Attachment:
     def __init__(self, options: Mapping[str, Any], watch: bool | Mapping[str, Any], *, automatic: bool = False) -> None:
         """SettingError, now, for an option that is none. `watch` is False, True, or the options of `Run.watch`."""
         given = {key: value for key, value in options.items() if key not in _INIT and value is not None}
-        effective = settings.resolve(given)
+        effective = settings.resolve_for_training(given)
         if watch:
             read_options(effective, watch if isinstance(watch, Mapping) else {})
         self.run: Run | None = None

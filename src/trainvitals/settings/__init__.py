@@ -10,6 +10,7 @@ parser of a file only when there is a file.
 
 from trainvitals.settings.places import complaints as complaints
 from trainvitals.settings.places import resolve as resolve
+from trainvitals.settings.places import resolve_for_training as resolve_for_training
 from trainvitals.settings.reference import render_markdown as render_markdown
 from trainvitals.settings.table import TABLE as TABLE
 from trainvitals.settings.table import Row as Row

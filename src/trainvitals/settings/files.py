@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainvitals.errors import SettingError
+from trainvitals.settings.ownership import find_distrust
 
 if TYPE_CHECKING:
     from yaml import Node
 
+CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 NAMES = ("trainvitals.yaml", "trainvitals.yml", "pyproject.toml")
 MAX_BYTES = 1_000_000
 _SUCH_AS = "such as interval: 0.5; every name: trainvitals config --describe"
@@ -22,17 +24,24 @@ Entry = tuple[str, object, str]
 """Name with its sections (`alerts.cooldown`), value, and where it stands (`trainvitals.yaml:3`)."""
 
 
-def find_file(start: Path | None) -> tuple[Path, str] | None:
-    """The first file of ours from `start` upward, and its text; None if there is none."""
+def find_file(start: Path | None) -> tuple[tuple[Path, str] | None, list[str]]:
+    """The first file of ours from `start` upward, and its text; None if there is none. And what to say of files that
+    were passed over because somebody else may have put them there."""
+    passed_over = []
     for folder in (start, *start.parents) if start else ():
         for name in NAMES:
             path = folder / name
             # os.path, not Path: a folder we may not enter has no file for us, and is no error.
             if os.path.isfile(path):  # noqa: PTH113
+                why = find_distrust(path, start) if start else None
+                if why is not None:
+                    if name != "pyproject.toml":  # most of these are not about us
+                        passed_over.append(f"{path} is ignored: {why}. To use it: {CONFIG_VARIABLE}={path}")
+                    continue
                 text = read_text(path, str(path))
                 if name != "pyproject.toml" or _has_table(text, str(path)):
-                    return path, text
-    return None
+                    return (path, text), passed_over
+    return None, passed_over
 
 
 def read_text(path: Path, shown: str) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+import zlib
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError, nearest
 from trainvitals.settings.addresses import Address, BadEntry, place
-from trainvitals.settings.files import find_file, parse_file, read_text
+from trainvitals.settings.files import CONFIG_VARIABLE, find_file, parse_file, read_text
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, find
-
-CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 
 # Variables with our prefix that are not settings: how our own processes find each other.
 RESERVED = frozenset(
@@ -57,16 +56,18 @@ def resolve(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     config: Path | None = None,
+    search: bool = True,
 ) -> Settings:
     """The settings in force. A value of None, or an empty variable, means "not given".
 
     The file is `config`, or what TRAINVITALS_CONFIG names, or the first found from `folder` (the current one)
-    upward. Raises SettingError for an unknown name, a value that does not fit, or a file that cannot be used.
+    upward, if `search`. Raises SettingError for an unknown name, a value that does not fit, or a file that cannot be
+    used.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get(CONFIG_VARIABLE):
         config = Path(environ[CONFIG_VARIABLE])
-    given = _read_file(folder, config)
+    given, ignored = _read_file(folder, config, search=search)
     for row in TABLE:
         if environ.get(row.variable):
             given[row.attribute] = _Given(environ[row.variable], row.variable)
@@ -83,21 +84,50 @@ def resolve(
     return Settings(
         {row.attribute: _parse_row(row, given.get(row.attribute)) for row in TABLE},
         tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known)),
+        tuple(ignored),
     )
 
 
+def resolve_for_training(
+    arguments: Mapping[str, object], check: Callable[[Settings], None] = lambda settings: None
+) -> Settings:
+    """`resolve`, for a training that is about to begin: a file that was found and cannot be used, or of which `check`
+    says so, is ignored and said once, unless `strict`. What was named or passed is still an error."""
+    try:
+        settings = resolve(arguments)
+        check(settings)
+        return settings
+    except SettingError as error:
+        without = resolve(arguments, search=False)
+        check(without)
+        if without.strict:
+            raise
+        return without.noting(f"{error.message}. The file is ignored, the training goes on")
+
+
 def complaints(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What to say of variables that name no setting: of each once, in this process or the one that started it."""
+    """What to say of variables that name no setting and of files that are not used: of each once, in this process or
+    the one that started it."""
     told = _told.union(environ.get(TOLD, "").split(","))
-    new = [name for name in settings.unknown_environment if name not in told]
+    new = {_token(item): item for item in _worth_saying(settings)}
+    found = [text for token, text in new.items() if token not in told]
     _told.update(new)
-    return [describe_unknown(name) for name in new]
+    return found
+
+
+def _worth_saying(settings: Settings) -> list[str]:
+    return [*map(describe_unknown, settings.unknown_environment), *settings.ignored_files]
+
+
+def _token(text: str) -> str:
+    """A short name for a sentence, for an environment variable."""
+    return f"{zlib.crc32(text.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def mark_told(settings: Settings, environ: MutableMapping[str, str] = os.environ) -> None:
     """The programs that get this environment need not complain again."""
-    if settings.unknown_environment:
-        environ[TOLD] = ",".join(settings.unknown_environment)
+    if said := _worth_saying(settings):
+        environ[TOLD] = ",".join(map(_token, said))
 
 
 def describe_unknown(variable: str) -> str:
@@ -136,15 +166,20 @@ def _quote(name: str, value: object) -> str:
     return short.repr(redact({name: value})[name])
 
 
-def _read_file(folder: Path | None, config: Path | None) -> dict[str, _Given]:
-    """What the file says, by attribute; empty if there is none."""
+def _read_file(folder: Path | None, config: Path | None, *, search: bool = True) -> tuple[dict[str, _Given], list[str]]:
+    """What the file says, by attribute; empty if there is none. And what to say of files that are not used."""
     try:
         start = Path.cwd() if folder is None else folder.absolute()
     except FileNotFoundError:
         start = None  # the current folder was removed: nothing to look up, but a named file still counts
-    found = find_file(start) if config is None else (config, read_text(config, str(config)))
+    ignored: list[str] = []
+    found: tuple[Path, str] | None = None
+    if config is not None:
+        found = (config, read_text(config, str(config)))
+    elif search:
+        found, ignored = find_file(start)
     if found is None:
-        return {}
+        return {}, ignored
     path, text = found
     names = [row.name for row in TABLE]
     given: dict[str, _Given] = {}
@@ -153,7 +188,7 @@ def _read_file(folder: Path | None, config: Path | None) -> dict[str, _Given]:
         if row.attribute in given:
             raise SettingError(f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}")
         given[row.attribute] = _Given(value, origin, path.absolute().parent, path.absolute())
-    return {attribute: value for attribute, value in given.items() if value.value is not None}
+    return {attribute: value for attribute, value in given.items() if value.value is not None}, ignored
 
 
 def _shown(path: Path, start: Path | None) -> str:

@@ -19,6 +19,10 @@ environment variable, or in a file. The first of these that has a value wins:
    first found from the current folder upward, or the one that `--config` or `TRAINVITALS_CONFIG` names
 5. default
 
+A file that is found rather than named counts only if it belongs to you or to root and nobody else may write it or its
+folder: such a file can start programs. Another one is ignored, which is said once. A file of your own with a mistake
+stops a command, but never a training: `init()` says what is wrong and goes on without it, unless `strict`.
+
 ```yaml
 # trainvitals.yaml
 project: mnist

@@ -343,15 +343,25 @@ class Settings:
     )
     redact = Setting((), TEXTS, "Keys to redact, `*` allowed, besides those that are known to name a secret")
 
-    __slots__ = ("_rows", "unknown_environment")
+    __slots__ = ("_rows", "ignored_files", "unknown_environment")
     _rows: Mapping[str, Row]
     unknown_environment: tuple[str, ...]
     """Variables with our prefix that name no setting: worth a warning, never a reason to stop a training."""
 
-    def __init__(self, rows: Mapping[str, Row], unknown_environment: tuple[str, ...]) -> None:
+    ignored_files: tuple[str, ...]
+    """Files that were found and are not used: which and why, in words."""
+
+    def __init__(
+        self, rows: Mapping[str, Row], unknown_environment: tuple[str, ...], ignored_files: tuple[str, ...] = ()
+    ) -> None:
         """`rows` by attribute."""
         object.__setattr__(self, "_rows", rows)
         object.__setattr__(self, "unknown_environment", unknown_environment)
+        object.__setattr__(self, "ignored_files", ignored_files)
+
+    def noting(self, ignored_file: str) -> Settings:
+        """The same, with one more file that is not used."""
+        return Settings(self._rows, self.unknown_environment, (*self.ignored_files, ignored_file))
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
         raise AttributeError(f"'{attribute}' cannot be set: settings do not change once they are resolved")

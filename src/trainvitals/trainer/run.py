@@ -626,8 +626,7 @@ def init(
             _current.finish()
     name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
-    effective = settings.resolve(given)
-    _check_rules(effective)
+    effective = settings.resolve_for_training(given, _check_rules)
     environ = os.environ
     place_in_launch = ranks.find_rank(environ)
     if rank is not None:

@@ -38,7 +38,7 @@ class Sampler:
         `on_round` is called after each round of readings, in the sampler's thread."""
         if not interval > 0:
             raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
-        effective = settings.resolve({})
+        effective = settings.resolve_for_training({})
         self._world = world or World(sysfs_root=str(effective.sysfs_root), simulated_gpus=effective.simulate_gpus)
         self._names = (*names, *(["simulated"] if self._world.simulated_gpus and "nvidia" in names else []))
         self._interval = interval

@@ -72,7 +72,8 @@ def read_settings() -> tuple[Settings, list[Finding]]:
     unknown = [
         Finding("settings", "note", describe_unknown(name), f"unset {name}") for name in settings.unknown_environment
     ]
-    return settings, [Finding("settings", "ok", text), *unknown]
+    ignored = [Finding("settings", "note", said, "trainvitals config") for said in settings.ignored_files]
+    return settings, [Finding("settings", "ok", text), *unknown, *ignored]
 
 
 def check_python(_: World) -> Iterator[Finding]:

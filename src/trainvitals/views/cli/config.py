@@ -7,7 +7,7 @@ import json
 import sys
 
 from trainvitals.settings import TABLE, resolve
-from trainvitals.settings.places import describe_unknown
+from trainvitals.settings.places import complaints
 from trainvitals.views.cli.arguments import Parser
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
 
@@ -51,8 +51,8 @@ def execute(arguments: argparse.Namespace) -> int:
             for row in settings
         ]
         print(draw_table(("setting", "value", "from"), rows, paint=paint))
-    for name in settings.unknown_environment:
-        say(describe_unknown(name))
+    for text in complaints(settings):
+        say(text)
     return 0
 
 
