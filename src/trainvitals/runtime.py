@@ -47,9 +47,17 @@ def runtime_dir() -> Path:
     return folder
 
 
+def make_folders(folder: Path, mode: int = 0o700) -> None:
+    """Make the folder and those above it that are missing, all with these rights: `mkdir` gives them to the last alone,
+    and to the others what the umask leaves."""
+    for place in reversed([folder, *folder.parents]):
+        if not place.is_dir():
+            place.mkdir(mode=mode, exist_ok=True)
+
+
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(folder)
     except OSError as error:
         raise AgentError(
             f"the runtime folder {folder} cannot be made: {error.strerror}",

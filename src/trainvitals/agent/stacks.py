@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.runtime import Registration, catches_signal, is_same_process
 
@@ -121,11 +122,11 @@ def _ask_py_spy(registration: Registration) -> Stacks:
         reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
         return Stacks(note=f"py-spy gave no stacks: {reason[0]:.200}")
     text = done.stdout.decode("utf-8", "replace")
-    place = Path(registration.folder) / layout.STACKS
-    path = place / f"{registration.kind}{registration.rank}.py-spy.txt"
+    name = f"{registration.kind}{registration.rank}.py-spy.txt"
     try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
+        place = run_folder.make_within(Path(registration.folder), layout.STACKS)
+        path, rights = place / name, run_folder.file_rights(place)
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, rights), "a") as file:
             file.write(text)
     except OSError as error:
         return Stacks(

@@ -51,14 +51,26 @@ def project_folder(project: str) -> str:
 
 
 def create(folder: Path, shared: bool = False) -> None:
-    """Make the run folder, 0700 unless `shared`."""
+    """Make the run folder and those above it that are missing, 0700 unless `shared`."""
     try:
-        folder.mkdir(mode=0o777 if shared else 0o700, parents=True, exist_ok=True)
+        runtime.make_folders(folder, 0o777 if shared else 0o700)
     except OSError as error:
         raise JournalError(
             f"cannot create the run folder {folder}: {error.strerror or error}",
             hint="choose another place: dir=..., --dir or TRAINVITALS_DIR",
         ) from error
+
+
+def make_within(folder: Path, name: str) -> Path:
+    """A folder within a run folder, for whom that one is."""
+    place = folder / name
+    place.mkdir(mode=folder.stat().st_mode & 0o777, exist_ok=True)
+    return place
+
+
+def file_rights(folder: Path) -> int:
+    """Rights of a file within such a folder."""
+    return folder.stat().st_mode & 0o666
 
 
 def write_run(folder: Path, run: Mapping[str, Any], mode: int = 0o600) -> None:

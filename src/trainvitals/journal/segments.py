@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, layout, parquet
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
 from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 from trainvitals.journal.extremes import NO_STEP, Numbers
@@ -151,8 +152,7 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
             hint="a smaller rotate_size_mb makes smaller files",
         )
     lines, rejected, size = _read_whole(path, name.table)
-    folder = path.parent / layout.SEGMENTS
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = run_folder.make_within(path.parent, layout.SEGMENTS)
     target = folder / f"{name.stem}.parquet"
     side = side_of(target)
     with _workshop(folder) as workshop:

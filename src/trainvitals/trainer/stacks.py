@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 from typing import IO
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 
 _armed: tuple[int, IO[bytes]] | None = None
@@ -30,11 +31,10 @@ def arm(folder: Path, rank: int) -> tuple[int | None, Path | None]:
     number = int(last) - 7
     if signal.getsignal(number) is not signal.SIG_DFL:
         return None, None
-    place = folder / layout.STACKS
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = run_folder.make_within(folder, layout.STACKS)
     path = place / f"rank{rank}.txt"
     file = open(path, "ab", buffering=0)  # noqa: SIM115 - stays open for as long as the signal may come
-    path.chmod(0o600)
+    path.chmod(run_folder.file_rights(place))
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     _armed = (number, file)
     return number, path

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import encode_line
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain, spread
@@ -112,10 +113,9 @@ def _count_finite(row: Any) -> dict[str, Any]:
 
 def append_rows(folder: Path, rank: int, rows: list[dict[str, Any]]) -> None:
     """Add the lines to the rank's file in the run folder."""
-    media = folder / "media"
-    media.mkdir(mode=0o700, exist_ok=True)
+    media = run_folder.make_within(folder, "media")
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    descriptor = os.open(media / f"histograms.rank{rank}.jsonl", flags, 0o600)
+    descriptor = os.open(media / f"histograms.rank{rank}.jsonl", flags, run_folder.file_rights(media))
     try:
         os.write(descriptor, b"".join(encode_line(row) for row in rows))
     finally:

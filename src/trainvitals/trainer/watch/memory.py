@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 
 MIB = 1 << 20
@@ -108,9 +109,8 @@ def save_summary(folder: Path, name: str, error: BaseException, device: Any) -> 
     summary = summarize_allocator(device)
     if summary is None:
         return None
-    place = folder / layout.REPORTS
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = run_folder.make_within(folder, layout.REPORTS)
     path = place / f"oom.{name}.txt"
     path.write_text(f"{error}\n\n{summary}\n")
-    path.chmod(0o600)
+    path.chmod(run_folder.file_rights(place))
     return path
