@@ -244,21 +244,50 @@ class AgentLock:
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
+        self._folder = -1
 
     def acquire(self) -> bool:
         """True if the lock is ours now."""
         path = runtime_dir() / "agent.lock"
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        if not _lock(file):
+        if not _lock(file) or not _is_at(file, path):
             file.close()
             return False
+        self.release()
         self._file = file
         return True
+
+    def is_ours(self) -> bool:
+        """Whether the lock still keeps others out: a cleaner of temporary files may have removed the file, and then the
+        next agent locks another one of the same name."""
+        return self._file is not None and _is_at(self._file, runtime_dir() / "agent.lock")
+
+    def guard_folder(self) -> None:
+        """Keep systemd's cleaner of temporary files away: it passes over folders that somebody has locked."""
+        if sys.platform == "linux":
+            import fcntl
+
+            self._folder = os.open(runtime_dir(), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(self._folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                pass  # the cleaner is at it: what is touched is not old
 
     def release(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return os.path.samestat(found, os.fstat(file.fileno()))
 
 
 def _lock(file: IO[bytes]) -> bool:

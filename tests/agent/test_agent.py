@@ -539,6 +539,58 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     assert len(failed) == len(set(failed))
 
 
+def test_an_agent_whose_files_a_cleaner_removed_stays_the_only_one(machine: Any) -> None:
+    first = machine.start_agent()
+    training = machine.train(FOREVER)
+    training.wait_for_event("rank_started")
+    for name in ("agent.lock", "agent.json", "runs"):
+        place = machine.runtime / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    wait_until(lambda: (runtime.read_agent() or {}).get("pid") == first.pid, "the lock to be taken again")
+    wait_until(lambda: list((machine.runtime / "runs").glob("*.json")), "the registration to be written again")
+    second = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"])
+    assert second.wait() == 0 and first.poll() is None
+    assert len(training.events("agent_attached")) == 1
+
+
+def test_of_two_agents_after_a_cleaner_only_one_stays(machine: Any) -> None:
+    first = machine.start_agent()
+    training = machine.train(FOREVER)
+    training.wait_for_event("rank_started")
+    first.send_signal(signal.SIGSTOP)
+    (machine.runtime / "agent.lock").unlink()
+    second = machine.start_agent()
+    wait_until(lambda: len(training.events("agent_attached")) == 2, "the second agent to watch the run")
+    first.send_signal(signal.SIGCONT)
+    assert first.wait() == 0 and second.poll() is None
+    assert (runtime.read_agent() or {}).get("pid") == second.pid
+    training.process.kill()
+    training.wait_for_end()
+    assert len(training.events("run_ended")) == 1
+    assert machine.log_lines()[-1]["pid"] == second.pid or any(
+        line.get("reason") == "another agent has taken its place" for line in machine.log_lines()
+    )
+
+
+def test_systemds_cleaner_passes_over_the_runtime_folder(machine: Any) -> None:
+    """It removes what is old, unless it finds the folder locked."""
+    machine.start_agent()
+    unguarded = machine.runtime.parent / "unguarded"
+    unguarded.mkdir()
+    for place in (machine.runtime, unguarded):
+        (place / "old").touch()
+        os.utime(place / "old", (0, 0))
+    rule = machine.runtime.parent / "clean.conf"
+    rule.write_text(f"d {machine.runtime.parent} - - - 1s\n")
+
+    def clean() -> bool:
+        subprocess.run(["systemd-tmpfiles", "--clean", str(rule)], check=True)
+        return not (unguarded / "old").exists()
+
+    wait_until(clean, "the cleaner to find something old enough")
+    assert (machine.runtime / "old").exists()
+
+
 def test_a_death_that_no_agent_saw_is_told_as_such(machine: Any) -> None:
     training = machine.train(LOG_SOME + READY + "time.sleep(600)")
     training.wait_until_ready()

@@ -86,6 +86,7 @@ class Agent:
         self._idle_since: float | None = None
         self._idle_timeout = self._settings.agent_idle_timeout
         self._stop_signal: int | None = None
+        self._replaced = False
         self._written_count = -1
         self._unwritten: set[str] = set()
         self._last_error = ""
@@ -102,7 +103,7 @@ class Agent:
         while True:
             self._introduce()
             self._serve()
-            if self._stop_signal is not None:
+            if self._stop_signal is not None or self._replaced:
                 break
             # A run that registered while we decided to go saw the lock held and started no other agent.
             (self._folder / "agent.json").unlink(missing_ok=True)
@@ -127,9 +128,20 @@ class Agent:
         # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
         for _ in range(LOCK_TRIES):
             if self._lock.acquire():
+                self._lock.guard_folder()
                 return True
             time.sleep(LOCK_PAUSE)
         return False
+
+    def _keep_lock(self) -> None:
+        """Take the lock again if its file was removed. If another agent has it by then, that one goes on."""
+        if self._lock.is_ours():
+            return
+        if self._acquire():
+            self._log.warning("the lock file was removed, by a cleaner of temporary files perhaps; it is taken again")
+            self._introduce()
+        else:
+            self._replaced = True
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._stop_signal = number
@@ -157,7 +169,7 @@ class Agent:
     # -- the loop
 
     def _serve(self) -> None:
-        while self._stop_signal is None:
+        while self._stop_signal is None and not self._replaced:
             try:
                 self._tick(time.monotonic())
             except Exception as error:  # noqa: BLE001 - what is wrong with one thing must not end the watch of all
@@ -167,6 +179,9 @@ class Agent:
             time.sleep(TICK)
 
     def _tick(self, now: float) -> None:
+        self._keep_lock()
+        if self._replaced:
+            return
         self._read_registrations()
         self._close_past()
         self._forget_over()
@@ -385,7 +400,9 @@ class Agent:
         for run in self._runs.values():
             run.wait(max(deadline - time.monotonic(), 0.0))
         hanging = [run.run_id for run in self._runs.values() if run.is_alive]
-        reason = "it was idle" if self._stop_signal is None else signal.Signals(self._stop_signal).name
+        reason = "another agent has taken its place" if self._replaced else "it was idle"
+        if self._stop_signal is not None:
+            reason = signal.Signals(self._stop_signal).name
         self._log.info("the agent ends", reason=reason, **({"hanging": hanging} if hanging else {}))
         if self._stop_signal is not None:
             (self._folder / "agent.json").unlink(missing_ok=True)
