@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from trainvitals.errors import JournalError, TrainvitalsError
+from trainvitals.errors import RunNotFound, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, Follower, count_rows
@@ -377,7 +377,7 @@ class RunReader:
 
     def _require(self) -> None:
         if not self.folder.is_dir():
-            raise JournalError(f"run {self.folder.name} was removed")
+            raise RunNotFound(f"run {self.folder.name} was removed")
 
     def _files(self) -> list[tuple[FileName, str, Path]]:
         stamp, known = self._listing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +14,8 @@ from trainvitals.journal import layout
 from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
-from trainvitals.views.cli.terminal import is_terminal, say
+from trainvitals.views.cli.terminal import clean, is_terminal, say
+from trainvitals.views.sheets import defuse
 
 DESCRIPTION = (
     "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not; or the run as a page "
@@ -83,7 +85,13 @@ def execute(arguments: argparse.Namespace) -> int:
     rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress)
     writer = _WRITERS[arguments.format]
     try:
-        if to_stdout:
+        if to_stdout and is_terminal(sys.stdout):
+            with tempfile.TemporaryFile() as exact:
+                writer(rows, exact)
+                exact.seek(0)
+                for line in exact:  # a file gets every byte, a terminal nothing that it would obey
+                    print(clean(line.decode("utf-8", "replace").rstrip("\n")))
+        elif to_stdout:
             writer(rows, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:
@@ -194,13 +202,13 @@ def _write_csv(rows: Rows, file: BinaryIO) -> None:
 
     def cell(value: object) -> object:
         if isinstance(value, str):
-            return _CSV_SPELLING.get(value, value)
+            return _CSV_SPELLING.get(value) or defuse(value)
         return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else value
 
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     if columns:
-        table.writeheader()
+        table.writerow({name: defuse(name) for name in columns})
     for row in rows:
         table.writerow({name: cell(value) for name, value in row.items()})
     text.detach()

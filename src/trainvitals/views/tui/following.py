@@ -77,17 +77,27 @@ class Following:
                 self._info = read_info(self.folder)
                 self._info_at = time.monotonic()
             self.problem = ""
+            if not self._read_once:
+                self._load_start()
+                self._read_once = True
         except RunNotFound:
-            self.problem = f"the run folder is gone: {self.folder}"
+            self._note_gone()
             return False
-        if not self._read_once:
-            self._read_once = True
-            self._load_start()
         new = False
         for name, row in self._follower.poll():
             new = True
             self._take(name, row)
         return new
+
+    def _series(self, names: Sequence[str], **options: Any) -> list[Series]:
+        try:
+            return self._reader.series(names, **options)
+        except RunNotFound:
+            self._note_gone()
+            return []
+
+    def _note_gone(self) -> None:
+        self.problem = f"the run folder is gone: {self.folder}"
 
     def _load_start(self) -> None:
         for table in FOLLOWED:
@@ -116,10 +126,10 @@ class Following:
     def _newest(self, name: str, axis: Axis) -> list[Series]:
         """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
         starts = []
-        for series in self._reader.series([name], x=axis, max_points=LEAST_POINTS):
+        for series in self._series([name], x=axis, max_points=LEAST_POINTS):
             first, last = float(series.x[0]), float(series.x[-1])
             starts.append(last - (last - first) * min(2 * RECENT_STEPS / series.total, 1.0))
-        return self._reader.series([name], x=axis, start=min(starts, default=None))
+        return self._series([name], x=axis, start=min(starts, default=None))
 
     def _take(self, file: FileName, row: dict[str, Any]) -> None:
         micros = self._clock.parse(row["timestamp"])
@@ -194,7 +204,7 @@ class Following:
             self._loaded.add((table, name))
             axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
             for one in axes:
-                for series in self._reader.series([name], table=table, x=one, max_points=LOADED_POINTS):
+                for series in self._series([name], table=table, x=one, max_points=LOADED_POINTS):
                     key, label, order = identity(table, series.labels, series.rank)
                     self._tracks.track(name, label, order, table, name, one, key).extend(series.x, series.y)
         return self._tracks.matching(table, name, axis if table == "training" else "time")
@@ -202,7 +212,7 @@ class Following:
     def detail(self, table: str, name: str, axis: str, start: float, end: float) -> list[tuple[str, Floats, Floats]]:
         """(label, x, y) of a stretch in full resolution, for a zoomed chart."""
         one: Any = axis if table == "training" else "time"
-        found = self._reader.series([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
+        found = self._series([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
         return [(identity(table, series.labels, series.rank)[1], series.x, series.y) for series in found]
 
     def reset(self) -> None:
@@ -280,13 +290,13 @@ class Following:
     def system(self) -> Mapping[str, Any]:
         """The host's numbers as the folder last saw them."""
         if not self._system:
-            for series in self._reader.series(sorted(self.names("system")), table="system", x="time", max_points=8):
+            for series in self._series(sorted(self.names("system")), table="system", x="time", max_points=8):
                 if len(series.y):
                     self._system[series.name] = float(series.y[-1])
         return {name: value for name, value in self._system.items() if isinstance(value, (int, float, str))}
 
     def _load_gpus(self) -> None:
-        for series in self._reader.series(sorted(self.names("gpu")), table="gpu", x="time", max_points=8):
+        for series in self._series(sorted(self.names("gpu")), table="gpu", x="time", max_points=8):
             if not len(series.y):
                 continue
             key, _, _ = identity("gpu", series.labels)

@@ -33,6 +33,16 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
+def is_safe(line: Line) -> bool:
+    """Whether the line has no character that a terminal would obey."""
+    return all(segment.text.isprintable() for segment in line)
+
+
+def make_safe(line: Line) -> Line:
+    """The line with every such character replaced."""
+    return [Segment(one_line(segment.text), segment.style) for segment in line]
+
+
 def width_of(line: Iterable[Segment]) -> int:
     """Cells of the whole line."""
     return sum(len(s.text) if s.text.isascii() else cell_len(s.text) for s in line)

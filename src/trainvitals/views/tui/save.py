@@ -15,6 +15,7 @@ import orjson
 
 from trainvitals.journal.encoding import format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
+from trainvitals.views.sheets import defuse
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
@@ -65,7 +66,8 @@ def csv_text(snapshot: Snapshot) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("panel", "metric", "of", "axis", "x", "value"))
-    writer.writerows(curves(snapshot))
+    for row in curves(snapshot):
+        writer.writerow((*map(defuse, row[:4]), *row[4:]))
     return text.getvalue()
 
 

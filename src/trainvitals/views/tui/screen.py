@@ -10,7 +10,7 @@ from rich.segment import Segment
 
 from trainvitals.views.tui.feed import Request
 from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
-from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, width_of
+from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, is_safe, make_safe, width_of
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
@@ -63,6 +63,8 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Frame:
     if box is not None:
         hits = []
         _lay_over(lines, box, width, view)
+    # The gate: whatever a page took from a file, nothing but text reaches the terminal.
+    lines = [line if is_safe(line) else crop(make_safe(line), width, palette.text) for line in lines]
     if view.ascii:
         lines = [as_ascii(line) for line in lines]
     return Frame(lines, hits)
