@@ -26,6 +26,8 @@ from typing import IO, Any
 
 from trainvitals.errors import AgentError
 
+MOST_DESCRIPTORS = 65_536
+
 
 def runtime_dir() -> Path:
     """The folder, created 0700 and owned by this user. TRAINVITALS_RUNTIME_DIR moves it."""
@@ -68,6 +70,21 @@ def _make(folder: Path) -> None:
 def host_name() -> str:
     """This machine's name, as it stands in files and labels."""
     return socket.gethostname() or "localhost"
+
+
+def raise_descriptor_limit() -> int:
+    """As many open files as this process may have; how many that is."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+        return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    except (ImportError, OSError, ValueError):
+        return 256
 
 
 # -- processes

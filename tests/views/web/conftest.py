@@ -114,8 +114,19 @@ def keys(root: Path) -> list[str]:
 class Server:
     """`trainvitals serve` in a process of its own."""
 
-    def __init__(self, root: Path, *flags: str, port: int = 0) -> None:
-        self._command = [sys.executable, "-m", "trainvitals", "serve", "--dir", str(root), "--port", str(port), *flags]
+    def __init__(self, root: Path, *flags: str, port: int = 0, under: tuple[str, ...] = ()) -> None:
+        self._command = [
+            *under,
+            sys.executable,
+            "-m",
+            "trainvitals",
+            "serve",
+            "--dir",
+            str(root),
+            "--port",
+            str(port),
+            *flags,
+        ]
         self.process: subprocess.Popen[str]
         self.url = ""
         self.start()
@@ -160,8 +171,8 @@ def serve() -> Iterator[Callable[..., Server]]:
     """`serve(root, *flags)` starts a server that ends with the test."""
     made: list[Server] = []
 
-    def start(root: Path, *flags: str, port: int = 0) -> Server:
-        made.append(Server(root, *flags, port=port))
+    def start(root: Path, *flags: str, port: int = 0, under: tuple[str, ...] = ()) -> Server:
+        made.append(Server(root, *flags, port=port, under=under))
         return made[-1]
 
     yield start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from waiting import PATIENCE, wait_until
 
 from trainvitals.views.web.server import PortTaken, bind
 
@@ -40,6 +42,69 @@ def test_the_command_says_it_too(root: Path) -> None:
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and "is taken by another program" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_half_sent_requests_keep_nobody_out(serve: Callable[..., Server], root: Path) -> None:
+    """More of them than the server may have files open, from the address of everybody else."""
+    server = serve(root, under=("prlimit", "--nofile=300:300"))
+    address = ("127.0.0.1", httpx.URL(server.base).port or 0)
+    with contextlib.ExitStack() as stack:
+        held = []
+        for number in range(400):
+            link = stack.enter_context(socket.create_connection(address))
+            link.sendall(b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\n"[: number % 40])
+            held.append(link)
+        for _ in range(5):
+            assert httpx.get(f"{server.base}api/v1/runs", timeout=PATIENCE).status_code == 200
+        for link in held:  # trickling does not help: the time counts from the first byte
+            with contextlib.suppress(OSError):
+                link.sendall(b"X")
+        wait_until(lambda: all(map(is_closed, held)), "all of them to be hung up on")
+    assert httpx.get(f"{server.base}api/v1/runs", timeout=PATIENCE).status_code == 200
+
+
+def is_closed(link: socket.socket) -> bool:
+    link.setblocking(False)
+    try:
+        return link.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_body_that_never_comes_is_not_waited_for(serve: Callable[..., Server], root: Path) -> None:
+    server = serve(root, "--allow-edit")
+    with socket.create_connection(("127.0.0.1", httpx.URL(server.base).port or 0)) as link:
+        link.sendall(b"POST /api/v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{")
+        wait_until(lambda: is_closed(link) or (link.send(b" ") == 1 and is_closed(link)), "it to be hung up on")
+
+
+def test_many_who_watch_are_not_taken_for_idlers(serve: Callable[..., Server], root: Path, keys: list[str]) -> None:
+    server = serve(root, under=("prlimit", "--nofile=300:300"))
+    address = ("127.0.0.1", httpx.URL(server.base).port or 0)
+    request = f"GET /api/v1/runs/{keys[0]}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        watching = [stack.enter_context(socket.create_connection(address)) for _ in range(40)]
+        for link in watching:
+            link.sendall(request)
+            assert link.recv(100).startswith(b"HTTP/1.1 200")
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(address)).sendall(b"GET")
+        assert httpx.get(f"{server.base}api/v1/runs", timeout=PATIENCE).status_code == 200
+        assert not any(map(is_closed_for_good, watching))
+
+
+def is_closed_for_good(link: socket.socket) -> bool:
+    link.setblocking(False)
+    try:
+        while data := link.recv(65536):
+            pass
+        return data == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_it_ends_at_once_although_somebody_watches(serve: Callable[..., Server], root: Path, keys: list[str]) -> None:

@@ -106,6 +106,7 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
     import uvicorn
 
     from trainvitals.views.web.app import make_app
+    from trainvitals.views.web.connections import AT_ONCE, make_protocol
 
     app = make_app(options.root, door=door, allow_edit=options.allow_edit, prices=options.prices)
     config = uvicorn.Config(
@@ -115,8 +116,10 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
         server_header=False,
         timeout_graceful_shutdown=1,  # an open stream never ends by itself
         timeout_keep_alive=30,
+        http=make_protocol(),
+        ws="none",
+        backlog=AT_ONCE,
         h11_max_incomplete_event_size=64 << 10,
-        limit_concurrency=2000,
     )
     server = uvicorn.Server(config)
     if until_pid:

@@ -1,0 +1,103 @@
+"""Connections that hold the door without coming in.
+
+A request whose head never ends costs a descriptor, and there are a thousand of these: before any token is asked for,
+half-sent requests could keep everybody out. So a request has a time in which to arrive, an address has a share of the
+connections, and when there is no room the oldest that has asked for nothing yet makes way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from trainvitals import runtime
+
+REQUEST_SECONDS = 15.0
+"""Time for a request to arrive in whole, from its first byte, or from the beginning of the connection."""
+AT_ONCE = 64
+"""Connections that are accepted before the first of them is looked at."""
+KEPT_DESCRIPTORS = AT_ONCE + 128
+"""For these, and for the files that are read to answer."""
+MOST_CONNECTIONS = 4096
+
+
+class Guests:
+    """The open connections of one server, oldest first."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most or max(min(runtime.raise_descriptor_limit() - KEPT_DESCRIPTORS, MOST_CONNECTIONS), 16)
+        self._open: dict[GuardedProtocol, str] = {}
+
+    def admit(self, guest: GuardedProtocol, address: str) -> bool:
+        """Whether there is room. An address has three quarters of it at most, so that others come in as well."""
+        self._open[guest] = address
+        mine = [other for other, known in self._open.items() if known == address]
+        if len(mine) > self.most * 3 // 4:
+            return self._make_way(mine, guest)
+        return len(self._open) <= self.most or self._make_way(list(self._open), guest)
+
+    def _make_way(self, among: list[GuardedProtocol], newcomer: GuardedProtocol) -> bool:
+        idle = next((guest for guest in among if guest.is_waiting and guest is not newcomer), None)
+        if idle is not None:
+            idle.hang_up()
+        return idle is not None
+
+    def leave(self, guest: GuardedProtocol) -> None:
+        """The connection is closed."""
+        self._open.pop(guest, None)
+
+
+class GuardedProtocol(H11Protocol):
+    """uvicorn's protocol with a clock for the request."""
+
+    guests: Guests
+    _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """No request has arrived yet, or none since the last answer."""
+        return self.conn.their_state is h11.IDLE
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+        if not self.guests.admit(self, self.client[0] if self.client else ""):
+            self.hang_up()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._start_timer()
+        else:
+            self._stop_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self.guests.leave(self)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._stop_timer()  # the keep-alive time of uvicorn counts from here
+
+    def hang_up(self) -> None:
+        """Close it without an answer."""
+        self.guests.leave(self)
+        self.transport.abort()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_SECONDS, self.hang_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def make_protocol() -> Any:
+    """A protocol class with a list of guests of its own."""
+    return type("Protocol", (GuardedProtocol,), {"guests": Guests()})
