@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,10 +68,7 @@ def test_a_loss_above_that_of_the_other_run_is_told(root: Path) -> None:
     wait_until(lambda: alerts._baseline.value("loss", 10), "the curves")
     for step in range(100):
         alerts.see_row(0, {"timestamp": format_time(), "step": step, "loss": 2.0 + 5.0 / (step + 1)})
-    alerts.tick()
-    time.sleep(0.3)
-    alerts.tick()
-    wait_until(lambda: receiver.bodies, "the message")
+    wait_until(lambda: (alerts.tick(), receiver.bodies)[1], "the message")
     assert receiver.bodies[0]["rule"] == "worse"
     alerts.close()
     receiver.close()
