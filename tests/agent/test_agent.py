@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals import runtime
 from trainvitals.agent import control
@@ -41,15 +41,18 @@ def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(m
     assert [agent.returncode for agent in left] == [0] * 9
     assert [agent.stdout.read() + agent.stderr.read() for agent in left] == [""] * 9
     (alive,) = (agent for agent in agents if agent.poll() is None)
-    assert (runtime.read_agent() or {})["pid"] == alive.pid
+    wait_until(lambda: (runtime.read_agent() or {}).get("pid") == alive.pid, "the one that stays to say so")
+    wait_until(lambda: (machine.runtime / "agent.log").exists(), "its log")
     assert sum(line["message"] == "the agent has started" for line in machine.log_lines()) == 1
 
 
 def test_an_agent_without_runs_ends_when_its_time_is_up(machine: Any) -> None:
-    agent = machine.start_agent(TRAINVITALS_AGENT_IDLE_TIMEOUT="0.2")
-    assert agent.wait(60) == 0
+    # Not `start_agent`: on a busy machine it has come and gone before anybody sees it hold the lock.
+    agent = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"], TRAINVITALS_AGENT_IDLE_TIMEOUT="0.2")
+    assert agent.wait(PATIENCE) == 0
     assert runtime.read_agent() is None
-    assert machine.log_lines()[-1]["message"] == "the agent ends"
+    messages = [line["message"] for line in machine.log_lines()]
+    assert messages[0] == "the agent has started" and messages[-1] == "the agent ends"
 
 
 def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machine: Any) -> None:
@@ -60,7 +63,7 @@ def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machin
     assert agent.poll() is None
     training.process.kill()
     training.wait_for_end()
-    assert agent.wait(60) == 0
+    assert agent.wait(PATIENCE) == 0
     assert runtime.registrations() == []
 
 
@@ -85,8 +88,8 @@ def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
     agent = machine.start_agent()
     training.wait_for_event("rank_started")
     assert control.status()["pid"] == agent.pid  # type: ignore[index]
-    assert control.stop(30) is True
-    assert agent.wait(60) == 0
+    assert control.stop(PATIENCE) is True
+    assert agent.wait(PATIENCE) == 0
     assert training.events("agent_detached") and training.process.poll() is None
     assert control.status() is None and control.stop() is False
     assert [item.run_id for _, item in runtime.registrations()] == [training.folder.name]
@@ -102,8 +105,8 @@ def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any
         "a source that is known to hang",
     )
     assert hung[0]["up"] is False
-    assert control.stop(30) is True
-    assert agent.wait(60) == 0
+    assert control.stop(PATIENCE) is True
+    assert agent.wait(PATIENCE) == 0
 
 
 def _sources() -> dict[str, Any]:
@@ -130,9 +133,9 @@ def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any) -> None:
 
 ENDINGS: list[tuple[str, str, str, str | None]] = [
     ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "killed by SIGKILL (kill -9", "SIGKILL"),
-    ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", "killed", "killed by SIGTERM", "SIGTERM"),
-    ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)", "killed", "killed by SIGHUP", "SIGHUP"),
-    ("os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)", "crashed", "killed by SIGSEGV", "SIGSEGV"),
+    ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(600)", "killed", "killed by SIGTERM", "SIGTERM"),
+    ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(600)", "killed", "killed by SIGHUP", "SIGHUP"),
+    ("os.kill(os.getpid(), signal.SIGSEGV); time.sleep(600)", "crashed", "killed by SIGSEGV", "SIGSEGV"),
     ("os.abort()", "crashed", "killed by SIGABRT", "SIGABRT"),
     ("sys.exit(3)", "failed", "exit code 3", None),
     ("os._exit(7)", "failed", "exit code 7", None),
@@ -409,16 +412,18 @@ def test_a_stopped_training_is_stalled_then_hung_and_recovers(machine: Any) -> N
     training.wait_for_event("rank_started")
     _wait_for_steps(training)
     training.process.send_signal(signal.SIGSTOP)
-    stalled = training.wait_for_event("stalled")
+    # On a busy machine it may have been silent for a second before: that was another stall, and over.
+    (stalled,) = wait_until(
+        lambda: [row for row in training.events("stalled") if row["data"]["process_state"] == "stopped"], "the stall"
+    )
     assert stalled["rank"] == 0 and stalled["severity"] == "warning"
-    assert stalled["data"]["process_state"] == "stopped" and "is stopped" in stalled["message"]
+    assert "is stopped" in stalled["message"]
     assert "stacks" not in stalled["data"]
     hung = training.wait_for_event("hung")
     assert hung["severity"] == "critical"
     assert training.status["state"] in ("stalled", "hung")
     training.process.send_signal(signal.SIGCONT)
-    recovered = training.wait_for_event("recovered")
-    assert recovered["data"]["was"] == "hung"
+    wait_until(lambda: "hung" in [row["data"]["was"] for row in training.events("recovered")], "the recovery")
     training.process.kill()
     assert training.wait_for_end()["status"] == "killed"
 
@@ -430,7 +435,7 @@ def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: A
         def wait_for_a_batch_that_never_comes(event):
             event.wait()
         stuck = threading.Event()
-        threading.Thread(target=lambda: (time.sleep(6), stuck.set()), daemon=True).start()
+        threading.Thread(target=lambda: (sys.stdin.readline(), stuck.set()), daemon=True).start()
         for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)
         wait_for_a_batch_that_never_comes(stuck)
         while True: run.log({'loss': 1.0}); time.sleep(0.02)
@@ -438,12 +443,17 @@ def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: A
         stall_after=1,
         stall_factor=1,
     )
-    stalled = training.wait_for_event("stalled")
+    # On a busy machine it may have been silent for a second before it got stuck.
+    stuck = "wait_for_a_batch_that_never_comes"
+    (stalled,) = wait_until(
+        lambda: [row for row in training.events("stalled") if stuck in str(row["data"].get("main_thread"))], "the stall"
+    )
     stacks = (training.folder / stalled["data"]["stacks"]).read_text()
-    assert "wait_for_a_batch_that_never_comes" in stacks and stacks.count("Thread") + stacks.count("thread") >= 2
-    assert any("wait_for_a_batch_that_never_comes" in frame for frame in stalled["data"]["main_thread"])
+    assert stuck in stacks and stacks.count("Thread") + stacks.count("thread") >= 2
     assert stalled["data"]["process_state"] == "sleeping"
-    assert training.wait_for_event("recovered")
+    before = len(training.events("recovered"))
+    training.go()
+    training.wait_for_event("recovered", before + 1)
     assert training.process.poll() is None
 
 
@@ -459,10 +469,7 @@ def test_a_dead_training_that_had_stalled_says_so(machine: Any) -> None:
 
 
 def _wait_for_steps(training: Any, steps: int = 5) -> None:
-    deadline = time.monotonic() + 60
-    while (training.status.get("ranks", {}).get("0", {}).get("step") or 0) < steps:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: (training.status.get("ranks", {}).get("0", {}).get("step") or 0) >= steps, f"{steps} steps")
 
 
 # -- an agent that dies
@@ -645,8 +652,10 @@ def test_two_runs_get_what_each_asked_for(machine: Any) -> None:
     assert {row["gpu_index"] for row in fast.rows("gpu")} == {0, 1, 2}
     assert {row["gpu_index"] for row in slow.rows("gpu")} == {1}
     assert not plain.rows("gpu") and not plain.rows("process")
-    mine = [row for row in fast.rows("gpu") if row["gpu_index"] == 1]
-    assert len(mine) > len(slow.rows("gpu"))
+    wait_until(
+        lambda: len([row for row in fast.rows("gpu") if row["gpu_index"] == 1]) > len(slow.rows("gpu")),
+        "more lines in the run that asked for more",
+    )
     wait_until(lambda: fast.rows("process"), "lines about the process")
     assert {row["pid"] for row in fast.rows("process")} == {fast.process.pid}
 
@@ -706,9 +715,9 @@ def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in
     first = latest()["time"]
     wait_until(lambda: latest()["time"] != first, "another sample")
     assert latest()["values"]["process_count"] == 1
-    wait_until(lambda: len(training.rows("gpu")) > 10, "lines")
-    counts = [row for row in training.rows("gpu")[:10] if "process_count" in row]
-    assert len(counts) < 10  # the driver is asked for it every two seconds
+    # The driver is asked for it every two seconds.
+    wait_until(lambda: any("process_count" in row for row in training.rows("gpu")), "a line with the count")
+    wait_until(lambda: any("process_count" not in row for row in training.rows("gpu")), "a line without it")
 
 
 def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_nvml: Any) -> None:
@@ -861,7 +870,9 @@ def test_a_resumed_run_is_watched_as_another_attempt(machine: Any) -> None:
     assert second.folder == first.folder
     second.wait_for_event("run_ended", count=2)
     assert [attempt["status"] for attempt in second.run["attempts"]] == ["killed", "failed"]
-    assert second.status["attempt"] == 2 and second.status["summary"]["loss"]["count"] == count + 5
+    # The event comes first.
+    wait_until(lambda: (second.status.get("attempt"), second.status.get("state")) == (2, "failed"), "its status")
+    assert second.status["summary"]["loss"]["count"] == count + 5
 
 
 def test_a_command_is_watched_and_joined_by_the_training_in_it(machine: Any) -> None:
@@ -871,7 +882,7 @@ def test_a_command_is_watched_and_joined_by_the_training_in_it(machine: Any) -> 
         [sys.executable, "-m", "trainvitals", "run", "--project", "p", "--", sys.executable, "-c", script],
         TRAINVITALS_AGENT="1",
     )
-    wrapper.communicate(timeout=120)
+    wrapper.communicate(timeout=PATIENCE)
     assert wrapper.returncode == 5
     (folder,) = (machine.root / "p").iterdir()
     training = machine.open(wrapper, folder)
