@@ -7,13 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from waiting import GENTLE_EXIT
+from waiting import GENTLE_EXIT, PATIENCE, wait_until
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PYTHON = (sys.executable,)
@@ -140,17 +139,16 @@ def test_the_fine_tuning_says_which_kind_it_is_and_serves_its_metrics(tmp_path: 
 
 
 def _wait_for_loss(process: subprocess.Popen[str], port: int) -> str:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
+    def read_page() -> str:
+        assert process.poll() is None, "the example ended"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
                 page = str(answer.read().decode())
         except OSError:
-            page = ""
-        if "training_loss{" in page:
-            return page
-        time.sleep(0.2)
-    raise AssertionError(f"no loss on port {port}; the example: {process.poll()}")
+            return ""
+        return page if "training_loss{" in page else ""
+
+    return wait_until(read_page, f"a loss on port {port}")
 
 
 def test_every_example_is_run_by_a_test() -> None:

@@ -11,20 +11,21 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-PATIENCE = 60.0
+PATIENCE = 600.0
+"""Seconds after which a test gives up: nobody waits for them while all is well, and a busy machine needs many."""
 GENTLE_EXIT = {"PYTHONPATH": str(Path(__file__).parent / "gentle_exit")}
 """Environment of programs with gloo ranks, which torch would abort now and then; the folder says why."""
 
 
-def wait_until(condition: Callable[[], T], what: str = "this") -> T:
-    """The first true result of `condition`; fails the test when that takes too long."""
+def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this") -> T:
+    """The first true result of `condition`; fails the test when that takes too long, saying what it waited for."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
         time.sleep(0.02)
-    pytest.fail(f"waited in vain for {what}")
+    pytest.fail(f"waited in vain for {what if isinstance(what, str) else what()}")
 
 
 def free_port() -> int:

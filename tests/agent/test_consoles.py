@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from trainvitals.agent.consoles import Consoles
 from trainvitals.journal.console import list_consoles
@@ -48,7 +48,7 @@ def test_what_goes_to_a_file_is_kept_while_it_is_printed_and_at_the_end(machine:
     script = "print('one', flush=True); os.system('echo two from a shell'); input(); print('three', end='')"
     training = Printed(machine, tmp_path, script)
     wait_until(lambda: "two from a shell\n" in training.kept(), "the first lines")
-    training.process.communicate("\n", timeout=60)
+    training.process.communicate("\n", timeout=PATIENCE)
     wait_until(lambda: "three" in training.kept(), "the last line")
     lines = [line for line in training.kept().splitlines() if not line.startswith("trainvitals")]
     assert lines == ["one", "two from a shell", "three"]
@@ -57,7 +57,7 @@ def test_what_goes_to_a_file_is_kept_while_it_is_printed_and_at_the_end(machine:
 def test_what_was_printed_before_a_kill_is_kept(machine: Any, tmp_path: Path) -> None:
     machine.start_agent()
     training = Printed(machine, tmp_path, "print('last words', flush=True); os.kill(os.getpid(), 9)")
-    assert training.process.wait(60) == -signal.SIGKILL
+    assert training.process.wait(PATIENCE) == -signal.SIGKILL
     wait_until(lambda: "last words\n" in training.kept(), "the last words")
 
 
@@ -73,7 +73,7 @@ def test_another_agent_goes_on_where_the_first_was_killed(machine: Any, tmp_path
     training.process.stdin.flush()
     machine.start_agent()
     wait_until(lambda: "two\n" in training.kept(), "the second line")
-    training.process.communicate("\n", timeout=60)
+    training.process.communicate("\n", timeout=PATIENCE)
     wait_until(lambda: "three\n" in training.kept(), "the third line")
     lines = [line for line in training.kept().splitlines() if not line.startswith("trainvitals")]
     assert lines == ["one", "two", "three"]
@@ -82,7 +82,7 @@ def test_another_agent_goes_on_where_the_first_was_killed(machine: Any, tmp_path
 def test_switched_off_nothing_is_kept(machine: Any, tmp_path: Path) -> None:
     machine.start_agent()
     training = Printed(machine, tmp_path, "print('private', flush=True)", TRAINVITALS_CONSOLE="off")
-    assert training.process.wait(60) == 0
+    assert training.process.wait(PATIENCE) == 0
     (folder,) = training.root.glob("*/*")
     wait_until(lambda: "run_ended" in "".join(path.read_text() for path in folder.glob("events_*")), "the end")
     assert training.kept() == ""

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals import runtime
 from trainvitals.agent.causes import GroupCounts, OomCounts
@@ -160,7 +161,7 @@ def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(sleeper: subproces
     rank.look(time.monotonic(), frozenset())
     assert not rank.is_over
     sleeper.terminate()
-    ended = wait_for_end([rank.pidfd], 60)
+    ended = wait_for_end([rank.pidfd], PATIENCE)
     assert ended == {rank.pidfd}
     rank.look(time.monotonic(), ended)
     assert rank.verdict is not None and rank.verdict.signal == "SIGTERM"
@@ -213,7 +214,7 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
     monkeypatch.setattr("trainvitals.agent.causes.read_exit_status", lambda *arguments: None)  # Linux before 6.15
     verdicts = {}
     for rank, goodbye in ((1, "finished"), (2, "")):
-        process = subprocess.Popen(["sleep", "60"])
+        process = subprocess.Popen(["sleep", "600"])
         registration = Registration(
             run_id="r",
             folder=str(tmp_path),

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -58,15 +58,15 @@ def bench() -> Iterator[Bench]:
 def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Bench) -> None:
     target = bench.start(STUBBORN)
     bench.act("stop", target, means=Means(stop_grace=0.5, stop_kill=True))
-    assert bench.processes[0].wait(60) == -signal.SIGKILL
+    assert bench.processes[0].wait(PATIENCE) == -signal.SIGKILL
     wait_until(lambda: len(bench.rows) == 2, "both records")
     assert bench.results() == ["SIGTERM sent", "SIGKILL sent: it did not stop in time"]
     assert bench.rows[1]["pids"] == [target.pid]
 
 
 def test_a_training_that_stops_in_time_is_not_killed(bench: Bench) -> None:
-    bench.act("stop", bench.start(OBEDIENT), means=Means(stop_grace=60, stop_kill=True))
-    assert bench.processes[0].wait(60) == -signal.SIGTERM
+    bench.act("stop", bench.start(OBEDIENT), means=Means(stop_grace=PATIENCE, stop_kill=True))
+    assert bench.processes[0].wait(PATIENCE) == -signal.SIGTERM
     wait_until(lambda: bench.results() == ["SIGTERM sent", "stopped"], "both records")
 
 

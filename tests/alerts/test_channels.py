@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -241,11 +241,11 @@ def manager(tmp_path: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def listed(port: int) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=PATIENCE) as answer:
         found: list[dict[str, Any]] = json.load(answer)
     return found
 
@@ -357,12 +357,14 @@ def test_the_bell_rings_in_the_terminal_of_the_training() -> None:
     from trainvitals.alerts.channels.bell import find_terminals
 
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(["sleep", "60"], stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(["sleep", "600"], stdout=theirs, stderr=theirs)
     try:
         terminals = find_terminals([process.pid])
         assert terminals == (os.ttyname(theirs),)
         send("bell:", outgoing()._replace(terminals=terminals, title="hot\x1b[2J"))
-        shown = os.read(ours, 1000)
+        shown = b""
+        while b"hot" not in shown:
+            shown += os.read(ours, 1000)
         assert b"\a" in shown and b"hot" in shown and b"\x1b" not in shown
     finally:
         process.kill()

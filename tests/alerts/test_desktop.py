@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -58,7 +58,7 @@ class Desktop:
     def end(self) -> None:
         for process in reversed(self.processes):
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE)
             if process.stdout is not None:
                 process.stdout.close()
 

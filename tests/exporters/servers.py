@@ -26,7 +26,7 @@ def fetch(
     """(status, text, headers); 0 when nobody answers."""
     request = urllib.request.Request(url, headers=dict(headers or {}), data=data)
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.read().decode(), response.headers
     except urllib.error.HTTPError as error:
         with error:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
+from waiting import PATIENCE
 
 from trainvitals.exporters.families import Series
 from trainvitals.exporters.labels import share
@@ -27,7 +28,7 @@ class Counted:
 
     def __call__(self) -> list[Metric]:
         self.begun.set()
-        assert self.gate.wait(60)
+        assert self.gate.wait(PATIENCE)
         self.times += 1
         series = Series("asked", "How often")
         series.add((), self.times)
@@ -45,15 +46,15 @@ def test_all_who_ask_while_one_is_made_share_the_next() -> None:
     asking = threading.Barrier(20)
 
     def ask() -> bytes:
-        asking.wait(60)
+        asking.wait(PATIENCE)
         return page("")[0]
 
     counted.gate.clear()
     with ThreadPoolExecutor(20) as clients:
         first = clients.submit(page, "")
-        assert counted.begun.wait(60)
+        assert counted.begun.wait(PATIENCE)
         others = [clients.submit(ask) for _ in range(19)]
-        asking.wait(60)
+        asking.wait(PATIENCE)
         time.sleep(0.2)  # until they wait; one that is slower only makes one page more
         counted.gate.set()
         assert first.result()[0].endswith(b"asked 1.0\n")

@@ -21,7 +21,7 @@ import trustme
 import yaml
 from prometheus_client.metrics_core import Metric
 from servers import Server, fetch
-from waiting import free_port, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.errors import SettingError
 from trainvitals.exporters.families import Series
@@ -233,7 +233,7 @@ def test_who_is_being_answered_when_the_server_is_closed_gets_the_whole_answer()
     server = PageServer(Address(port=0), render)
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(fetch, url(server))
-        assert begun.wait(60)
+        assert begun.wait(PATIENCE)
         server.close()
         assert answer.result()[:2] == (200, page.decode())
 

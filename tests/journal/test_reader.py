@@ -325,7 +325,7 @@ def test_a_run_whose_process_is_gone_is_not_called_running(tmp_path: Path) -> No
 
     from trainvitals import runtime
 
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     who = {"pid": process.pid, "start": runtime.process_start(process.pid), "host": runtime.host_name()}
     folder = make_run(tmp_path / "p" / "r", status="running", process=who)
     assert RunReader(folder).info.status == "running"

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from waiting import PATIENCE, wait_until
 
 
 def load_fake_sysfs() -> ModuleType:
@@ -113,13 +113,16 @@ def node_exporter(program: Callable[[str], str]) -> Iterator[Callable[..., str]]
         command = [path, f"--web.listen-address={address}", "--log.level=error", *flags]
         started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         url = f"http://{address}/metrics"
-        for _ in range(600):
+
+        def answers() -> bool:
             try:
-                urllib.request.urlopen(url, timeout=30).close()
-                return url
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        raise AssertionError("the node exporter did not start")
+                urllib.request.urlopen(url, timeout=PATIENCE).close()
+            except OSError:
+                return False
+            return True
+
+        wait_until(answers, "the node exporter's start")
+        return url
 
     yield start
     for child in started:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
+from waiting import wait_until
 
 from trainvitals.sources import Notice, Sample, World
 from trainvitals.sources.nvidia.events import EventsUnit
@@ -29,13 +29,14 @@ class Machine:
             gpu.read()
 
     def hear(self, count: int) -> list[Notice]:
-        """Everything heard so far, once it is `count` notices or a minute has passed."""
-        deadline = time.monotonic() + 60
-        while True:
+        """Everything heard so far, once it is `count` notices."""
+
+        def listen() -> bool:
             self.heard += self.events.read()
-            if len(self.heard) >= count or time.monotonic() > deadline:
-                return self.heard
-            time.sleep(0.02)
+            return len(self.heard) >= count
+
+        wait_until(listen, lambda: f"{count} notices; there were {self.heard}")
+        return self.heard
 
     def xids(self, gpu: int) -> tuple[object, object]:
         (sample,) = (found for found in self.gpus[gpu].read() if isinstance(found, Sample))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_nvml import FakeNvml
+from waiting import wait_until
 
 from trainvitals.sources import Notice, Sample, SourceUnavailable, UnitGone, World
 from trainvitals.sources.nvidia.gpu import GpuUnit, MissingGpu
@@ -281,10 +281,7 @@ def test_a_gpu_that_hangs_when_first_asked_keeps_nobody_from_being_found(fake_nv
     fake_nvml.script("count = 3")
     with pytest.raises(UnitGone):
         missing.read()
-    deadline = time.monotonic() + 60
-    while len(gpus(source)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(gpus(source)) == 3
+    wait_until(lambda: len(gpus(source)) == 3, "all three GPUs")
 
 
 def test_a_machine_whose_gpu_is_asleep_is_left_alone(source: NvidiaSource, fake_nvml: FakeNvml, sysfs: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import CollectorRegistry, GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import PATIENCE
 
 from trainvitals.sources import Notice, Sample, SourceUnavailable, World, create
 from trainvitals.sources.exposition import Page, PageParser, Series, parse_head, split_line
@@ -348,13 +349,13 @@ def test_an_empty_page_has_no_series(exporter):
 def test_a_page_that_is_too_large(exporter):
     exporter.page(b"a 1\n" * (LARGEST_PAGE // 4 + 1))
 
-    assert "larger than 16 MB" in failure(exporter.url, timeout=60)
+    assert "larger than 16 MB" in failure(exporter.url, timeout=PATIENCE)
 
 
 def test_a_small_page_that_unpacks_to_a_large_one(exporter):
     exporter.page(gzip.compress(bytes(LARGEST_PAGE + 1)), Content_Encoding="gzip")
 
-    assert "larger than 16 MB" in failure(exporter.url, timeout=60)
+    assert "larger than 16 MB" in failure(exporter.url, timeout=PATIENCE)
 
 
 def test_a_page_that_is_not_packed_as_it_says(exporter):
@@ -384,7 +385,7 @@ def test_openmetrics_without_its_end_is_cut_short(exporter):
 
 def test_a_server_that_never_answers(exporter):
     waiting = threading.Event()
-    exporter.answer = lambda request: waiting.wait(60) and None
+    exporter.answer = lambda request: waiting.wait(PATIENCE) and None
 
     assert "timed out" in failure(exporter.url, timeout=0.2)
     waiting.set()
@@ -461,7 +462,7 @@ def test_the_real_node_exporter_is_read_whole(node_exporter):
 def test_prometheus_own_client_reads_the_same_from_the_real_node_exporter(node_exporter, exporter):
     import urllib.request
 
-    with urllib.request.urlopen(node_exporter(), timeout=60) as response:
+    with urllib.request.urlopen(node_exporter(), timeout=PATIENCE) as response:
         text = response.read().decode()
     exporter.page(text)
 

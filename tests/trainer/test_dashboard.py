@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.request import urlopen
 
-from waiting import free_port
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals import runtime
 
-DEADLINE = 60.0
 TRAINING = """
 import json, sys, trainvitals
 run = trainvitals.init(project="p", name="n", dir=sys.argv[1], agent=False, dashboard=True, **json.loads(sys.argv[2]))
@@ -47,12 +45,9 @@ def test_init_says_an_address_that_shows_the_run_and_ends_with_it(tmp_path: Path
         for path in Path("/proc").iterdir()
         if path.name.isdecimal() and f"--until-pid\0{training.pid}".encode() in _command(path)
     )
-    training.communicate("\n", timeout=DEADLINE)  # its output ends with it, though the dashboard may live on
+    training.communicate("\n", timeout=PATIENCE)  # its output ends with it, though the dashboard may live on
     assert training.returncode == 0
-    deadline = time.monotonic() + DEADLINE
-    while runtime.process_start(server) is not None:
-        assert time.monotonic() < deadline, "the dashboard outlived a run that nobody looked at"
-        time.sleep(0.1)
+    wait_until(lambda: runtime.process_start(server) is None, "the end of the dashboard that nobody looked at")
 
 
 def test_a_dashboard_that_cannot_be_served_says_why(tmp_path: Path) -> None:
@@ -83,7 +78,7 @@ def test_the_program_of_run_gets_a_dashboard_at_the_port_of_the_settings_file(tm
     )
     assert program.stderr is not None
     assert program.stderr.readline().startswith(f"dashboard: http://127.0.0.1:{port}/#/run/")
-    program.communicate("\n", timeout=DEADLINE)
+    program.communicate("\n", timeout=PATIENCE)
     assert program.returncode == 0
 
 
@@ -97,9 +92,9 @@ def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:
         line = demo.stderr.readline()
         assert line, "no address was printed"
     base = line.partition("the dashboard is ")[2].partition("#")[0]
-    with urlopen(f"{base}api/v1/runs/latest", timeout=DEADLINE) as answer:
+    with urlopen(f"{base}api/v1/runs/latest", timeout=PATIENCE) as answer:
         assert b'"project":"demo"' in answer.read()
-    demo.communicate(timeout=DEADLINE)
+    demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0
 
 

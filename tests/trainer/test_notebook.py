@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 TRAIN = """
 import torch
@@ -53,7 +53,7 @@ class Kernel:
 
     def run(self, code: str) -> str | None:
         """The name of the error with which the cell ended, None if with none."""
-        reply = self._client.execute_interactive(code, timeout=120, output_hook=lambda _: None)
+        reply = self._client.execute_interactive(code, timeout=PATIENCE, output_hook=lambda _: None)
         content = reply["content"]
         return None if content["status"] == "ok" else str(content["ename"])
 
@@ -64,7 +64,7 @@ class Kernel:
         self._manager.interrupt_kernel()
 
     def wait_for_reply(self) -> str:
-        reply = self._client.get_shell_msg(timeout=120)
+        reply = self._client.get_shell_msg(timeout=PATIENCE)
         return str(reply["content"].get("ename", ""))
 
 

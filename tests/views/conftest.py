@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 
 def chromium() -> str:
@@ -24,6 +25,6 @@ def browser() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        made = playwright.chromium.launch(executable_path=chromium(), args=flags)
+        made = playwright.chromium.launch(executable_path=chromium(), args=flags, timeout=PATIENCE * 1000)
         yield made
         made.close()

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 
 def test_without_an_agent_every_action_says_so(machine: Any) -> None:
@@ -49,12 +50,12 @@ def test_in_the_foreground_it_prints_its_log_and_ends_by_ctrl_c(machine: Any) ->
     first = json.loads(process.stderr.readline())
     assert first["message"] == "the agent has started"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
 def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
-    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "60")
+    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "600")
     text = ""
     while "simulated:SIM-" not in text or "running" not in text:
         assert process.poll() is None
@@ -65,7 +66,7 @@ def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
     stopped = watched_machine.run("agent", "stop")
     assert "a run is still under way" in stopped.stderr
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
 
 
 def test_the_log_is_readable_and_as_it_is_with_json(machine: Any) -> None:

@@ -8,12 +8,12 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
+from waiting import PATIENCE, wait_until
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
 
@@ -175,17 +175,19 @@ def test_a_command_with_a_port_serves_the_page(how: str, tmp_path: Path) -> None
             [*PROGRAM, "monitor", *map(str, flags), "--no-console"], cwd=tmp_path, env={**kept, **environ}
         )
     try:
-        deadline, page = time.monotonic() + 60, ""
-        while "gpu_memory_used_bytes{" not in page and time.monotonic() < deadline:
-            time.sleep(0.2)
+
+        def read_page() -> str:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                    page = answer.read().decode()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
+                    page = str(answer.read().decode())
             except OSError:
-                continue
+                return ""
+            return page if "gpu_memory_used_bytes{" in page else ""
+
+        page = wait_until(read_page, "a GPU on the page")
         assert 'gpu_memory_used_bytes{gpu="0"' in page and "gpu_memory_used_mb" not in page
     finally:
         if started is not None:
             started.terminate()
-            started.wait(60)
+            started.wait(PATIENCE)
         trainvitals("agent", "stop", **environ)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.views.cli.main import COMMANDS
 
@@ -132,7 +133,7 @@ def test_ctrl_c_ends_quietly(machine: Any) -> None:
     while not machine.runtime.exists():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (output, errors, process.returncode) == ("", "", 130)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.settings import resolve
 from trainvitals.views.cli.monitor import Console
@@ -92,7 +93,7 @@ def test_a_service_manager_ends_it_with_the_table_and_success(watched_machine: A
     process = watched_machine.start("monitor", "--simulate-gpus", "2", *FAST)
     assert process.stdout.readline().startswith("GPU Monitor (simulated) - ")
     process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "min / mean / max" in output
     assert watched_machine.only_run()[1]["status"] == "finished"
@@ -181,7 +182,7 @@ def test_a_folder_that_another_monitor_writes_is_refused(watched_machine: Any) -
     assert process.stdout.readline()
     done = watched_machine.run("monitor", "--simulate-gpus", "1", "--log-dir", str(log))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert done.returncode == 1
     assert "belongs to a run that is not over" in done.stderr
 

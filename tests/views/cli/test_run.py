@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE, wait_until
 
 PYTHON = sys.executable
 TRAINVITALS = (PYTHON, "-m", "trainvitals")
@@ -97,7 +97,7 @@ def test_a_signal_sent_to_the_wrapper_reaches_the_program_once(machine: Any, num
     process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(number)))
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert output == "counted 1\n", errors
     assert process.returncode == 11
 
@@ -107,7 +107,7 @@ def test_a_signal_sent_to_the_whole_group_reaches_the_program_once(machine: Any,
     process = machine.start("run", "--", PYTHON, "-c", COUNT, str(int(number)))
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, number)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert output == "counted 1\n", errors
     assert process.returncode == 11
 
@@ -121,7 +121,7 @@ def test_ctrl_c_reaches_the_program_once(terminal: Callable[..., Any]) -> None:
 
 
 def test_ctrl_c_ends_a_program_that_does_not_mind_it(terminal: Callable[..., Any], machine: Any) -> None:
-    program = "import signal, time; signal.signal(2, signal.SIG_DFL); print('ready', flush=True); time.sleep(60)"
+    program = "import signal, time; signal.signal(2, signal.SIG_DFL); print('ready', flush=True); time.sleep(600)"
     session = terminal([*TRAINVITALS, "run", "--", PYTHON, "-c", program])
     session.wait_for("ready")
     session.press("\x03")
@@ -153,7 +153,7 @@ def test_a_program_stopped_and_continued_in_the_background_goes_on(machine: Any)
     os.killpg(process.pid, signal.SIGSTOP)
     os.killpg(process.pid, signal.SIGCONT)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60)[0] == "counted 1\n"
+    assert process.communicate(timeout=PATIENCE)[0] == "counted 1\n"
 
 
 def test_a_program_sees_what_it_would_see_without_the_wrapper(machine: Any) -> None:
@@ -212,14 +212,11 @@ def test_a_new_window_size_reaches_the_program_once(terminal: Callable[..., Any]
 
 
 def test_only_the_program_is_left_when_the_wrapper_is_killed(machine: Any) -> None:
-    process = machine.start("run", "--", "sleep", "60")
-    deadline = time.monotonic() + 60
-    while "sleep" not in _names(_group_of(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    process = machine.start("run", "--", "sleep", "600")
+    wait_until(lambda: "sleep" in _names(_group_of(process.pid)), "the program")
     process.kill()
     process.wait()
-    while len(_group_of(process.pid)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(_group_of(process.pid)) <= 1, "the end of the others")
     left = _names(_group_of(process.pid))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -451,18 +448,18 @@ def test_without_its_witness_signals_are_still_passed_on(machine: Any) -> None:
     (witness,) = {int(pid) for pid in _group_of(process.pid)} - {process.pid, program}
     os.kill(witness, signal.SIGKILL)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60)[0] == "counted 1\n"
+    assert process.communicate(timeout=PATIENCE)[0] == "counted 1\n"
 
 
 # -- with the agent
 
 
 def test_the_hardware_is_watched_while_the_program_runs(watched_machine: Any) -> None:
-    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "60")
+    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "600")
     wait_for_rows(watched_machine, "gpu_metrics", 3)
     wait_for_rows(watched_machine, "process_metrics", 1)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGTERM
     assert "GPU0" in errors
     assert "GPUs simulated" in errors
@@ -476,7 +473,7 @@ def test_the_agent_says_why_a_program_was_killed(watched_machine: Any) -> None:
     process = watched_machine.start("run", "--", "sh", "-c", "echo ready; read line; kill -9 $$", stdin=subprocess.PIPE)
     assert process.stdout.readline() == "ready\n"
     wait_for_rows(watched_machine, "events", 2)
-    process.communicate("go\n", timeout=60)
+    process.communicate("go\n", timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     _, run = watched_machine.only_run()
     assert (run["status"], run["signal"]) == ("killed", "SIGKILL")
@@ -485,32 +482,29 @@ def test_the_agent_says_why_a_program_was_killed(watched_machine: Any) -> None:
 
 
 def test_an_agent_that_dies_is_started_again(watched_machine: Any) -> None:
-    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "60")
+    process = watched_machine.start("run", "--simulate-gpus", "1", "--interval", "0.2", "--", "sleep", "600")
     wait_for_rows(watched_machine, "gpu_metrics", 1)
     about = json.loads((watched_machine.runtime / "agent.json").read_text())
     os.kill(about["pid"], signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    after = about
-    while after.get("pid") == about["pid"] and time.monotonic() < deadline:
-        after = json.loads(watched_machine.run("agent", "status", "--json").stdout) or about
+
+    def status() -> dict[str, Any]:
+        return json.loads(watched_machine.run("agent", "status", "--json").stdout) or {}
+
+    wait_until(lambda: status().get("pid") not in (None, about["pid"]), "another agent")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert after["pid"] != about["pid"]
+    process.communicate(timeout=PATIENCE)
 
 
 def test_signals_reach_the_program_also_while_an_agent_was_started_beside_it(watched_machine: Any) -> None:
     process = watched_machine.start("run", "--", PYTHON, "-c", COUNT, str(int(signal.SIGTERM)))
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.communicate(timeout=60)[0] == "counted 1\n"
+    assert process.communicate(timeout=PATIENCE)[0] == "counted 1\n"
     assert json.loads(watched_machine.run("agent", "status", "--json").stdout) is not None
 
 
 def wait_for_rows(machine: Any, table: str, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        files = list(machine.root.glob(f"*/*/{table}_*.jsonl"))
-        if sum(path.read_bytes().count(b"\n") for path in files) >= count:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"waited in vain for {count} lines of {table}")
+    wait_until(
+        lambda: sum(path.read_bytes().count(b"\n") for path in machine.root.glob(f"*/*/{table}_*.jsonl")) >= count,
+        f"{count} lines of {table}",
+    )

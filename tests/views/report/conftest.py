@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import encode_line, format_time
@@ -15,7 +16,6 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
 BEGAN = 1_790_000_000.0
-DEADLINE = 60.0
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">|`*_&amp;"
 SECRET = "hf_" + "aB3" * 12
 
@@ -108,7 +108,7 @@ def open_file(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(color_scheme=theme, offline=True, viewport={"width": 1280, "height": 900})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(DEADLINE * 1000)
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: requests.append(request.url))

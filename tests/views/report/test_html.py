@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.settings import resolve
 from trainvitals.views.report.document import draw_document
 
-from .conftest import BEGAN, DEADLINE, HOSTILE, SECRET, gpu_rows, rows_of
+from .conftest import BEGAN, HOSTILE, SECRET, gpu_rows, rows_of
 
 Open = Callable[..., Any]
 Write = Callable[..., Path]
@@ -38,7 +39,7 @@ DRAWN = """() => [...document.querySelectorAll("canvas")].filter((canvas) => {
 
 def wait_drawn(page: Any, count: int) -> None:
     """Until so many charts have something else on their canvas than one colour."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while (found := page.evaluate(DRAWN)) < count:
         assert time.monotonic() < deadline, f"{found} of {count} charts: {page.inner_text('body')[:1000]}"
         time.sleep(0.1)

@@ -16,6 +16,7 @@ import pytest
 import story
 from textual.events import Key
 from textual.pilot import Pilot
+from waiting import PATIENCE
 
 from trainvitals.views.tui.app import TopApp
 from trainvitals.views.tui.feed import Feed
@@ -43,8 +44,8 @@ def show(
     return app
 
 
-async def until(pilot: Pilot[int], ready: Callable[[], object], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
+async def until(pilot: Pilot[int], ready: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not ready():
         assert time.monotonic() < deadline, "it did not come"
         await pilot.pause(0.02)
@@ -346,7 +347,7 @@ def test_a_signal_is_sent_only_after_the_question(make_feed: MakeFeed, folder: P
             assert f"sent SIGTERM to {sleeper.pid}" in app.board.text()
 
         show(make_feed(run=folder, interval=0.1), act)
-        assert sleeper.wait(30) == -signal.SIGTERM
+        assert sleeper.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_readonly_sends_nothing(make_feed: MakeFeed, folder: Path) -> None:

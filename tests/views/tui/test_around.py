@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 import pytest
+from waiting import wait_until
 
 from trainvitals.views.tui.around import KEPT_LINES, Output, Program
 
@@ -49,10 +49,7 @@ def test_the_exit_code_is_the_programs_own(code: str, expected: int, capfdbinary
 
 def test_the_program_has_a_terminal_of_the_given_size() -> None:
     program = Program([sys.executable, "-c", "import os; print(os.get_terminal_size())"], 77, 11)
-    deadline = time.monotonic() + 30
-    while program.code is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: program.code is not None, "its end")
     assert "columns=77, lines=11" in "".join(program.output.lines())
 
 
@@ -70,16 +67,11 @@ def test_a_program_holds_all_its_processes_and_no_other() -> None:
     )
     program = Program([sys.executable, "-c", code], 80, 24)
     try:
-        deadline = time.monotonic() + 60
-        while not any(line.startswith("child") for line in program.output.lines()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: any(line.startswith("child") for line in program.output.lines()), "the child's number")
         pid = int("".join(program.output.lines()).split()[1])
         assert program.holds(program.pid) and program.holds(pid)
         assert not program.holds(os.getpid()) and not program.holds(2**22)
     finally:
         os.write(program._terminal, b"\n")
-    while program.code is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: program.code is not None, "its end")
     assert not program.holds(pid)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import story
+from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
@@ -22,15 +23,10 @@ from trainvitals.views.web.answers import describe_run
 MakeFeed = Callable[..., Feed]
 
 
-def until(feed: Feed, ready: Callable[[Snapshot], object], seconds: float = 40.0) -> Snapshot:
+def until(feed: Feed, ready: Callable[[Snapshot], object]) -> Snapshot:
     """Look until it is so."""
-    deadline = time.monotonic() + seconds
-    snapshot = feed.read()
-    while not ready(snapshot):
-        assert time.monotonic() < deadline, snapshot
-        time.sleep(0.05)
-        snapshot = feed.read()
-    return snapshot
+    found = wait_until(lambda: [snapshot] if ready(snapshot := feed.read()) else [], lambda: f"not {feed.read()}")
+    return found[0]
 
 
 def write_latest(samples: dict[str, object], *, age: float = 0.0, **more: object) -> None:
@@ -346,14 +342,9 @@ def test_a_request_is_answered_at_once_and_not_after_the_interval(make_feed: Mak
     feed = make_feed(run=folder, interval=3600.0)
     seen: list[Snapshot] = []
     feed.start(seen.append)
-    deadline = time.monotonic() + 30
-    while not seen:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: seen, "the first snapshot")
     feed.want(Request(page="runs"))
-    while not seen[-1].runs:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: seen[-1].runs, "the runs")
     assert seen[-1].runs[0].name == "baseline"
 
 
@@ -370,9 +361,6 @@ def test_a_feed_that_fails_says_so_and_goes_on(make_feed: MakeFeed, folder: Path
     feed.read = read  # type: ignore[method-assign]
     seen: list[Snapshot] = []
     feed.start(seen.append)
-    deadline = time.monotonic() + 30
-    while len(seen) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(seen) >= 2, "two snapshots")
     assert "the file system hangs" in seen[0].notes[0]
     assert seen[1].run is not None

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import PATIENCE
+
 COMMAND = [sys.executable, "-m", "trainvitals.views.cli.main", "top"]
 
 
@@ -19,7 +21,7 @@ def top(*words: str, columns: int = 100, **environ: str) -> subprocess.Completed
         text=True,
         env=environment,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
@@ -71,5 +73,5 @@ def test_a_reader_that_goes_away_is_no_crash(folder: Path) -> None:
     process.stdout.close()
     told = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) in (0, 141)
+    assert process.wait(PATIENCE) in (0, 141)
     assert b"Traceback" not in told

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.views.tui.app import TopApp
 from trainvitals.views.tui.feed import Feed
@@ -34,7 +35,7 @@ def take_picture(feed: Feed, size: tuple[int, int], keys: tuple[str, ...], theme
 
     async def run() -> str:
         async with app.run_test(size=size) as pilot:
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + PATIENCE
             await pilot.press(*keys)
             while app.snapshot.waiting or feed._request.page != app.view.page or not _settled(app):
                 assert time.monotonic() < deadline

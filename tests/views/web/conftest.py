@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-DEADLINE = 60.0
 
 
 def make_run(root: Path, name: str, *, steps: int = 200, scale: float = 1.0, project: str = "p", **config: Any) -> str:
@@ -139,7 +139,7 @@ class Server:
         lines: queue.Queue[str] = queue.Queue()
         reader = threading.Thread(target=lambda: lines.put(self.process.stdout.readline()), daemon=True)  # type: ignore[union-attr]
         reader.start()
-        line = lines.get(timeout=DEADLINE)
+        line = lines.get(timeout=PATIENCE)
         assert line.startswith("dashboard: "), line + (self.process.stderr.read() if self.process.stderr else "")
         self.url = line.removeprefix("dashboard: ").strip()
 
@@ -159,7 +159,7 @@ class Server:
 
     def stop(self) -> int:
         self.process.terminate()
-        code = self.process.wait(DEADLINE)
+        code = self.process.wait(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -194,7 +194,7 @@ class Tab:
 
     def __init__(self, context: Any) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(DEADLINE * 1000)
+        self.page.set_default_timeout(PATIENCE * 1000)
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -208,7 +208,7 @@ class Tab:
 
     def wait(self, expression: str) -> Any:
         """Until the JavaScript expression is true."""
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while True:
             value = self.page.evaluate(expression)
             if value:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from waiting import PATIENCE
 
 from .conftest import HOSTILE, Server, make_run
 
 
 def ask(server: Server, path: str, **more: object) -> httpx.Response:
-    return httpx.get(f"{server.base}api/v1{path}", timeout=60, **more)  # type: ignore[arg-type]
+    return httpx.get(f"{server.base}api/v1{path}", timeout=PATIENCE, **more)  # type: ignore[arg-type]
 
 
 def test_runs_are_listed_newest_first_with_config_and_results(server: Server, keys: list[str]) -> None:
@@ -173,7 +174,7 @@ def test_nothing_outside_the_root_is_served(attack: str, guarded: tuple[Server, 
     server, key = guarded
     path = attack.replace("{key}", key)
     # By hand: an HTTP library would tidy the path up before sending it.
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while chunk := connection.recv(65536):

@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web.assets import MARKER, make_single_file, read_assets
@@ -74,7 +75,7 @@ def test_a_page_that_was_never_built_says_how_to_build_it(tmp_path: Path) -> Non
 def test_the_logic_of_the_page() -> None:
     tests = sorted(str(path) for path in (WEB / "test").glob("*.test.ts"))
     done = subprocess.run(
-        [*node(), "--test", *tests], capture_output=True, text=True, cwd=WEB, timeout=300, check=False
+        [*node(), "--test", *tests], capture_output=True, text=True, cwd=WEB, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout[-4000:]
     assert len(tests) >= 3

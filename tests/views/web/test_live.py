@@ -12,12 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
+from waiting import PATIENCE
 
 import trainvitals
 from trainvitals.journal.layout import FileName
 from trainvitals.views.web.live import MAX_POINTS, MAX_SERIES, QUEUE, Channel, Collector, Hub, Viewer, frame
 
-from .conftest import DEADLINE, Server
+from .conftest import Server
 
 NAME = FileName("training", 1, "20260101_000000")
 
@@ -103,7 +104,7 @@ def test_any_number_of_viewers_costs_one_reader(live: Any) -> None:
             await read(stream, "reset")
         await read(streams[0], "state")  # now it follows
         live.log({"loss": 0.5}, step=1)
-        found = [(await asyncio.wait_for(read(stream, "points"), DEADLINE))[1] for stream in streams]
+        found = [(await asyncio.wait_for(read(stream, "points"), PATIENCE))[1] for stream in streams]
         followers = sum(task.get_name() != "main" and not task.done() for task in asyncio.all_tasks()) - 1
         await hub.close()
         return len(channels), followers, found
@@ -121,13 +122,13 @@ def test_who_comes_back_gets_what_was_missed_and_nothing_twice(live: Any) -> Non
         await read(first, "state")
         await read(other, "reset")
         live.log({"loss": 0.5}, step=1)
-        seen, _ = await asyncio.wait_for(read(first, "points"), DEADLINE)
+        seen, _ = await asyncio.wait_for(read(first, "points"), PATIENCE)
         await first.aclose()  # type: ignore[attr-defined]
-        await asyncio.wait_for(read(other, "points"), DEADLINE)
+        await asyncio.wait_for(read(other, "points"), PATIENCE)
         live.log({"loss": 0.25}, step=2)
-        await asyncio.wait_for(read(other, "points"), DEADLINE)
+        await asyncio.wait_for(read(other, "points"), PATIENCE)
         again = channel.view(seen)
-        _, missed = await asyncio.wait_for(read(again, "points"), DEADLINE)
+        _, missed = await asyncio.wait_for(read(again, "points"), PATIENCE)
         await hub.close()
         return missed
 
@@ -159,7 +160,7 @@ def test_over_the_wire_a_logged_value_arrives_with_the_state(serve: Callable[...
     logger.start()
     try:
         seen: dict[str, dict[str, Any]] = {}
-        with httpx.stream("GET", f"{server.base}api/v1/runs/latest/stream", timeout=DEADLINE) as stream:
+        with httpx.stream("GET", f"{server.base}api/v1/runs/latest/stream", timeout=PATIENCE) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             event = ""
             for line in stream.iter_lines():

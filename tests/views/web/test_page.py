@@ -10,13 +10,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from waiting import PATIENCE, wait_until
 
 import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.views.web import answers, charts, wire
 from trainvitals.views.web.assets import make_single_file
 
-from .conftest import DEADLINE, HOSTILE, Server, Tab, make_run
+from .conftest import HOSTILE, Server, Tab, make_run
 
 Open = Callable[..., Tab]
 CHARTS = "document.querySelectorAll('.chart canvas').length"
@@ -97,7 +98,7 @@ def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open
         tab.page.goto(link(server, keys[0], "training", f"?x={axis}"))
         tab.wait("document.querySelector('[data-chart=Loss] .u-over')")
         box = tab.page.locator("[data-chart=Loss] .u-over").bounding_box()
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + PATIENCE
         while not tab.page.locator(".tip-mark", has_text="checkpoint: saved").count():
             assert time.monotonic() < deadline, f"no mark over {axis}"
             tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -192,7 +193,7 @@ def test_dragging_zooms_every_chart_reloads_detail_and_the_address_brings_it_bac
     tab.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=5)
     tab.page.mouse.up()
     tab.wait("location.hash.includes('from=')")
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + PATIENCE
     while not any("start=" in request for request in tab.requests):
         assert time.monotonic() < deadline
         tab.page.wait_for_timeout(50)
@@ -333,10 +334,10 @@ def test_runs_are_tagged_and_an_alert_is_silenced(serve: Callable[..., Server], 
     tab.page.get_by_label("how long").select_option("900")
     tab.page.get_by_role("button", name="silence for").click()
     folder = next(tmp_path.glob("*/*/run.json")).parent
-    deadline = time.monotonic() + DEADLINE
-    while not any('"control":"silence"' in file.read_text() for file in folder.glob("alerts_*.jsonl")):
-        assert time.monotonic() < deadline, "nobody was asked to be silent"
-        time.sleep(0.05)
+    wait_until(
+        lambda: any('"control":"silence"' in file.read_text() for file in folder.glob("alerts_*.jsonl")),
+        "the wish for silence",
+    )
 
 
 def test_what_is_printed_is_followed_folded_and_searched(

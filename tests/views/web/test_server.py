@@ -40,7 +40,7 @@ def test_the_command_says_it_too(root: Path) -> None:
             "--port",
             str(taken.getsockname()[1]),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1 and "is taken by another program" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -109,7 +109,7 @@ def is_closed_for_good(link: socket.socket) -> bool:
 
 def test_it_ends_at_once_although_somebody_watches(serve: Callable[..., Server], root: Path, keys: list[str]) -> None:
     server = serve(root)
-    with httpx.stream("GET", f"{server.base}api/v1/runs/{keys[0]}/stream", timeout=60) as stream:
+    with httpx.stream("GET", f"{server.base}api/v1/runs/{keys[0]}/stream", timeout=PATIENCE) as stream:
         next(stream.iter_raw())
         assert server.stop() in (0, -15, 143)
 
@@ -129,5 +129,5 @@ def test_a_run_can_be_named_to_begin_with(serve: Callable[..., Server], root: Pa
 )
 def test_a_wrong_flag_is_explained(root: Path, flags: list[str], said: str) -> None:
     command = [sys.executable, "-m", "trainvitals", "serve", "--dir", str(root), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode in (1, 2) and said in done.stderr and "Traceback" not in done.stderr
