@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 import psutil
 import pytest
+from waiting import PATIENCE
 
 from trainvitals.settings import Settings, resolve
 from trainvitals.trainer.facts import capture, correlation_id, read_packages, select_environment
@@ -70,7 +71,8 @@ def test_what_is_not_there_or_not_wanted_is_absent(tmp_path: Path) -> None:
     assert "git" not in facts_of(tmp_path), "it is not in a repository"
 
 
-def test_the_state_of_the_repository_is_there(tmp_path: Path) -> None:
+def test_the_state_of_the_repository_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainvitals.trainer.git.STATUS_TIMEOUT", PATIENCE)
     subprocess.run(["git", "-c", "init.defaultBranch=main", "init", "-q", str(tmp_path)], check=True)
     git = facts_of(tmp_path)["git"]
     assert isinstance(git, dict)

@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
+from trainvitals.trainer import git as git_facts
 from trainvitals.trainer.git import find_repository, read_git, read_head
 
 # Nobody's own configuration, and no repository around the test's folder.
@@ -34,6 +36,12 @@ def git(folder: Path, *arguments: str) -> str:
         text=True,
     )
     return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def time_for_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that is slow on a busy machine is not what these tests are about."""
+    monkeypatch.setattr(git_facts, "STATUS_TIMEOUT", PATIENCE)
 
 
 @pytest.fixture
@@ -170,10 +178,16 @@ def test_a_git_that_fails_leaves_dirty_unknown(repository: Path, tmp_path: Path)
     assert "dirty" not in read_git(repository, stand_in(tmp_path / "bin", "echo dirty; exit 128"))
 
 
-def test_a_git_that_hangs_is_ended_and_leaves_dirty_unknown(repository: Path, tmp_path: Path) -> None:
+def test_a_git_that_hangs_is_ended_and_leaves_dirty_unknown(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pid_file = tmp_path / "pid"
-    facts = read_git(repository, stand_in(tmp_path / "bin", f"echo $$ > {pid_file}; exec sleep 600"))
-    assert set(facts) == {"root", "commit", "branch"}
+    environ = stand_in(tmp_path / "bin", f"echo $$ > {pid_file}; exec sleep 6000")
+    for seconds in (2.0, 20.0, 200.0):  # more where the shell was not even up in that time
+        monkeypatch.setattr(git_facts, "STATUS_TIMEOUT", seconds)
+        assert set(read_git(repository, environ)) == {"root", "commit", "branch"}
+        if pid_file.exists() and pid_file.read_text():
+            break
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
 

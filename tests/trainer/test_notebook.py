@@ -70,7 +70,7 @@ class Kernel:
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    manager, client = start_new_kernel(kernel_name="python3")
+    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=PATIENCE)
     try:
         yield Kernel(manager, client)
     finally:
@@ -98,6 +98,7 @@ def test_a_notebook_that_never_heard_of_us_is_watched_to_its_last_step(tmp_path:
     cells = [nbformat.v4.new_code_cell(code) for code in (TRAIN, "train(5)", "train(2)")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "train.ipynb")
     jupyter = [str(Path(sys.executable).parent / "jupyter"), "execute", "--kernel_name=python3", "train.ipynb"]
+    jupyter.append(f"--startup_timeout={PATIENCE:.0f}")
     done = subprocess.run(
         [sys.executable, "-m", "trainvitals", "run", "--", *jupyter], capture_output=True, text=True, check=False
     )

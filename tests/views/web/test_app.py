@@ -98,7 +98,7 @@ def test_an_export_is_read_by_another_program(server: Server, keys: list[str], f
 
 def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[str]) -> None:
     address = f"{server.base}api/v1/runs/{keys[0]}/series?name=loss"
-    with httpx.stream("GET", address, headers={"accept-encoding": "gzip"}) as answer:
+    with httpx.stream("GET", address, headers={"accept-encoding": "gzip"}, timeout=PATIENCE) as answer:
         body = b"".join(answer.iter_raw())
         assert answer.headers["content-encoding"] == "gzip"
     plain = ask(server, f"/runs/{keys[0]}/series?name=loss", headers={"accept-encoding": "identity"})
@@ -244,7 +244,10 @@ def test_a_run_on_a_shared_folder_that_is_not_readable_is_a_404(serve: Callable[
 
 def test_nothing_changes_without_allow_edit(server: Server, keys: list[str]) -> None:
     address = f"{server.base}api/v1/runs/{keys[0]}"
-    for answer in (httpx.delete(address), httpx.patch(address, json={"tags": ["x"]})):
+    for answer in (
+        httpx.delete(address, timeout=PATIENCE),
+        httpx.patch(address, json={"tags": ["x"]}, timeout=PATIENCE),
+    ):
         assert answer.status_code == 403 and "--allow-edit" in answer.json()["error"]["hint"]
     assert ask(server, f"/runs/{keys[0]}").json()["tags"] == []
 
@@ -256,21 +259,26 @@ def test_runs_are_tagged_silenced_and_removed_where_that_is_allowed(
     folder = next(tmp_path.glob(f"*/{key}"))
     server = serve(tmp_path, "--allow-edit")
     address = f"{server.base}api/v1/runs/{key}"
-    assert httpx.patch(address, json={"tags": ["good", "good"], "notes": "n"}).json() == {
+    assert httpx.patch(address, json={"tags": ["good", "good"], "notes": "n"}, timeout=PATIENCE).json() == {
         "tags": ["good"],
         "notes": "n",
     }
     assert json.loads((folder / "run.json").read_text())["tags"] == ["good"]
-    httpx.patch(address, json={"notes": "with ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"})
+    httpx.patch(address, json={"notes": "with ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"}, timeout=PATIENCE)
     assert json.loads((folder / "run.json").read_text())["notes"] == "with [redacted]"
-    asked = httpx.post(f"{address}/alerts", json={"action": "silence", "rule": "gpu_temperature_high", "seconds": 60})
+    asked = httpx.post(
+        f"{address}/alerts", json={"action": "silence", "rule": "gpu_temperature_high", "seconds": 60}, timeout=PATIENCE
+    )
     assert asked.json()["asked"]["control"] == "silence"
     lines = [line for path in folder.glob("alerts_*.jsonl") for line in path.read_text().splitlines()]
     assert any(json.loads(line).get("control") == "silence" for line in lines)
-    assert httpx.patch(address, content=b"[", headers={"content-type": "application/json"}).status_code == 400
-    assert httpx.patch(address, json={"tags": "x"}).status_code == 400
-    assert httpx.delete(address).json() == {"removed": key}
-    assert not folder.exists() and httpx.get(address).status_code == 404
+    assert (
+        httpx.patch(address, content=b"[", headers={"content-type": "application/json"}, timeout=PATIENCE).status_code
+        == 400
+    )
+    assert httpx.patch(address, json={"tags": "x"}, timeout=PATIENCE).status_code == 400
+    assert httpx.delete(address, timeout=PATIENCE).json() == {"removed": key}
+    assert not folder.exists() and httpx.get(address, timeout=PATIENCE).status_code == 404
 
 
 def test_a_living_run_is_not_removed(serve: Callable[..., Server], tmp_path: Path) -> None:
@@ -280,7 +288,7 @@ def test_a_living_run_is_not_removed(serve: Callable[..., Server], tmp_path: Pat
     try:
         run.log({"loss": 1.0}, step=0)
         server = serve(tmp_path, "--allow-edit")
-        answer = httpx.delete(f"{server.base}api/v1/runs/{Path(run.folder).name}")
+        answer = httpx.delete(f"{server.base}api/v1/runs/{Path(run.folder).name}", timeout=PATIENCE)
         assert answer.status_code == 409 and Path(run.folder).exists()
     finally:
         run.finish()

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from .conftest import Server
 
@@ -56,7 +56,7 @@ def test_the_agent_does_what_is_asked_on_the_page(training: Path, serve: Callabl
     address = f"{server.base}api/v1/runs/{training.name}"
 
     def alerts() -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{address}/alerts").json()
+        found: dict[str, Any] = httpx.get(f"{address}/alerts", timeout=PATIENCE).json()
         return found
 
     def firing() -> list[dict[str, Any]]:
@@ -64,18 +64,20 @@ def test_the_agent_does_what_is_asked_on_the_page(training: Path, serve: Callabl
 
     (row,) = wait_until(firing, "the alert")
     assert not row.get("acknowledged") and not row.get("silenced")
-    wait_until(lambda: httpx.get(address).json()["firing"], "the alert in the overview")
+    wait_until(lambda: httpx.get(address, timeout=PATIENCE).json()["firing"], "the alert in the overview")
 
-    asked = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_high"})
+    asked = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_high"}, timeout=PATIENCE)
     assert asked.status_code == 200, asked.text
     wait_until(lambda: [row for row in firing() if row.get("acknowledged")], "the acknowledgement")
     answer = next(row for row in alerts()["history"] if row["state"] == "acknowledged")
     assert (answer["by"], answer["asked"]) == ("web", asked.json()["asked"]["timestamp"])
 
-    assert httpx.post(f"{address}/alerts", json={"action": "silence", "rule": "loss_high", "seconds": 600}).is_success
+    assert httpx.post(
+        f"{address}/alerts", json={"action": "silence", "rule": "loss_high", "seconds": 600}, timeout=PATIENCE
+    ).is_success
     wait_until(lambda: [row for row in firing() if row.get("silenced")], "the silence")
-    assert httpx.get(address).json()["firing"] == []
+    assert httpx.get(address, timeout=PATIENCE).json()["firing"] == []
 
-    unknown = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_hihg"})
+    unknown = httpx.post(f"{address}/alerts", json={"action": "ack", "rule": "loss_hihg"}, timeout=PATIENCE)
     assert unknown.status_code == 404
     assert "did you mean 'loss_high'" in unknown.json()["error"]["message"]

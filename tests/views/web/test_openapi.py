@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from waiting import PATIENCE
 
 from trainvitals.views.web.api import ENDPOINTS
 from trainvitals.views.web.openapi import describe, render_markdown
@@ -58,7 +59,7 @@ def test_the_api_keeps_its_description(label: str, mode: GenerationMode, server:
         # Names of runs are not to be guessed: half of the time an existing one is meant.
         if "run" in case.path_parameters and len(case.path_parameters["run"]) % 2 == 0:
             case.path_parameters["run"] = keys[0]
-        case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS)
+        case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS, timeout=PATIENCE)
 
     try:
         ask()
@@ -67,7 +68,7 @@ def test_the_api_keeps_its_description(label: str, mode: GenerationMode, server:
 
 
 def test_every_endpoint_is_described_and_the_document_is_served(server: Server) -> None:
-    document = httpx.get(f"{server.base}api/v1/openapi.json").json()
+    document = httpx.get(f"{server.base}api/v1/openapi.json", timeout=PATIENCE).json()
     assert set(document["paths"]) == {*(endpoint.path for endpoint in ENDPOINTS), "/runs/{run}/stream"}
     assert document["openapi"].startswith("3.1")
 
