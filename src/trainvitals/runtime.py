@@ -27,6 +27,8 @@ from typing import IO, Any
 from trainvitals.errors import AgentError
 
 MOST_DESCRIPTORS = 65_536
+START_SECONDS = 60.0
+"""How long who needs the agent waits for it: it is up in half a second, or on a busy node after many of them."""
 
 
 def runtime_dir() -> Path:

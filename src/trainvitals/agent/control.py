@@ -12,6 +12,9 @@ from trainvitals import runtime
 from trainvitals.agent.log import FILE_NAME
 from trainvitals.errors import AgentError
 
+STOP_SECONDS = 30.0
+"""It ends within two, but on a busy node each of its last words may have to wait for its turn."""
+
 
 def status() -> dict[str, Any] | None:
     """What the living agent says of itself, its runs and its sources; None if there is no agent."""
@@ -27,7 +30,7 @@ def status() -> dict[str, Any] | None:
     }
 
 
-def stop(timeout: float = 5.0) -> bool:
+def stop(timeout: float = STOP_SECONDS) -> bool:
     """End the agent and wait until it has ended. False if there was none."""
     about = runtime.read_agent()
     if about is None:

@@ -48,7 +48,7 @@ def _start(arguments: argparse.Namespace) -> int:
         from trainvitals.agent.__main__ import main
 
         return main(["--foreground", *(["--keep"] if arguments.keep else [])])
-    if not runtime.ensure_agent(wait=10.0, keep=arguments.keep):
+    if not runtime.ensure_agent(wait=runtime.START_SECONDS, keep=arguments.keep):
         raise AgentError("the agent did not start", hint="see why: trainvitals agent start --foreground")
     about = runtime.read_agent()
     if not about:
@@ -136,17 +136,16 @@ def _add_stop(parser: Parser) -> None:
     parser.add_argument(
         "--timeout",
         type=number(0, above=True),
-        default=5.0,
         metavar="SECONDS",
-        help="wait this long (default: 5)",
+        help="wait this long (default: 30)",
     )
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    from trainvitals.agent.control import stop
+    from trainvitals.agent.control import STOP_SECONDS, stop
 
     watched = [item for _, item in runtime.registrations() if runtime.is_same_process(item.pid, item.pid_start)]
-    print("the agent has ended" if stop(arguments.timeout) else "no agent was running")
+    print("the agent has ended" if stop(arguments.timeout or STOP_SECONDS) else "no agent was running")
     if watched:
         say("a run is still under way: it will start the agent again when it next looks for it")
     return 0
