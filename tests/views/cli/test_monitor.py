@@ -176,6 +176,12 @@ def test_a_look_too_short_to_be_sure_still_shows_the_host(watched_machine: Any) 
     assert "no GPU is measured" in done.stderr and "System Monitor - CPU" in done.stdout
 
 
+def test_however_short_the_look_the_first_sample_is_waited_for(watched_machine: Any) -> None:
+    done = watched_machine.run("monitor", *FAST, "--simulate-gpus", "1", "--duration", "0.001s")
+    assert done.returncode == 0, done.stderr
+    assert "min / mean / max" in done.stdout
+
+
 def test_a_folder_that_another_monitor_writes_is_refused(watched_machine: Any) -> None:
     log = watched_machine.folder / "taken"
     process = watched_machine.start("monitor", "--simulate-gpus", "1", *FAST, "--log-dir", str(log))

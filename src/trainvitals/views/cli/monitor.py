@@ -47,6 +47,8 @@ STALE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 """How long a line waits at most for GPUs that have no new sample."""
 FINAL_SECONDS = 3.0
+FIRST_SECONDS = 10.0
+"""However short it is to look, the first sample is waited for this long: on a busy node it takes a while."""
 HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 
 
@@ -178,7 +180,7 @@ class Monitor:
                 settings=self._settings.as_json(),
             )
         )
-        if not runtime.ensure_agent(wait=15.0):
+        if not runtime.ensure_agent(wait=runtime.START_SECONDS):
             self.end(status="failed")
             raise AgentError("the agent did not start, so nothing is measured", hint="see why: trainvitals doctor")
 
@@ -187,17 +189,20 @@ class Monitor:
         pause = min(max(self._settings.interval / 4, 0.02), 0.2)
         begin = time.monotonic()
         next_check = begin + WATCH_SECONDS
-        while seconds is None or time.monotonic() - begin < seconds:
+        while True:
             for name, row in self._follower.poll():
                 console.take(name.table, row)
             console.tick()
             if time.monotonic() > next_check:
                 runtime.ensure_agent()  # a look at a lock; starts it again only if it died
                 next_check = time.monotonic() + WATCH_SECONDS
-            left = seconds - (time.monotonic() - begin) if seconds is not None else pause
-            time.sleep(max(min(pause, left), 0.0))
-        for name, row in self._follower.poll():
-            console.take(name.table, row)
+            left = pause
+            if seconds is not None:
+                wanted = seconds if console.has_seen else max(seconds, FIRST_SECONDS)
+                left = wanted - (time.monotonic() - begin)
+                if left <= 0:
+                    return
+            time.sleep(min(pause, left))
 
     def end(self, status: str = "finished") -> None:
         """Write the end, and wait a moment until the agent has written its last lines."""
@@ -235,6 +240,11 @@ class Console:
         self._told_no_gpu = False
         self._told_missing = False
         self._samples = 0
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self._latest) or self._system is not None
 
     def take(self, table: str, row: Mapping[str, Any]) -> None:
         """One new line of the run folder."""
