@@ -18,7 +18,8 @@ from trainvitals.views.tui.save import json_text
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 15.0
+"""The first sample is there in a moment, or on a busy node in many: a frame without it is no use to anybody."""
 TALLEST = 400
 CHART_LINES = 18
 
