@@ -33,6 +33,7 @@ class Probe:
         self.trouble: Exception | None = None
         self.gate = threading.Event()  # a closed gate is a driver that does not answer
         self.gate.set()
+        self.hangs = False
         self.reads = 0
         self.closed = False
         self.threads: set[int] = set()
@@ -40,6 +41,7 @@ class Probe:
     def read(self) -> Sequence[Sample | Notice]:
         self.threads.add(threading.get_ident())
         self.reads += 1
+        self.hangs = not self.gate.is_set()
         self.gate.wait()
         if self.trouble is not None:
             raise self.trouble
@@ -137,7 +139,8 @@ def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(threads: l
     thread = run_unit(threads, probe, inbox)
     wait_until(lambda: len(inbox.samples()) > 20, "some readings")
     probe.gate.clear()
-    time.sleep(0.2)  # ten slots pass while this one hangs
+    wait_until(lambda: probe.hangs, "the reading that hangs")
+    time.sleep(0.2)  # ten slots pass meanwhile
     probe.gate.set()
     count = len(inbox.samples())
     wait_until(lambda: len(inbox.samples()) > count + 20, "more readings")
@@ -197,6 +200,7 @@ def test_a_hung_unit_is_stale_and_its_late_answer_is_marked(
     run_unit(threads, other, inbox)
     wait_until(lambda: inbox.samples(), "a reading")
     probe.gate.clear()
+    wait_until(lambda: probe.hangs, "the reading that hangs")
     wait_until(lambda: not thread.health(time.monotonic()).up, "it to be stale")
     thread.check(time.monotonic())
     assert "has not answered" in inbox.notices()[0].message
