@@ -40,8 +40,8 @@ wait_for_batch()
 """
 
 
-def start(script: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline().strip() == "ready"
     return process
 
@@ -98,6 +98,31 @@ def test_a_stopped_process_is_left_alone(tmp_path: Path) -> None:
     process = start(STUCK)
     found = collect_stacks(registration(tmp_path, process), None, "stopped")
     assert found.path is None and "stopped" in (found.note or "")
+    stop(process)
+
+
+INTERRUPTED = """
+import signal, sys, time
+first, rest = sys.argv[2].split("\\n\\n")
+def dump(*_):
+    with open(sys.argv[1], "a") as file:
+        print(first, file=file, flush=True)
+        time.sleep(1)
+        print("\\n" + rest, end="", file=file)
+signal.signal(signal.SIGUSR1, dump)
+print("ready", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+def test_a_dump_that_a_busy_machine_interrupts_is_read_to_its_end(tmp_path: Path) -> None:
+    """Written as faulthandler writes it, by a process that is not given its turn in the middle of it."""
+    target = tmp_path / "stacks.txt"
+    process = start(INTERRUPTED, str(target), FAULTHANDLER)
+    item = registration(tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(target))
+    found = collect_stacks(item, None, "sleeping")
+    assert found.path == target and "wait_for_batch" in found.extract[0]
     stop(process)
 
 

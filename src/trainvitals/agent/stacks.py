@@ -22,11 +22,13 @@ from trainvitals.journal import layout
 from trainvitals.runtime import Registration, catches_signal, is_same_process
 
 WAIT_SECONDS = 3.0
+"""How long a process may take to begin its dump, and then to go on with it: on a busy node it waits for its turn."""
 SETTLE_SECONDS = 0.3
 PY_SPY_SECONDS = 15.0
 LARGEST_DUMP = 1 << 20
 EXTRACT_FRAMES = 6
 
+_CURRENT = "Current thread"
 _HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where such a process hangs"
 
 
@@ -75,20 +77,24 @@ def _ask_faulthandler(registration: Registration, pidfd: int | None, number: int
 
 
 def _read_appended(path: Path, before: int) -> str:
-    """What was appended after `before`, once it has stopped growing."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    """What was appended after `before`, once it has stopped growing.
+
+    The thread that had the signal, which is the main one, comes last: without it the dump was only interrupted.
+    """
     size, grown_at = before, time.monotonic()
-    while time.monotonic() < deadline:
+    while (quiet := time.monotonic() - grown_at) < WAIT_SECONDS:
         time.sleep(0.05)
         now = path.stat().st_size if path.exists() else 0
         if now != size:
             size, grown_at = now, time.monotonic()
-        elif size > before and time.monotonic() - grown_at > SETTLE_SECONDS:
+        elif size > before and quiet > SETTLE_SECONDS and _CURRENT in _read_from(path, before):
             break
-    if size <= before:
-        return ""
+    return _read_from(path, before) if size > before else ""
+
+
+def _read_from(path: Path, offset: int) -> str:
     with open(path, "rb") as file:
-        file.seek(before)
+        file.seek(offset)
         return file.read(LARGEST_DUMP).decode("utf-8", "replace")
 
 
@@ -99,7 +105,7 @@ def parse_main_thread(dump: str) -> tuple[str, ...]:
     is the last, for the newest threads come first.
     """
     blocks = re.split(r"\n\s*\n", dump.strip())
-    current = next((block for block in blocks if block.startswith("Current thread")), blocks[-1])
+    current = next((block for block in blocks if block.startswith(_CURRENT)), blocks[-1])
     frames = [line.strip() for line in current.splitlines()[1:] if line.strip().startswith("File ")]
     return tuple(frames[:EXTRACT_FRAMES])
 
