@@ -260,7 +260,7 @@ def test_ten_thousand_parameters_are_a_line_that_can_be_read(run: Run) -> None:
 def test_a_model_that_moves_after_watch_is_still_watched(run: Run) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watched = run.watch(model, optimizer)
+    watched = run.watch(model, optimizer, budget_percent=0)
     train(model, optimizer, torch.ones(2, 4), 2)
     model.to("meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -317,7 +317,7 @@ def test_a_look_that_fails_is_the_last_of_its_kind_and_the_phases_go_on(
 ) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watched = run.watch(model, optimizer, layers_every=1)
+    watched = run.watch(model, optimizer, layers_every=1, budget_percent=0)
 
     def break_down(*_: object, **__: object) -> None:
         raise LookupError("nothing to see here")
