@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from waiting import GENTLE_EXIT, PATIENCE, wait_until
+from waiting import GENTLE_EXIT, PATIENCE, free_port, wait_until
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PYTHON = (sys.executable,)
@@ -121,9 +120,7 @@ def test_an_example_leaves_a_run_with_every_step(tmp_path: Path, case: Case) -> 
 
 
 def test_the_fine_tuning_says_which_kind_it_is_and_serves_its_metrics(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     case = next(case for case in CASES if case.example == "qlora_finetune_monitored.py")
     metrics = ("--enable-prometheus", "--prometheus-port", str(port), "--gpu-index", "0")
     case = case._replace(arguments=(*case.arguments, *metrics, "--max-steps", "100000"))

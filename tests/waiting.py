@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -29,7 +31,13 @@ def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port on loopback that nobody listens on.
+
+    Not one that the kernel chooses: by the time somebody listens on it, it may have given it to another connection.
+    """
+    chance = random.SystemRandom()  # the tests beside these may have been given the same seed
+    while True:
+        port = chance.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -6,7 +6,6 @@ import email
 import email.policy
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -138,9 +137,7 @@ class Mailbox:
             right = isinstance(data, LoginPassword) and (data.login, data.password) == (b"me", b"pa55word")
             return AuthResult(success=right, handled=False)  # the server answers: 235 or 535
 
-        with socket.socket() as place:
-            place.bind(("127.0.0.1", 0))
-            self.port = place.getsockname()[1]
+        self.port = free_port()
         self.controller = Controller(
             Keeper(), hostname="127.0.0.1", port=self.port, tls_context=context, require_starttls=True,
             authenticator=check, auth_required=True, auth_require_tls=True,
@@ -221,9 +218,7 @@ def manager(tmp_path: Path) -> Iterator[int]:
     if program is None:
         pytest.fail("no Alertmanager: apt-get install --no-install-recommends prometheus-alertmanager")
     (tmp_path / "am.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [program, f"--config.file={tmp_path / 'am.yml'}", f"--storage.path={tmp_path / 'data'}",
          f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="],

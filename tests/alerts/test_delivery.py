@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import free_port, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -98,9 +97,7 @@ def test_a_webhook_gets_the_documented_body(receiver: Receiver) -> None:
 
 
 def test_a_channel_that_was_down_gets_everything_in_order_once_it_is_back() -> None:
-    with socket.socket() as place:  # a port on which nobody listens
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     box = Box(Address("hook", f"http://127.0.0.1:{port}/hook"))
     for number in range(3):
         box.outbox.add(message(number, age=3600.0))

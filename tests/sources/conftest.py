@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 
 def load_fake_sysfs() -> ModuleType:
@@ -107,9 +106,7 @@ def node_exporter(program: Callable[[str], str]) -> Iterator[Callable[..., str]]
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*flags: str) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         command = [path, f"--web.listen-address={address}", "--log.level=error", *flags]
         started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         url = f"http://{address}/metrics"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import CollectorRegistry, GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import PATIENCE
+from waiting import PATIENCE, free_port
 
 from trainvitals.sources import Notice, Sample, SourceUnavailable, World, create
 from trainvitals.sources.exposition import Page, PageParser, Series, parse_head, split_line
@@ -306,11 +306,7 @@ def failure(url: str, **options: object) -> str:
 
 
 def test_nobody_there():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}/metrics"
-
-    assert re.search(r"cannot be reached: .*refused", failure(url))
+    assert re.search(r"cannot be reached: .*refused", failure(f"http://127.0.0.1:{free_port()}/metrics"))
 
 
 @pytest.mark.parametrize("code", [301, 302, 307, 401, 404, 500, 503])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, free_port, wait_until
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
 
@@ -158,9 +158,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["agent", "monitor"])
 def test_a_command_with_a_port_serves_the_page(how: str, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environ = {"TRAINVITALS_RUNTIME_DIR": str(tmp_path / "runtime"), "TRAINVITALS_DIR": str(tmp_path / "runs")}
     flags = ("--prometheus-port", port, "--names", "base", "--simulate-gpus", 1)
     started = None
