@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import time
@@ -28,6 +29,11 @@ def wait_until(condition: Callable[[], T], what: str | Callable[[], str] = "this
             return found
         time.sleep(0.02)
     pytest.fail(f"waited in vain for {what if isinstance(what, str) else what()}")
+
+
+def pause(seconds: float) -> None:
+    """So long on an idle machine and longer on a busy one, for what leaves no trace that could be waited for."""
+    time.sleep(seconds * (1 + os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def free_port() -> int:
