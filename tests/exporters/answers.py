@@ -450,8 +450,10 @@ class Answers:
 
     @property
     def minutes(self) -> int:
-        """Whole minutes of the clock from the first scrape until AHEAD after the moment: a subquery looks at each."""
-        return math.floor((self._moment + AHEAD) / 60) - math.ceil(self._first / 60) + 1
+        """Whole minutes of the clock from the first scrape until AHEAD after the moment: a subquery looks at each, and
+        not further back than its range of five minutes."""
+        end = self._moment + AHEAD
+        return math.floor(end / 60) - math.ceil(max(self._first, end - 300) / 60) + 1
 
     def _trainings(self) -> Iterator[tuple[str, Answer]]:
         steps = {row["step"] for row in self._written.rows("live", "training_metrics", self._moment - 8, self._moment)}

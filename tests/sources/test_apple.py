@@ -183,8 +183,8 @@ def test_a_slow_reader_gets_the_newest_line(macmon):
 
 def test_a_line_is_never_given_twice(macmon):
     unit = macmon.write("say(new)\ntime.sleep(600)")
-    unit._patience = 0.3
     read(unit)
+    unit._patience = 0.3
 
     with pytest.raises(SourceUnavailable, match="macmon tells nothing"):
         unit.read()

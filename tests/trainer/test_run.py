@@ -552,11 +552,11 @@ def test_a_run_that_ends_just_as_the_disk_can_be_written_is_whole(small_disk: Pa
 def test_a_run_folder_that_is_removed_is_said_once_and_the_lines_after_it_are_counted(
     capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = itertools.count(time.time_ns() + 2_000_000_000, 1_000_000_000)
     run = trainvitals.init()
     run.log({"loss": 0.0}, step=0)
     run.event("checkpoint")
     shutil.rmtree(run.folder)
+    seconds = itertools.count(time.time_ns() + 2_000_000_000, 1_000_000_000)
     monkeypatch.setattr("trainvitals.trainer.run._time_ns", lambda: next(seconds))
     monkeypatch.setattr("trainvitals.trainer.run.CLOSE_SECONDS", 0.0)
     for step in range(1, 4):
