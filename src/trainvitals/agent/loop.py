@@ -36,7 +36,8 @@ LONGEST_LATEST_SECONDS = 1.0
 CHECK_SECONDS = 1.0
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05
-FAREWELL_SECONDS = 1.5
+FAREWELL_SECONDS = 5.0
+"""How long the watches have for their last lines: a moment where all is well, more where the node is busy."""
 RETRY_SECONDS = 10.0
 """After which a run whose watch failed is tried again; twice as long each time if its processes are dead."""
 LONGEST_RETRY_SECONDS = 300.0

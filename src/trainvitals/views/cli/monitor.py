@@ -43,6 +43,7 @@ trainvitals monitor --simulate-gpus 2 --duration 10        # no GPU here
 
 WATCH_SECONDS = 5.0
 NO_GPU_SECONDS = 3.0
+"""How long an agent that writes already may take until it knows its GPUs."""
 STALE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 """How long a line waits at most for GPUs that have no new sample."""
@@ -240,6 +241,7 @@ class Console:
         self._told_no_gpu = False
         self._told_missing = False
         self._samples = 0
+        self._first: tuple[float, float] | None = None
 
     @property
     def has_seen(self) -> bool:
@@ -249,6 +251,7 @@ class Console:
     def take(self, table: str, row: Mapping[str, Any]) -> None:
         """One new line of the run folder."""
         now = time.monotonic()
+        self._first = self._first or (now, time.time())
         if table == "gpu":
             key = str(row.get("gpu_uuid", row.get("gpu_index")))
             self._gpus.setdefault(key, GpuSpread(row)).add(row)
@@ -268,13 +271,27 @@ class Console:
         if self._fresh:
             if self._is_complete(now):
                 self._print_gpus(now)
-        elif not self._latest and now - self._began > NO_GPU_SECONDS and self._system is not None:
+        elif not self._latest and self._system is not None and self._has_looked(now):
             self._print_system()
-        if now - self._began > NO_GPU_SECONDS:
+        if not self._told_missing and self._has_looked(now):
             self._tell_missing()
         if self._table_seconds and now >= self._next_table:
             self._next_table += self._table_seconds
             self._print_table()
+
+    def _has_looked(self, now: float) -> bool:
+        """Whether the agent has had its time to find GPUs and has said since what it found.
+
+        The time begins with its first line, not with its start: on a busy node that alone takes longer.
+        """
+        if self._first is None or now - self._first[0] <= NO_GPU_SECONDS:
+            return False
+        if now - self._first[0] > FIRST_SECONDS:
+            return True  # it may have no room for that file
+        try:
+            return (runtime.runtime_dir() / "latest.json").stat().st_mtime > self._first[1]
+        except OSError:
+            return False
 
     def finish(self) -> None:
         """The last table."""
