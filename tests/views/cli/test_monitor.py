@@ -176,6 +176,21 @@ def test_a_look_too_short_to_be_sure_still_shows_the_host(watched_machine: Any) 
     assert "no GPU is measured" in done.stderr and "System Monitor - CPU" in done.stdout
 
 
+def test_an_agent_that_was_slow_to_start_has_its_time_to_find_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
+    console = Console(resolve(environ={}, folder=tmp_path), quiet=False, table_seconds=0)
+    console._began -= 60.0  # so long did its start take
+    console.take("system", {"cpu_usage_percent": 5.0, "memory_usage_percent": 5.0})
+    console.tick()
+    assert capsys.readouterr() == ("", "")
+    console.take("gpu", {"gpu_index": 0, "gpu_uuid": "GPU-0", "utilization_percent": 85.0, "memory_percent": 5.0})
+    console.finish()
+    shown = capsys.readouterr()
+    assert "GPU Monitor - GPU0: 85.0%/5.0%" in shown.out and "no GPU is measured" not in shown.err
+
+
 def test_however_short_the_look_the_first_sample_is_waited_for(watched_machine: Any) -> None:
     done = watched_machine.run("monitor", *FAST, "--simulate-gpus", "1", "--duration", "0.001s")
     assert done.returncode == 0, done.stderr
