@@ -15,7 +15,7 @@ import psutil
 import pytest
 from answers import AHEAD, NOBODY, RULES, SCRIPT, STALLED, TRAINING, Answers, script_processes
 from servers import Server, Watched, fetch
-from waiting import free_port, wait_until
+from waiting import free_port, pause, wait_until
 
 from trainvitals.exporters import names
 from trainvitals.exporters.names import SPELLINGS, Spelling
@@ -58,7 +58,7 @@ class Live:
         # Samples and rules of the same moment, and the lines that belong to it are written.
         self.moment = time.time()
         self.first = float(server.query(f"min(min_over_time(timestamp({power.series})[5m:500ms]))")[0]["value"][1])
-        time.sleep(1.0)
+        pause(1.0)
         self.answers = Answers(root, spelling, self.first, self.moment)
 
     def ask(self, expression: str) -> list[dict[str, Any]]:

@@ -400,7 +400,8 @@ def test_a_server_that_answers_drop_by_drop(exporter):
 
     exporter.answer = answer
 
-    assert "did not come within 0.3 s" in failure(exporter.url, timeout=0.3)
+    # Long enough for a busy machine to send the first drops: a silent server is another failure.
+    assert "did not come within 3 s" in failure(exporter.url, timeout=3.0)
 
 
 def test_a_server_that_does_not_speak_http():
