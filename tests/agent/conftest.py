@@ -53,13 +53,16 @@ class Machine:
 
     def start_agent(self, *flags: str, **env: str) -> subprocess.Popen[str]:
         """An agent that holds the lock."""
-        agent = self.spawn([sys.executable, "-P", "-m", "trainvitals.agent", *flags], **env)
+        agent = self.spawn([sys.executable, "-P", "-m", "trainvitals.agent", *flags], own_session=True, **env)
         wait_until(lambda: (runtime.read_agent() or {}).get("pid") == agent.pid, "an agent that holds the lock")
         return agent
 
-    def spawn(self, command: list[str], **env: str) -> subprocess.Popen[str]:
+    def spawn(self, command: list[str], own_session: bool = False, **env: str) -> subprocess.Popen[str]:
+        """With `own_session` as agents are started for real: the kernel gives each session its share of the cores, so
+        that what the agent does at low priority is not starved by what else runs in the session of the tests."""
         process = subprocess.Popen(
             command,
+            start_new_session=own_session,
             env=self.env(**env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -66,6 +66,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            start_new_session=True,
         )
         self.processes.append(process)
         return process
