@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -80,7 +81,7 @@ class FakeNvml:
 
         for thread in set(threading.enumerate()) - self._earlier:
             if thread.name.startswith(("nvidia-", "unit nvidia:")):
-                thread.join(10)
+                _join(thread)
         self._loaded = None
         os.environ.pop("FAKE_NVML_SCRIPT", None)
         pynvml.nvmlLib = None
@@ -100,3 +101,11 @@ class FakeNvml:
                 counted[function, None if gpu == "-" else int(gpu)] += int(calls)
             self.trace_file.unlink()
         return counted
+
+
+def _join(thread: threading.Thread) -> None:
+    while True:
+        try:
+            return thread.join(10)
+        except RuntimeError:  # listed already, but on a busy machine not begun yet
+            time.sleep(0.01)
