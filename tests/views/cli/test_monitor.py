@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from waiting import PATIENCE
 
+from trainvitals.journal.reader import RunReader
 from trainvitals.settings import resolve
 from trainvitals.views.cli.monitor import Console
 
@@ -55,14 +56,16 @@ def test_started_again_in_the_same_folder_it_is_a_new_attempt(watched_machine: A
     log = watched_machine.folder / "again"
     command = ("monitor", "--simulate-gpus", "2", *FAST, "--log-dir", str(log))
     watched_machine.interrupt_when(lines_in, *command)
-    before = rows_of(log, "gpu_metrics")
+    before = list(RunReader(log).rows("gpu"))
+    assert before
     watched_machine.interrupt_when(lines_in, *command)
     run = json.loads((log / "run.json").read_text())
     assert [(item["number"], item["status"]) for item in run["attempts"]] == [
         (1, "finished"),
         (2, "finished"),
     ]
-    assert rows_of(log, "gpu_metrics")[: len(before)] == before
+    # By the reader: what the first attempt wrote may have been sealed meanwhile.
+    assert list(RunReader(log).rows("gpu"))[: len(before)] == before
     assert list(log.glob("gpu_metrics_*.attempt2.jsonl"))
 
 
