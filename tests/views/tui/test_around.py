@@ -59,7 +59,7 @@ def test_a_program_that_does_not_exist_ends_with_127() -> None:
 
 
 def test_a_program_holds_all_its_processes_and_no_other() -> None:
-    child = "import os, time; print('child', os.getpid(), flush=True); time.sleep(600)"
+    child = "import os, time; print('child', os.getpid(), 'is here', flush=True); time.sleep(600)"
     code = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
@@ -67,7 +67,8 @@ def test_a_program_holds_all_its_processes_and_no_other() -> None:
     )
     program = Program([sys.executable, "-c", code], 80, 24)
     try:
-        wait_until(lambda: any(line.startswith("child") for line in program.output.lines()), "the child's number")
+        # All of the line: a terminal may hand it over in pieces.
+        wait_until(lambda: "is here" in "".join(program.output.lines()), "the child's number")
         pid = int("".join(program.output.lines()).split()[1])
         assert program.holds(program.pid) and program.holds(pid)
         assert not program.holds(os.getpid()) and not program.holds(2**22)
