@@ -95,8 +95,10 @@ def test_a_misspelt_channel_is_said_with_the_nearest_and_all_others_by_the_test_
     assert said in capsys.readouterr().err
     assert receiver.requests == []
     with pytest.raises(SettingError) as raised:
-        trainvitals.init(project="p", agent=False, summary=False)
+        trainvitals.init(project="p", agent=False, summary=False, strict=True)
     assert said in str(raised.value)
+    trainvitals.init(project="p", agent=False, summary=False).finish()  # the training is not stopped, but it is said
+    assert said in capsys.readouterr().err
 
 
 def test_without_a_channel_the_test_says_how_to_have_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

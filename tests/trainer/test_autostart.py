@@ -321,13 +321,19 @@ def test_a_hook_that_cannot_be_placed_is_an_event_of_the_run(tmp_path: Path) -> 
 
 def test_a_run_that_cannot_begin_does_not_stop_the_training(tmp_path: Path) -> None:
     write(tmp_path / "train.py", PLAIN)
-    write(tmp_path / "trainvitals.yaml", "interval: 1s\n")
-    code = (
-        "import os, pathlib; pathlib.Path('trainvitals.yaml').write_text('intervall: 1s'); "
-        "exec(open('train.py').read())"
-    )
+    code = "import os; os.environ['TRAINVITALS_INTERVAL'] = 'fast'; exec(open('train.py').read())"
     done = trainvitals_run(tmp_path, sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     (folder,) = folders(tmp_path)
     (event,) = read(folder, "events_*.jsonl")
     assert "the training is not watched: SettingError" in event["message"]
+
+
+def test_a_file_of_settings_that_breaks_meanwhile_is_ignored_and_the_training_watched(tmp_path: Path) -> None:
+    write(tmp_path / "train.py", PLAIN)
+    write(tmp_path / "trainvitals.yaml", "interval: 1s\n")
+    code = "import pathlib; pathlib.Path('trainvitals.yaml').write_text('intervall: 1s'); exec(open('train.py').read())"
+    done = trainvitals_run(tmp_path, sys.executable, "-c", code)
+    assert done.returncode == 0 and done.stderr.count("unknown setting 'intervall'") == 1, done.stderr
+    (folder,) = folders(tmp_path)
+    assert [line["step"] for line in read(folder, "training_metrics_*.jsonl")] == list(range(8))
