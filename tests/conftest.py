@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # fake_nvml.py beside this file;
 
 from fake_nvml import FakeNvml, build
 
-# A shell that starts the tests in the background has SIGINT ignored, and every program they start would inherit that.
-for number in (signal.SIGINT, signal.SIGQUIT):
+# A shell that starts the tests in the background has SIGINT ignored, and nohup SIGHUP: every program that they start
+# would inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
