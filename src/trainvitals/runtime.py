@@ -283,7 +283,7 @@ class AgentLock:
 
     def guard_folder(self) -> None:
         """Keep systemd's cleaner of temporary files away: it passes over folders that somebody has locked."""
-        if sys.platform == "linux":
+        if sys.platform == "linux" and self._folder < 0:
             import fcntl
 
             self._folder = os.open(runtime_dir(), os.O_RDONLY | os.O_DIRECTORY)

@@ -129,7 +129,6 @@ class Agent:
         # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
         for _ in range(LOCK_TRIES):
             if self._lock.acquire():
-                self._lock.guard_folder()
                 return True
             time.sleep(LOCK_PAUSE)
         return False
@@ -158,6 +157,7 @@ class Agent:
             "keep": self._keep,
         }
         self._write("agent.json", about)
+        self._lock.guard_folder()
 
     def _own_settings(self) -> Settings:
         try:
