@@ -25,8 +25,8 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import retention, segments
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.cli.export import write_table
+from trainvitals.views.data.series import describe_series
 from trainvitals.views.report.data import make_data
-from trainvitals.views.web.charts import describe_series
 
 FILES, ROWS = 10, 30
 TOTAL = FILES * ROWS

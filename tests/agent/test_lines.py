@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.reading import Health, Reading
+from trainvitals.analysis.gpu_use import GpuUse
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import resolve

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.agent.demand import intervals_of, wants_source
-from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.reading import Health, Reading
+from trainvitals.analysis.gpu_use import GpuUse
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, format_time

@@ -23,7 +23,6 @@ from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.ending import correct_end, decide_end, write_end
 from trainvitals.agent.following import Following
 from trainvitals.agent.gpu_holding import GpuHolding
-from trainvitals.agent.gpu_use import GpuUse
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.liveness import Rank, status_key, wait_for_end
 from trainvitals.agent.log import BoundLog
@@ -31,6 +30,7 @@ from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.seals import Seals
 from trainvitals.agent.stalls import Stalls
+from trainvitals.analysis.gpu_use import GpuUse
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage

@@ -69,7 +69,7 @@ def test_parquet_keeps_values_and_types(machine: Any, make_run: Callable[..., Pa
 
 
 def test_a_name_that_is_taken_by_a_numbered_one_gets_the_next_number() -> None:
-    from trainvitals.views.cli.parquet import distinct_names
+    from trainvitals.views.data.parquet import distinct_names
 
     assert distinct_names(["loss", "Loss", "loss_2", "LOSS"]) == {
         "loss": "loss",

@@ -15,10 +15,10 @@ from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader
+from trainvitals.views.data.run_details import describe_run
 from trainvitals.views.report.data import make_data
 from trainvitals.views.tui.feed import Feed, Options, Request, judge_machine
 from trainvitals.views.tui.snapshot import Gpu, Snapshot
-from trainvitals.views.web.answers import describe_run
 
 MakeFeed = Callable[..., Feed]
 

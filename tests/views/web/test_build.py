@@ -13,7 +13,7 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals.errors import TrainvitalsError
-from trainvitals.views.web.assets import MARKER, make_single_file, read_assets
+from trainvitals.views.data.page import MARKER, make_single_file, read_assets
 
 ROOT = Path(__file__).parents[3]
 WEB = ROOT / "web"

@@ -14,8 +14,9 @@ from waiting import PATIENCE, wait_until
 
 import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.views.web import answers, charts, wire
-from trainvitals.views.web.assets import make_single_file
+from trainvitals.views.data import run_details, wire
+from trainvitals.views.data.page import make_single_file
+from trainvitals.views.data.series import describe_series
 
 from .conftest import HOSTILE, Server, Tab, make_run
 
@@ -486,19 +487,19 @@ def test_the_same_page_is_a_report_that_opens_from_disk(
     from trainvitals.journal.reader import RunReader
 
     reader = RunReader(next(root.glob(f"*/{keys[0]}")))
-    run = answers.describe_run(reader, keys[0])
+    run = run_details.describe_run(reader, keys[0])
     names = run["tables"]["training"]["names"]
-    series = {axis: charts.describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")}
-    gpu = charts.describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
+    series = {axis: describe_series(reader, names, axis=axis, points=500)["series"] for axis in ("step", "time")}
+    gpu = describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
     data = {
         "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1},
-        "panels": answers.describe_panels(),
+        "panels": run_details.describe_panels(),
         "runs": {
             keys[0]: {
                 "run": run,
                 "series": {"training": series, "gpu": {"time": gpu}},
-                "events": answers.describe_events(reader),
-                "alerts": answers.describe_alerts(reader),
+                "events": run_details.describe_events(reader),
+                "alerts": run_details.describe_alerts(reader),
             }
         },
         "written": "2026-01-01T00:00:00Z",

@@ -11,11 +11,11 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.errors import AgentError
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
 from trainvitals.views.cli.beginning import check_runtime
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter, exporter_environment
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, say, width
+from trainvitals.views.data import quantities
 
 # -- start
 

@@ -17,7 +17,7 @@ from trainvitals import runtime, sources
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.settings import Settings, resolve
 from trainvitals.settings.places import describe_unknown
-from trainvitals.views.cli import quantities
+from trainvitals.views.data import quantities
 
 State = Literal["ok", "note", "none", "fail"]
 """Works; works, but worth knowing; not there, and need not be; should work and does not."""

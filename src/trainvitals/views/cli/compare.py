@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, shorten, width
+from trainvitals.views.data import quantities
 
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
@@ -42,8 +42,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.data.comparison import describe_comparison
     from trainvitals.views.report.document import name_runs
-    from trainvitals.views.web.comparison import describe_comparison
 
     if len(arguments.run) < 2:
         raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")

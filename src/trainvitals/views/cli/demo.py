@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.settings import Settings
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
 from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
 from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
+from trainvitals.views.data import quantities
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run

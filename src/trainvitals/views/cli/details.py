@@ -12,10 +12,10 @@ from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import Settings
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.summary import Summary
 from trainvitals.views.cli.terminal import Paint, clean, shorten
-from trainvitals.views.web.texts import read_text
+from trainvitals.views.data import quantities
+from trainvitals.views.data.texts import read_text
 
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
@@ -27,7 +27,7 @@ _SHOWN_LINES = 5
 def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
     """What was found wrong with the run, what is fine, and what could not be judged."""
     from trainvitals.analysis.diagnosis import diagnose
-    from trainvitals.views.diagnosis import describe_findings, read_measurements
+    from trainvitals.views.data.diagnosis import describe_findings, read_measurements
 
     prices = {"gpu_hour": settings.price_gpu_hour, "kwh": settings.price_kwh, "currency": settings.price_currency or ""}
     return describe_findings(diagnose(read_measurements(RunReader(folder), prices)))

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import clean, is_terminal, say
-from trainvitals.views.sheets import defuse
+from trainvitals.views.data import quantities
+from trainvitals.views.data.safe_text import defuse
 
 DESCRIPTION = (
     "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not; or the run as a page "
@@ -215,7 +215,7 @@ def _write_csv(rows: Rows, file: BinaryIO) -> None:
 
 
 def _write_parquet(rows: Rows, file: BinaryIO) -> None:
-    from trainvitals.views.cli.parquet import find_types, write_parquet
+    from trainvitals.views.data.parquet import find_types, write_parquet
 
     write_parquet(find_types(rows.quietly()), rows, file)
 

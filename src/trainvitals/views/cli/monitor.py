@@ -22,12 +22,12 @@ from trainvitals.journal.cursor import Follower
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
 from trainvitals.views.cli.beginning import FLAG, check_runtime, create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
 from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
+from trainvitals.views.data import quantities
 
 DESCRIPTION = (
     "Watch the hardware of this machine: a line per sample with the use and the memory of each GPU, a table now "

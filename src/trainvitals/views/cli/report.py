@@ -8,10 +8,10 @@ from pathlib import Path
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.settings import Settings
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.cli.terminal import say
+from trainvitals.views.data import quantities
 
 DESCRIPTION = (
     "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "

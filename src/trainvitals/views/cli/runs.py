@@ -12,7 +12,6 @@ from typing import Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.arguments import (
     Action,
     Parser,
@@ -34,6 +33,7 @@ from trainvitals.views.cli.terminal import (
     say,
     width,
 )
+from trainvitals.views.data import quantities
 
 STATUSES = (run_folder.RUNNING, "stalled", "hung", *run_folder.ENDED)
 

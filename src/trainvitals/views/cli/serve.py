@@ -44,7 +44,7 @@ def add_arguments(parser: Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     _check_extra()
-    from trainvitals.views.web.assets import read_assets
+    from trainvitals.views.data.page import read_assets
     from trainvitals.views.web.server import Options, address_of, bind, make_door, serve
 
     read_assets()

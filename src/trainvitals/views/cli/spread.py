@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainvitals.analysis.energy import Energy
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table
+from trainvitals.views.data import quantities
 
 _SHOWN = (
     ("utilization_percent", "use %"),

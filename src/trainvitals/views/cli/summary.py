@@ -18,7 +18,6 @@ from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage
 from trainvitals.journal.reader import RunInfo, RunReader, Series
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views.cli import quantities
 from trainvitals.views.cli.ranks import RankEnd, read_ranks, tell_ranks
 from trainvitals.views.cli.terminal import (
     STATUS_STYLES,
@@ -30,6 +29,7 @@ from trainvitals.views.cli.terminal import (
     print_error,
     width,
 )
+from trainvitals.views.data import quantities
 
 # Which end of a metric is worth telling: the lowest loss, the highest accuracy, the largest gradient.
 _BEST = {

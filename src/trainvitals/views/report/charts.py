@@ -13,8 +13,8 @@ from trainvitals.analysis.bands import make_band
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.views import panels
+from trainvitals.views.data.run_details import parse_time
 from trainvitals.views.report.svg import Chart, Line
-from trainvitals.views.web.answers import parse_time
 
 POINTS = 1600
 MANY = 8

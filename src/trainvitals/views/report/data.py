@@ -16,8 +16,15 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
-from trainvitals.views.diagnosis import describe_diagnosis
-from trainvitals.views.web import answers, charts, comparison, texts
+from trainvitals.views.data import comparison, run_details, texts
+from trainvitals.views.data.diagnosis import describe_diagnosis
+from trainvitals.views.data.series import (
+    LAYER_MEASURES,
+    describe_histograms,
+    describe_layers,
+    describe_states,
+    pack_series,
+)
 
 POINTS = 360_000
 """Points of all series of a report together: about 3 MB in the file."""
@@ -40,7 +47,7 @@ def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] |
     share = POINTS // max(len(runs), 1)
     data: Data = {
         "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
-        "panels": answers.describe_panels(),
+        "panels": run_details.describe_panels(),
         "runs": {key: _describe(key, reader, share, prices) for key, reader in runs},
         "written": format_time(time.time()),
     }
@@ -50,7 +57,7 @@ def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] |
 
 
 def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any] | None) -> Data:
-    run = answers.describe_run(reader, key, prices)
+    run = run_details.describe_run(reader, key, prices)
     training = choose_names(run["tables"].get("training", {}).get("names", []))
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
         if table in run["tables"]:
@@ -62,14 +69,13 @@ def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any
         "run": redact(run),
         "series": series,
         "clock": _read_clock(reader, training),
-        "layers": {measure: charts.describe_layers(reader, measure, 120) for measure in run["layers"]},
+        "layers": {measure: describe_layers(reader, measure, 120) for measure in run["layers"]},
         "histograms": {
-            name: charts.describe_histograms(reader, name, 60)["histograms"]
-            for name in run["histograms"][:MAX_HISTOGRAMS]
+            name: describe_histograms(reader, name, 60)["histograms"] for name in run["histograms"][:MAX_HISTOGRAMS]
         },
         "states": [state for table in run["tables"] for state in _read_states(reader, table)],
-        "events": redact(answers.describe_events(reader, MAX_LINES)),
-        "alerts": redact(answers.describe_alerts(reader, MAX_LINES)),
+        "events": redact(run_details.describe_events(reader, MAX_LINES)),
+        "alerts": redact(run_details.describe_alerts(reader, MAX_LINES)),
         "texts": dict(_read_texts(reader)),
         "diagnosis": describe_diagnosis(reader, prices),
     }
@@ -83,7 +89,7 @@ def choose_names(names: Sequence[str]) -> list[str]:
 
     def order(name: str) -> tuple[bool, bool, str]:
         head, slash, _ = name.partition("/")
-        return name not in declared, bool(slash) and head in charts.LAYER_MEASURES, name
+        return name not in declared, bool(slash) and head in LAYER_MEASURES, name
 
     # Layers are shown as a map, not one by one.
     wanted = [name for name in sorted(names, key=order) if not order(name)[1]]
@@ -132,7 +138,7 @@ def _count_ranks(reader: RunReader, names: Sequence[str]) -> int:
 
 
 def _pack(found: Iterable[Series], axis: str) -> list[Data]:
-    return [charts.pack_series(replace(series, y=round_digits(series.y)), axis) for series in found]
+    return [pack_series(replace(series, y=round_digits(series.y)), axis) for series in found]
 
 
 def round_digits(values: Any, digits: int = DIGITS) -> Any:
@@ -153,7 +159,7 @@ def _read_states(reader: RunReader, table: str) -> list[Data]:
     names = [
         name for panel in panels.PANELS if (panel.table, panel.chart) == (table, "states") for name in panel.metrics
     ]
-    found: list[Data] = charts.describe_states(reader, names, table=table)["states"] if names else []
+    found: list[Data] = describe_states(reader, names, table=table)["states"] if names else []
     return [{**state, "changes": state["changes"][-MAX_LINES:]} for state in found]
 
 

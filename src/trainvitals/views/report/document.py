@@ -122,6 +122,6 @@ def is_simulated(reader: RunReader) -> bool:
 
 def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
     """The metrics worth comparing, as the comparison chooses them."""
-    from trainvitals.views.web import comparison
+    from trainvitals.views.data import comparison
 
     return list(comparison.describe_comparison(runs, [], points=4)["names"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainvitals.views.data.page import make_single_file
+from trainvitals.views.data.wire import encode
 from trainvitals.views.report.data import Data
-from trainvitals.views.web.assets import make_single_file
-from trainvitals.views.web.wire import encode
 
 
 def draw_html(data: Data) -> bytes:

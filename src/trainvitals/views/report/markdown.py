@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from trainvitals.views.cli import quantities
+from trainvitals.views.data import quantities
 from trainvitals.views.report import ticks
 from trainvitals.views.report.data import Data
 from trainvitals.views.report.document import describe_comparison

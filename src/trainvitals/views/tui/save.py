@@ -15,7 +15,7 @@ import orjson
 
 from trainvitals.journal.encoding import format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
-from trainvitals.views.sheets import defuse
+from trainvitals.views.data.safe_text import defuse
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 

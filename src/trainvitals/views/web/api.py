@@ -16,8 +16,15 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
 from trainvitals.redaction import redact_text
-from trainvitals.views.diagnosis import DiagnosisCache
-from trainvitals.views.web import answers, charts, comparison, texts
+from trainvitals.views.data import comparison, run_details, texts
+from trainvitals.views.data.diagnosis import DiagnosisCache
+from trainvitals.views.data.series import (
+    LAYER_MEASURES,
+    describe_histograms,
+    describe_layers,
+    describe_series,
+    describe_states,
+)
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
 from trainvitals.views.web.runs import Runs
 
@@ -74,7 +81,7 @@ def about(web: Web, values: Values) -> dict[str, Any]:
 
 
 def list_panels(web: Web, values: Values) -> dict[str, Any]:
-    return answers.describe_panels()
+    return run_details.describe_panels()
 
 
 def list_runs(web: Web, values: Values) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def machine(web: Web, values: Values) -> dict[str, Any]:
 
 def show_run(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_run(reader, web.runs.key_of(reader.folder), web.prices)
+        return run_details.describe_run(reader, web.runs.key_of(reader.folder), web.prices)
 
 
 def show_series(web: Web, values: Values) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def show_series(web: Web, values: Values) -> dict[str, Any]:
     if values["table"] != "training" and values["x"] not in ("time", "relative"):
         raise BadRequest(f"table '{values['table']}' has no steps: use x=time or x=relative")
     with web.runs.reader(values["run"]) as reader:
-        return charts.describe_series(
+        return describe_series(
             reader,
             values["name"],
             table=values["table"],
@@ -143,9 +150,7 @@ def show_series(web: Web, values: Values) -> dict[str, Any]:
 def show_states(web: Web, values: Values) -> dict[str, Any]:
     _check_range(values)
     with web.runs.reader(values["run"]) as reader:
-        return charts.describe_states(
-            reader, values["name"], table=values["table"], start=values["start"], end=values["end"]
-        )
+        return describe_states(reader, values["name"], table=values["table"], start=values["start"], end=values["end"])
 
 
 def _check_range(values: Values) -> None:
@@ -155,22 +160,22 @@ def _check_range(values: Values) -> None:
 
 def show_layers(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return charts.describe_layers(reader, values["measure"], values["points"], values["rank"])
+        return describe_layers(reader, values["measure"], values["points"], values["rank"])
 
 
 def show_histograms(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return charts.describe_histograms(reader, values["name"], values["limit"])
+        return describe_histograms(reader, values["name"], values["limit"])
 
 
 def show_events(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_events(reader, values["limit"], values["text"] or "")
+        return run_details.describe_events(reader, values["limit"], values["text"] or "")
 
 
 def show_alerts(web: Web, values: Values) -> dict[str, Any]:
     with web.runs.reader(values["run"]) as reader:
-        return answers.describe_alerts(reader, values["limit"])
+        return run_details.describe_alerts(reader, values["limit"])
 
 
 def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
@@ -381,7 +386,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         show_layers,
         (
             RUN,
-            Parameter("measure", "What", choices=charts.LAYER_MEASURES, default="gradient_norm"),
+            Parameter("measure", "What", choices=LAYER_MEASURES, default="gradient_norm"),
             Parameter("points", "Most columns", "integer", default=200, low=4, high=2000),
             RANK,
         ),

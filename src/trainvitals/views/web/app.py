@@ -21,13 +21,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.views.data.page import read_assets
+from trainvitals.views.data.wire import MIN_COMPRESSED, compress, encode
 from trainvitals.views.web.api import ENDPOINTS, File, Web
-from trainvitals.views.web.assets import read_assets
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound
 from trainvitals.views.web.gate import App, Door, Gate
 from trainvitals.views.web.live import Hub
 from trainvitals.views.web.runs import Runs
-from trainvitals.views.web.wire import MIN_COMPRESSED, compress, encode
 
 PREFIX = "/api/v1"
 MAX_BODY = 64 << 10

@@ -34,7 +34,7 @@ from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import read_info
 from trainvitals.journal.segments import labels_of, split_labels
-from trainvitals.views.web.wire import encode, pack_values
+from trainvitals.views.data.wire import encode, pack_values
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 1.0

@@ -20,9 +20,9 @@ from trainvitals.errors import RunNotFound, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader, read_info
-from trainvitals.views.web import answers
+from trainvitals.views.data import run_details
+from trainvitals.views.data.wire import encode
 from trainvitals.views.web.endpoints import NotFound
-from trainvitals.views.web.wire import encode
 
 LISTING_SECONDS = 1.0
 MAX_READERS = 32
@@ -148,7 +148,7 @@ class Runs:
         known = self._rows.get(folder)
         if known is not None and known[0] == stamp and not known[1]["live"]:
             return known[1]
-        row = answers.describe_row(read_info(folder), key, run_folder.read_statuses(folder))
+        row = run_details.describe_row(read_info(folder), key, run_folder.read_statuses(folder))
         self._rows[folder] = (stamp, row)
         return row
 

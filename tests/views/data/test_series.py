@@ -15,9 +15,9 @@ from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.writer import LineWriter
-from trainvitals.views.web.answers import describe_run
-from trainvitals.views.web.charts import describe_series
-from trainvitals.views.web.wire import encode
+from trainvitals.views.data.run_details import describe_run
+from trainvitals.views.data.series import describe_series
+from trainvitals.views.data.wire import encode
 
 BEGAN = 1_790_000_000.0
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainvitals.views.cli import quantities
+from trainvitals.views.data import quantities
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import trainvitals
 from trainvitals.journal.reader import RunReader
-from trainvitals.views.web import charts
-from trainvitals.views.web.wire import encode, pack_values
+from trainvitals.views.data.series import describe_series
+from trainvitals.views.data.wire import encode, pack_values
 
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -45,7 +45,7 @@ def test_what_was_logged_is_what_the_api_says(values: list[float], name: str) ->
         run.finish()
         reader = RunReader(Path(run.folder))
         (logged,) = [item for item in reader.names() if item.startswith("m/")]
-        answer = json.loads(encode(charts.describe_series(reader, [logged], points=1000)))
+        answer = json.loads(encode(describe_series(reader, [logged], points=1000)))
     (series,) = answer["series"]
     assert series["x"] == list(range(len(values)))
     assert all(map(same, unpack(series), values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from trainvitals.agent.gpu_use import GpuUse
+from trainvitals.analysis.gpu_use import GpuUse
 
 LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainvitals.errors import TrainvitalsError
 
-FOLDER = Path(__file__).parent / "static"
+FOLDER = Path(__file__).parents[1] / "web" / "static"
 MARKER = "<!--DATA-->"
 TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -12,9 +12,9 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views.web.answers import MAX_SUMMARY, describe_row, unit_of
-from trainvitals.views.web.charts import LAYER_MEASURES, pack_series
-from trainvitals.views.web.wire import Answer
+from trainvitals.views.data.run_details import MAX_SUMMARY, describe_row, unit_of
+from trainvitals.views.data.series import LAYER_MEASURES, pack_series
+from trainvitals.views.data.wire import Answer
 
 
 def describe_comparison(

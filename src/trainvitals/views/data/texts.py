@@ -8,7 +8,7 @@ from pathlib import Path
 from trainvitals.errors import JournalError
 from trainvitals.journal import layout
 from trainvitals.journal.console import show
-from trainvitals.views.web.wire import Answer
+from trainvitals.views.data.wire import Answer
 
 
 def stack_files(folder: Path) -> list[Path]:

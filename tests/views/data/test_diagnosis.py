@@ -13,7 +13,7 @@ from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.writer import LineWriter
-from trainvitals.views import diagnosis
+from trainvitals.views.data import diagnosis
 
 BEGAN = 1_790_000_000.0
 

@@ -22,9 +22,9 @@ from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.reader import RunInfo, RunReader
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views import panels
-from trainvitals.views.web.charts import layer_measures, list_histograms
-from trainvitals.views.web.texts import stack_files
-from trainvitals.views.web.wire import Answer
+from trainvitals.views.data.series import layer_measures, list_histograms
+from trainvitals.views.data.texts import stack_files
+from trainvitals.views.data.wire import Answer
 
 MAX_NAMES = 20_000
 MAX_SUMMARY = 200

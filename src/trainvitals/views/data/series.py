@@ -12,7 +12,7 @@ import numpy as np
 from trainvitals.analysis.bands import make_band
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.reader import RunReader, Series
-from trainvitals.views.web.wire import Answer, pack_axis, pack_broken, pack_values
+from trainvitals.views.data.wire import Answer, pack_axis, pack_broken, pack_values
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
 MAX_LAYERS = 400
