@@ -24,7 +24,7 @@ from made_runs import START, make_run, write
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import retention, segments
 from trainvitals.journal.reader import RunReader
-from trainvitals.views.cli.export import write_table
+from trainvitals.views.data.export import Rows, write_rows
 from trainvitals.views.data.series import describe_series
 from trainvitals.views.report.data import make_data
 
@@ -135,7 +135,7 @@ def steps_of_summary(reader: RunReader) -> list[int]:
 def steps_of_export(kind: str) -> Callable[[RunReader], list[int]]:
     def read(reader: RunReader) -> list[int]:
         file = io.BytesIO()
-        write_table(reader.folder, "training", kind, file)
+        write_rows(Rows(reader.folder, ("training",)), kind, file)
         if kind == "jsonl":
             return [json.loads(line)["step"] for line in file.getvalue().splitlines()]
         return [int(row["step"]) for row in csv.DictReader(io.StringIO(file.getvalue().decode()))]
@@ -146,7 +146,7 @@ def steps_of_export(kind: str) -> Callable[[RunReader], list[int]]:
 def steps_of_parquet(reader: RunReader) -> list[int]:
     target = reader.folder.parent / "export.parquet"
     with open(target, "wb") as file:
-        write_table(reader.folder, "training", "parquet", file)
+        write_rows(Rows(reader.folder, ("training",)), "parquet", file)
     table = duckdb.read_parquet(str(target))
     return [step for (step,) in table.select("step").fetchall()] if "step" in table.columns else []
 

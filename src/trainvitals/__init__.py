@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from trainvitals.integrations.lightning import LightningLogger as LightningLogger
     from trainvitals.integrations.transformers import TransformersCallback as TransformersCallback
     from trainvitals.journal.reader import RunReader as RunReader
-    from trainvitals.journal.reader import list_runs as list_runs
     from trainvitals.journal.reader import open_run as open_run
+    from trainvitals.journal.run_info import list_runs as list_runs
     from trainvitals.trainer.run import Run as Run
     from trainvitals.trainer.run import current_run as current_run
     from trainvitals.trainer.run import finish as finish
@@ -45,7 +45,7 @@ _MENU = {
     "Run": "trainvitals.trainer.run",
     "RunReader": "trainvitals.journal.reader",
     "open_run": "trainvitals.journal.reader",
-    "list_runs": "trainvitals.journal.reader",
+    "list_runs": "trainvitals.journal.run_info",
     "TrainvitalsError": "trainvitals.errors",
     "TransformersCallback": "trainvitals.integrations.transformers",
     "LightningCallback": "trainvitals.integrations.lightning",

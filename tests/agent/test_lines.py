@@ -9,7 +9,7 @@ import pytest
 
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.reading import Health, Reading
-from trainvitals.analysis.gpu_use import GpuUse
+from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import resolve
@@ -21,7 +21,7 @@ CATALOG_TIME = 1_700_000_000.0
 def make(folder: Path, **given: Any) -> RunLines:
     settings = resolve(given, environ={}, folder=Path("/"))
     name = FileName("events", 1, "")
-    return RunLines(folder, "r", "abc", settings, name, "here", GpuUse(), pytest.fail)
+    return RunLines(folder, "r", "abc", settings, name, "here", GpuUses(), pytest.fail)
 
 
 def gpu(index: int, **more: Any) -> Sample:

@@ -43,3 +43,22 @@ def test_a_place_where_nobody_logged_is_no_gap() -> None:
     sparse = np.array([0.0, 1.0, 2.0, 900.0])
     band = make_band([(sparse, np.ones(4)), (sparse, np.ones(4))], 4)
     assert len(band.x) == 2 and np.isfinite(band.mean).all() and band.broken == ()
+
+
+def test_the_band_holds_every_curve() -> None:
+    x = np.arange(10.0)
+    band = make_band([(x, x + k) for k in range(6)], 19)
+    assert np.array_equal(band.low + 5, band.high) and np.allclose(band.mean, band.low + 2.5)
+    assert (band.x[0], band.low[0], band.x[-1], band.high[-1]) == (0, 0, 9, 14)
+
+
+def test_the_edge_does_not_jump_where_a_series_was_not_logged() -> None:
+    """Two GPUs are read in turn: at each moment there is a value of one of them."""
+    even, odd = np.arange(0.0, 100, 2), np.arange(1.0, 100, 2)
+    band = make_band([(even, np.full(50, 10.0)), (odd, np.full(50, 90.0))], 1000)
+    assert set(band.low[1:]) == {10.0} and set(band.high[1:-1]) == {90.0} and set(band.mean[1:-1]) == {50.0}
+
+
+def test_a_series_that_ended_is_not_drawn_on() -> None:
+    band = make_band([(STEPS, np.full(1000, 1.0)), (STEPS[:500], np.full(500, 9.0))], 100)
+    assert set(band.high[band.x < 490]) == {9.0} and set(band.high[band.x > 510]) == {1.0}

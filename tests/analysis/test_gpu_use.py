@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 
-from trainvitals.analysis.gpu_use import GpuUse
+from trainvitals.analysis.gpu_use import GpuUses, parse_uses
 
 LABELS = {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100"}
 
 
 def test_means_maxima_and_energy_are_kept_by_gpu() -> None:
-    use = GpuUse()
+    use = GpuUses()
     for utilization, memory, energy in ((10.0, 100, 1000.0), (90.0, 300, 1500.0), (50.0, 200, 1600.0)):
         use.add(LABELS, {"utilization_percent": utilization, "memory_used_mb": memory, "energy_joules": energy}, 0.0)
     use.add({**LABELS, "gpu_uuid": "GPU-2"}, {"utilization_percent": 1.0}, 0.0)
@@ -26,31 +26,48 @@ def test_means_maxima_and_energy_are_kept_by_gpu() -> None:
 
 
 def test_a_counter_that_begins_again_loses_no_energy() -> None:
-    use = GpuUse()
+    use = GpuUses()
     for energy in (1000.0, 1200.0, 30.0, 50.0):
         use.add(LABELS, {"energy_joules": energy}, 0.0)
     assert use.as_json()["GPU-1"]["energy_used_joules"] == 250.0
 
 
 def test_the_next_agent_goes_on_from_the_status_file() -> None:
-    use = GpuUse()
+    use = GpuUses()
     use.add(LABELS, {"utilization_percent": 10.0, "energy_joules": 100.0}, 0.0)
-    again = GpuUse(json.loads(json.dumps(use.as_json())))
+    again = GpuUses(parse_uses(json.loads(json.dumps(use.as_json()))))
     again.add(LABELS, {"utilization_percent": 30.0, "energy_joules": 160.0}, 0.0)
     gpu = again.as_json()["GPU-1"]
     assert gpu["utilization_percent_mean"] == 20.0 and gpu["energy_used_joules"] == 60.0
-    assert GpuUse("nonsense").as_json() == {}
+    assert parse_uses("nonsense") == []
 
 
 def test_a_card_without_a_counter_has_used_its_power_over_time() -> None:
-    use = GpuUse()
+    use = GpuUses()
     use.add(LABELS, {"power_draw_watts": 100.0}, 10.0)
-    again = GpuUse(json.loads(json.dumps(use.as_json())))
+    again = GpuUses(parse_uses(json.loads(json.dumps(use.as_json()))))
     again.add(LABELS, {"power_draw_watts": 300.0}, 12.0)
     assert again.as_json()["GPU-1"]["energy_used_joules"] == 400.0
 
 
 def test_what_is_no_finite_number_is_not_counted() -> None:
-    use = GpuUse()
+    use = GpuUses()
     use.add(LABELS, {"utilization_percent": math.nan, "energy_joules": math.inf, "memory_used_mb": "?"}, 0.0)
     assert use.as_json()["GPU-1"] == {"gpu_index": 0, "gpu_name": "H100"}
+
+
+def test_a_status_file_of_an_earlier_version_is_gone_on_from() -> None:
+    """It kept no lowest values, and of memory and temperature only the highest."""
+    kept = {"gpu_index": 3, "utilization_percent_mean": 10.0, "utilization_percent_count": 1, "memory_used_mb_max": 500}
+    again = GpuUses(parse_uses({"GPU-1": kept}))
+    again.add(LABELS, {"utilization_percent": 30.0, "memory_used_mb": 100}, 0.0)
+    gpu = again.as_json()["GPU-1"]
+    assert (gpu["utilization_percent_mean"], gpu["memory_used_mb_max"], gpu["gpu_index"]) == (20.0, 500, 3)
+
+
+def test_a_gpu_without_a_uuid_is_found_again_by_its_index() -> None:
+    use = GpuUses()
+    use.add({"gpu_index": 1}, {"utilization_percent": 10.0}, 0.0)
+    again = GpuUses(parse_uses(json.loads(json.dumps(use.as_json()))))
+    again.add({"gpu_index": 1}, {"utilization_percent": 20.0}, 0.0)
+    assert again.as_json()["1"]["utilization_percent_mean"] == 15.0 and len(again.as_json()) == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.journal.cursor import Damage, parse_line
-from trainvitals.journal.encoding import TimeParser, encode_line, format_time, number
+from trainvitals.journal.encoding import TimeParser, encode_line, format_time, number, parse_time
 
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
@@ -64,6 +64,13 @@ def test_times_of_other_writers_are_understood() -> None:
     assert parser.parse("2026-11-15T10:00:00.123Z") == parser.parse("2026-11-15T10:00:00.123000Z")
     assert parser.parse("yesterday") is None
     assert parser.parse("") is None
+
+
+def test_a_single_time_is_read_in_seconds_and_anything_else_is_none() -> None:
+    assert parse_time("1970-01-01T00:01:00.500000Z") == 60.5
+    assert parse_time("1970-01-01T00:01:00") == 60
+    assert parse_time("yesterday") is None
+    assert parse_time(None) is None
 
 
 def test_nan_is_spelled_so_that_duckdb_reads_it_as_a_number(tmp_path: object) -> None:

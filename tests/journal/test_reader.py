@@ -20,7 +20,8 @@ from made_runs import START, make_run, write
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.journal.reader import RunReader, list_runs, open_run
+from trainvitals.journal.reader import RunReader, open_run
+from trainvitals.journal.run_info import list_runs
 from trainvitals.journal.summaries import MetricSummary
 
 

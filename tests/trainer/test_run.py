@@ -29,7 +29,8 @@ import trainvitals
 from trainvitals import runtime
 from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
 from trainvitals.journal.cursor import Damage
-from trainvitals.journal.reader import RunReader, list_runs, open_run
+from trainvitals.journal.reader import RunReader, open_run
+from trainvitals.journal.run_info import list_runs
 from trainvitals.trainer.run import Run
 
 

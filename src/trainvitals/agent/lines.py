@@ -11,7 +11,7 @@ from typing import Any
 
 from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.reading import Health, Reading
-from trainvitals.analysis.gpu_use import GpuUse
+from trainvitals.analysis.gpu_use import GpuUses, gpu_key
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, format_time
@@ -32,7 +32,7 @@ class RunLines:
         settings: Settings,
         name: FileName,
         host: str,
-        gpu_use: GpuUse,
+        gpu_use: GpuUses,
         on_trouble: Callable[[str], None],
     ) -> None:
         self._correlation_id = correlation_id
@@ -172,7 +172,7 @@ class RunLines:
             self.listen(sample)
         if sample.table == "gpu":
             self.gpu_use.add(sample.labels, sample.values, sample.time)
-            self.gpus[str(sample.labels.get("gpu_uuid", sample.labels.get("gpu_index")))] = sample
+            self.gpus[gpu_key(sample.labels)] = sample
         elif sample.table == "process":
             self.processes[sample.labels.get("rank")] = sample
 

@@ -30,7 +30,7 @@ from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.seals import Seals
 from trainvitals.agent.stalls import Stalls
-from trainvitals.analysis.gpu_use import GpuUse
+from trainvitals.analysis.gpu_use import GpuUses, parse_uses
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage
@@ -215,7 +215,7 @@ class WatchedRun:
         self._seen = read_told(self.folder, self._machine.host)
         self._following = Following(self.folder, known)
         self._told_damage = self._following.damage
-        self._gpu_use = GpuUse(known.get("gpu_summary"))
+        self._gpu_use = GpuUses(parse_uses(known.get("gpu_summary")))
         self._holding = GpuHolding(self._machine.gpu_users, before.get("held_gpus"))
         self._consoles = Consoles(self.folder, self.settings, known.get("consoles"))
         self._lines = self._open_lines()

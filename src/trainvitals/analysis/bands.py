@@ -33,7 +33,7 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
     count = max(min(points, max(len(x) for x, _ in full)), 1)
     edges = np.linspace(start, end, count + 1)
     low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    total, seen = np.zeros(count), np.zeros(count)
+    total, seen, logged = np.zeros(count), np.zeros(count), np.zeros(count, dtype=bool)
     broken: dict[int, float] = {}
     for x, y in full:
         finite = np.isfinite(y)
@@ -47,12 +47,23 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
         sums = np.bincount(place, weights=y[finite], minlength=count)
         counts = np.bincount(place, minlength=count)
         there = counts > 0
-        total[there] += sums[there] / counts[there]
-        seen[there] += 1
+        logged |= there
+        means = np.divide(sums, counts, out=np.full(count, np.nan), where=there)
+        known = np.flatnonzero(there)
+        if len(known):
+            # Series that are not logged at the same moments each miss a piece now and then: there a series is where
+            # the line between its neighbours is, or the edge of the band would jump.
+            missed = ~there
+            missed[: known[0]] = missed[known[-1] :] = missed[places[~finite]] = False
+            means[missed] = np.interp(np.flatnonzero(missed), known, means[known])
+            low[missed], high[missed] = np.minimum(low[missed], means[missed]), np.maximum(high[missed], means[missed])
+        part = ~np.isnan(means)
+        total[part] += means[part]
+        seen[part] += 1
     x = (edges[:-1] + edges[1:]) / 2
     if count > 1:
         x[0], x[-1] = start, end
-    none = seen == 0
+    none = ~logged
     low[none] = high[none] = np.nan
     mean = np.divide(total, seen, out=np.full(count, np.nan), where=~none)
     # A piece without any value is no gap, only a place between two that were logged.

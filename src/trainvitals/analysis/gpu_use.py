@@ -1,56 +1,122 @@
-"""What each GPU did during a run: how busy, how much memory, how much energy."""
+"""What each GPU did during a run: how busy, how hot, how much memory, power and energy.
+
+The agent adds samples as it writes them and keeps the result in status.json; the monitor adds the rows it prints; a
+view reads what the agent kept, or the recorded series where there is no such result.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import astuple
-from typing import Any, TypeGuard
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 from trainvitals.analysis.energy import Energy
+from trainvitals.analysis.spread import Spread
 
-MEANS = ("utilization_percent", "power_draw_watts")
-HIGHEST = ("utilization_percent", "memory_used_mb", "temperature_celsius")
-ENERGY = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
-"""Where the fields of an Energy stand in the status file."""
-FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
+METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
+_ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
+_SPREAD_KEYS = {"count": "count", "low": "min", "mean": "mean", "high": "max"}
+"""Fields of a Spread and how their keys end in the status file."""
+_FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
 
 
+def gpu_key(labels: Mapping[str, Any]) -> str:
+    """What tells a GPU from the others of its host."""
+    return str(labels.get("gpu_uuid", labels.get("gpu_index")))
+
+
+@dataclass(slots=True)
 class GpuUse:
-    """Means, maxima and energy by GPU, over all lines written for the run. Goes on from what `as_json` made."""
+    """One GPU over a whole run."""
 
-    def __init__(self, known: object = None) -> None:
-        self._gpus: dict[str, dict[str, Any]] = {}
-        if isinstance(known, dict):
-            self._gpus = {str(key): dict(item) for key, item in known.items() if isinstance(item, dict)}
+    labels: Mapping[str, Any]
+    spreads: dict[str, Spread] = field(default_factory=lambda: {name: Spread() for name in METRICS})
+    memory_total_mb: float | None = None
+    energy: Energy = field(default_factory=Energy)
 
-    def add(self, labels: Mapping[str, Any], values: Mapping[str, Any], when: float) -> None:
-        """Take in one sample of the time `when`; values that are missing or not finite numbers are not counted."""
-        key = str(labels.get("gpu_uuid", labels.get("gpu_index")))
-        gpu = self._gpus.get(key)
-        if gpu is None:
-            gpu = self._gpus[key] = {name: labels[name] for name in FACTS if name in labels}
-        for name in MEANS:
-            value = values.get(name)
-            if _is_finite(value):
-                count = gpu.get(f"{name}_count", 0) + 1
-                mean = gpu.get(f"{name}_mean", 0.0)
-                gpu[f"{name}_mean"] = mean + (value - mean) / count
-                gpu[f"{name}_count"] = count
-        for name in HIGHEST:
-            value = values.get(name)
-            if _is_finite(value) and value >= gpu.get(f"{name}_max", value):
-                gpu[f"{name}_max"] = value
-        if "memory_total_mb" in values:
-            gpu["memory_total_mb"] = values["memory_total_mb"]
-        energy = Energy(*(gpu.get(name) for name in ENERGY))
-        energy.add(when, values.get("energy_joules"), values.get("power_draw_watts"))
-        told = zip(ENERGY, astuple(energy), strict=True)
-        gpu.update((name, value) for name, value in told if value is not None)
+    def add(self, values: Mapping[str, Any], moment: float | None) -> None:
+        """Take in one sample of the time `moment`; values that are missing or not finite numbers are not counted."""
+        for name, spread in self.spreads.items():
+            spread.add(values.get(name))
+        total = values.get("memory_total_mb")
+        if isinstance(total, (int, float)):
+            self.memory_total_mb = total
+        self.energy.add(moment, values.get("energy_joules"), values.get("power_draw_watts"))
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self.labels.get("simulated"))
+
+    @property
+    def name(self) -> str:
+        """Its model. A GPU that does not exist is always called simulated."""
+        name = str(self.labels.get("gpu_name") or "")
+        return f"{name} (simulated)".lstrip() if self.simulated and "simulated" not in name.lower() else name
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """By host and index; a GPU without an index comes last."""
+        index = self.labels.get("gpu_index")
+        return str(self.labels.get("host") or ""), index if isinstance(index, int) else 1 << 30, gpu_key(self.labels)
+
+    def title(self, with_host: bool = False) -> str:
+        """`GPU0`, or `node1 GPU0`."""
+        index = self.labels.get("gpu_index")
+        title = f"GPU{index}" if index is not None else str(self.labels.get("gpu_uuid", "GPU"))[:12]
+        return f"{self.labels.get('host')} {title}" if with_host else title
+
+    def as_json(self) -> dict[str, Any]:
+        """For the status file; what is not known is left out."""
+        kept = {name: self.labels[name] for name in _FACTS if name in self.labels}
+        for name, spread in self.spreads.items():
+            if spread.high is not None:
+                known = {f"{name}_{end}": getattr(spread, part) for part, end in _SPREAD_KEYS.items()}
+                kept.update((key, value) for key, value in known.items() if value is not None)
+        kept |= {"memory_total_mb": self.memory_total_mb} if self.memory_total_mb is not None else {}
+        energy = zip(_ENERGY_KEYS, astuple(self.energy), strict=True)
+        return kept | {key: value for key, value in energy if value is not None}
+
+
+def parse_use(key: str, kept: Mapping[str, Any], host: object = None) -> GpuUse:
+    """What `as_json` made of the GPU with this key."""
+    labels = {name: kept[name] for name in _FACTS if name in kept}
+    labels |= {"gpu_uuid": key} if key != str(labels.get("gpu_index")) else {}
+    labels |= {"host": host} if host is not None else {}
+    use = GpuUse(labels, memory_total_mb=kept.get("memory_total_mb"), energy=Energy(*map(kept.get, _ENERGY_KEYS)))
+    for name in METRICS:
+        found = {part: kept[f"{name}_{end}"] for part, end in _SPREAD_KEYS.items() if f"{name}_{end}" in kept}
+        use.spreads[name] = Spread(**found)
+    return use
+
+
+def parse_uses(summary: object, host: object = None) -> list[GpuUse]:
+    """The GPUs in the `gpu_summary` of a status file."""
+    kept = summary.items() if isinstance(summary, Mapping) else ()
+    return [parse_use(str(key), item, host) for key, item in kept if isinstance(item, Mapping)]
+
+
+class GpuUses:
+    """Every GPU of a run."""
+
+    def __init__(self, known: Iterable[GpuUse] = ()) -> None:
+        self._uses = {gpu_key(use.labels): use for use in known}
+
+    def add(self, labels: Mapping[str, Any], values: Mapping[str, Any], moment: float | None) -> None:
+        """Take in one sample."""
+        key = gpu_key(labels)
+        use = self._uses.get(key)
+        if use is None:
+            use = self._uses[key] = GpuUse(labels)
+        use.add(values, moment)
+
+    def in_order(self) -> list[GpuUse]:
+        return sorted(self._uses.values(), key=lambda use: use.order)
 
     def as_json(self) -> dict[str, dict[str, Any]]:
-        return self._gpus
+        return {key: use.as_json() for key, use in self._uses.items()}
 
 
-def _is_finite(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def total_energy(uses: Iterable[GpuUse]) -> float | None:
+    """Joules of all GPUs together; None if none reported any."""
+    known = [use.energy.joules for use in uses if use.energy.joules is not None]
+    return sum(known) if known else None

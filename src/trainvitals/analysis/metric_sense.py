@@ -52,4 +52,5 @@ def better(name: str) -> Direction | None:
 
 
 def _words(name: str) -> list[str]:
-    return re.split(r"[^a-z0-9]+", name.lower())
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # trainLoss
+    return re.split(r"[^a-z0-9]+", apart.lower())

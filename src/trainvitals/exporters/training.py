@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from trainvitals import catalog, runtime
 from trainvitals.exporters.store import ActiveAlert, RunView
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.encoding import encode_line, number
+from trainvitals.journal.encoding import encode_line, number, parse_time
 
 # fmt: off
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -76,7 +75,7 @@ class RankTraining:
 
     def take(self, row: Mapping[str, Any]) -> None:
         """One line of the journal."""
-        time = _parse_time(row["timestamp"])
+        time = parse_time(row["timestamp"])
         step = row.get("step")
         advanced, elapsed = self._advance(step if type(step) is int else None, time)
         duration, left_out = None, 0
@@ -295,13 +294,6 @@ def _forget_values(run: dict[str, Any]) -> dict[str, Any]:
     for rank in run["ranks"].values():
         rank |= {"values": {}, "metrics": {}, "memory_window": []}
     return run
-
-
-def _parse_time(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
 
 
 def _parse_numbers(data: object) -> dict[str, float]:

@@ -93,19 +93,28 @@ class TimeParser:
                     return self._micros + int(fraction) * 1000
                 if len(fraction) == 6:
                     return self._micros + int(fraction)
-        from datetime import UTC, datetime
+        micros = _parse_micros(text)
+        if micros is not None and text.endswith("Z"):
+            self._second, self._micros = text[:19], micros - micros % 1_000_000
+        return micros
 
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        whole = moment.replace(microsecond=0)
-        micros = int(whole.timestamp()) * 1_000_000
-        if text.endswith("Z"):
-            self._second, self._micros = text[:19], micros
-        return micros + moment.microsecond
+
+def parse_time(text: object) -> float | None:
+    """Seconds since 1970; None if `text` is not a time. For the lines of a file there is `TimeParser`."""
+    micros = _parse_micros(text) if isinstance(text, str) else None
+    return micros / 1e6 if micros is not None else None
+
+
+def _parse_micros(text: str) -> int | None:
+    """UTC where no time zone is named."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
 
 
 def number(value: object) -> float | None:

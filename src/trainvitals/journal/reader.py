@@ -20,15 +20,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from trainvitals.errors import RunNotFound, TrainvitalsError
+from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, Follower, count_rows
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.extremes import NO_STEP
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis, Bounds, Floats, Points, tail_points, thin
+from trainvitals.journal.run_info import RunInfo, default_root, read_info
 from trainvitals.journal.sealed import SealedSegments, SegmentUnreadable
 from trainvitals.journal.segments import Lines, labels_of, parse_labels
 from trainvitals.journal.summaries import MetricSummary, merge, summarize
@@ -68,67 +69,9 @@ class States:
     """(seconds since 1970, word), ascending."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """A run at a glance, from run.json and what the agents said."""
-
-    folder: Path
-    id: str
-    project: str
-    name: str
-    status: str
-    cause: str | None
-    started: str | None
-    ended: str | None
-    attempt: int
-    simulated: bool
-    details: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def is_live(self) -> bool:
-        return self.status not in run_folder.ENDED
-
-
-def default_root() -> Path:
-    """Where runs are looked for: TRAINVITALS_DIR, the configuration file, or ./trainvitals_runs."""
-    from trainvitals.settings import resolve
-
-    return Path(resolve().dir)
-
-
-def list_runs(root: str | Path | None = None) -> list[RunInfo]:
-    """All runs below `root`, oldest first. A folder that cannot be read is left out."""
-    found = []
-    for folder in run_folder.list_folders(Path(root) if root is not None else default_root()):
-        try:
-            found.append(read_info(folder))
-        except TrainvitalsError:
-            continue  # removed or half-copied between listing and reading
-    return found
-
-
 def open_run(reference: str | Path, root: str | Path | None = None) -> RunReader:
     """A run by path, id, beginning of an id, name, or `latest`."""
     return RunReader(run_folder.find(reference, Path(root) if root is not None else default_root()))
-
-
-def read_info(folder: Path) -> RunInfo:
-    """The run at a glance."""
-    run = run_folder.read_run(folder)
-    status, cause = run_folder.read_state(folder, run)
-    return RunInfo(
-        folder=folder,
-        id=str(run.get("id", folder.name)),
-        project=str(run.get("project", folder.parent.name)),
-        name=str(run.get("name") or run.get("id") or folder.name),
-        status=status,
-        cause=cause,
-        started=run.get("started"),
-        ended=run.get("ended"),
-        attempt=int(run.get("attempt") or 1),
-        simulated=bool(run.get("simulated")),
-        details=run,
-    )
 
 
 @dataclass(slots=True)
@@ -502,9 +445,7 @@ class RunReader:
     # -- the rest
 
     def _origin(self) -> float:
-        started = self.info.started
-        micros = TimeParser().parse(started) if started else None
-        return micros / 1e6 if micros is not None else 0.0
+        return parse_time(self.info.started) or 0.0
 
     def _read_lines(self, table: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.views.cli.terminal import Cell, Paint, clean, columns_of, draw_table, shorten
+from trainvitals.views.cli.terminal import Cell, Paint, columns_of, draw_table, shorten
 
 PLAIN = Paint(io.StringIO())
 
@@ -43,13 +43,6 @@ def test_painted_cells_are_as_wide_as_their_text() -> None:
     painted.enabled = True
     text = draw_table(("", ""), [(Cell("ab", "red"), "x")], paint=painted)
     assert text == "\x1b[31mab\x1b[0m  x"
-
-
-@given(st.text())
-def test_clean_text_is_one_harmless_line(text: str) -> None:
-    cleaned = clean(text)
-    assert cleaned.isprintable()
-    assert len(cleaned.splitlines()) <= 1
 
 
 @given(st.text(alphabet=st.characters(categories=("L", "N"))), st.integers(0, 30))

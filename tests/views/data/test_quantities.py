@@ -47,7 +47,7 @@ def test_a_value_has_four_digits(value: float | None, text: str) -> None:
     ],
 )
 def test_a_span_has_the_two_units_that_matter(seconds: float | None, text: str) -> None:
-    assert quantities.format_span(seconds) == text
+    assert quantities.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,48 @@ def test_energy_is_told_in_a_unit_that_fits() -> None:
     assert quantities.format_energy(None) == "-"
 
 
-def test_a_time_of_the_journal_is_read_and_anything_else_is_none() -> None:
-    assert quantities.parse_time("1970-01-01T00:01:00.500000Z") == 60.5
-    assert quantities.parse_time("1970-01-01T00:01:00") == 60
-    assert quantities.parse_time("yesterday") is None
-    assert quantities.parse_time(None) is None
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.23141, "0.2314"),
+        (12.345, "12.35"),
+        (123.45, "123.5"),
+        (1240.0, "1,240"),
+        (12_400.0, "12.4k"),
+        (3.04e-4, "3.0e-4"),
+        (2.5e9, "2.5G"),
+        (1e308, "1.0e308"),
+        (math.nan, "NaN"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_a_number_takes_few_characters(value: float | None, text: str) -> None:
+    assert quantities.format_short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (83.4, "%", "83%"),
+        (0.4, "%", "0.4%"),
+        (49_254.0, "MB", "48.1 GB"),
+        (512.0, "MB", "512 MB"),
+        (2_000_000.0, "MB", "1.9 TB"),
+        (0.102, "s", "102 ms"),
+        (0.00083, "s", "830 µs"),
+        (412.3, "W", "412 W"),
+        (4870.0, "W", "4.9 kW"),
+        (64.2, "°C", "64°C"),
+        (1755.0, "MHz", "1755 MHz"),
+        (7.2e6, "J", "2 kWh"),
+        (12.5, "samples/s", "12.5 samples/s"),
+        (math.nan, "MB", "NaN"),
+        (None, "W", "-"),
+    ],
+)
+def test_a_measure_has_the_unit_that_fits(value: float | None, unit: str, text: str) -> None:
+    assert quantities.format_measure(value, unit) == text

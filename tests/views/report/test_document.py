@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from trainvitals.settings import resolve
+from trainvitals.views.data.comparison import name_runs
 from trainvitals.views.report import data
-from trainvitals.views.report.document import draw_document, draw_markdown_with_pictures, name_runs
+from trainvitals.views.report.document import draw_markdown_with_pictures, draw_report
 
 from .conftest import BEGAN, HOSTILE, gpu_rows, rows_of
 
@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 
 
 def markdown(*folders: Path) -> str:
-    return draw_document(folders, "md", resolve()).decode()
+    return draw_report(folders, "md", {}).decode()
 
 
 def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> None:
@@ -37,7 +37,7 @@ def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> No
 def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
     text = markdown(write(gpus=gpu_rows(100, 8), gpu_count=8, config={"lr": 0.1 + 0.2}))
     assert "| batch\\_time | 20 ms | 20 ms | 20 ms |" in text
-    assert "| memory\\_used\\_mb | 8 together (simulated) | 40 GB |" in text
+    assert "| memory\\_used\\_mb | 8 together (simulated) | 40.0 GB |" in text
     assert "| lr | 0.3 |" in text
     assert "| started | 2026-09-21 14:13:20 UTC |" in text
 
@@ -57,7 +57,7 @@ def test_a_comparison_has_verdicts_and_differences(write: Write) -> None:
 
 
 def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None:
-    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", resolve(), "light")
+    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", {}, "light")
     assert [path.name for path in files] == ["out.png", "out.md"]
     assert b"](out.png)" in files[tmp_path / "out.md"]
     assert files[tmp_path / "out.png"].startswith(b"\x89PNG")
@@ -65,7 +65,7 @@ def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None
 
 def test_json_is_strict_and_keeps_nan(write: Write) -> None:
     rows = [{"step": step, "loss": math.nan} for step in range(3)]
-    found = json.loads(draw_document([write(rows=rows)], "json", resolve()), parse_constant=pytest.fail)
+    found = json.loads(draw_report([write(rows=rows)], "json", {}), parse_constant=pytest.fail)
     (run,) = found["runs"]
     assert run["metrics"][0]["last"] == "NaN"
     assert run["diagnosis"]["findings"][0]["rule"] == "loss.nonfinite"

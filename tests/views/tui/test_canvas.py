@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.views.tui.canvas import Axes, Canvas, envelope
+from trainvitals.views.tui.canvas import Axes, Canvas
 
 
 def rows(canvas: Canvas) -> list[str]:
@@ -102,21 +102,3 @@ def test_any_curve_can_be_drawn_in_any_window(
     marks = canvas.curve(np.arange(len(y), dtype=np.float64), np.array(y, dtype=np.float64), axes, 0, gaps=True)
     assert all(0 <= mark.column < width and 0 <= mark.row < height for mark in marks)
     assert [len(row) for row in rows(canvas)] == [width] * height
-
-
-def test_the_envelope_holds_every_curve() -> None:
-    x = np.arange(10, dtype=np.float64)
-    curves = [(x, x + k) for k in range(6)]
-    among = envelope(curves, Axes(0, 9, 0, 20), 19)
-    assert np.allclose(among.lowest, among.x) and np.allclose(among.highest, among.x + 5)
-    assert np.allclose(among.mean, among.x + 2.5) and not len(among.strange_x)
-
-
-def test_the_envelope_ends_with_the_last_number_and_tells_what_is_none() -> None:
-    x = np.arange(10, dtype=np.float64)
-    curves = [(x, np.where(x > 4 + k % 2, math.nan, x)) for k in range(6)]
-    among = envelope(curves, Axes(0, 9, 0, 20), 19)
-    assert among.x.max() == 5.0 and among.highest.max() == 5.0
-    assert sorted(set(among.strange_x)) == [5, 6, 7, 8, 9] and np.isnan(among.strange_y).all()
-    nothing = envelope([(x, np.full(10, math.inf))] * 6, Axes(0, 9, 0, 20), 19)
-    assert not len(nothing.x) and len(nothing.strange_x) == 60

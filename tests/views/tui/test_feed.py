@@ -345,7 +345,7 @@ def test_a_request_is_answered_at_once_and_not_after_the_interval(make_feed: Mak
     wait_until(lambda: seen, "the first snapshot")
     feed.want(Request(page="runs"))
     wait_until(lambda: seen[-1].runs, "the runs")
-    assert seen[-1].runs[0].name == "baseline"
+    assert seen[-1].runs[0].info.name == "baseline"
 
 
 def test_a_feed_that_fails_says_so_and_goes_on(make_feed: MakeFeed, folder: Path) -> None:

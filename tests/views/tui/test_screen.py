@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,13 +9,15 @@ import story
 
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
+from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.panels import BY_ID, Panel
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed, Options
 from trainvitals.views.tui.pages import boxes
 from trainvitals.views.tui.paint import width_of
 from trainvitals.views.tui.palette import BY_NAME
-from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, Process, RunLine, Snapshot
+from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, Process, Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
 SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
@@ -26,6 +29,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     return feed.read()
 
 
+def run_row(
+    id: str, name: str, project: str, status: str, ended: float | None = None, simulated: bool = False
+) -> RunRow:
+    info = RunInfo(Path("/r"), id, project, name, status, None, None, None, 1, simulated, {})
+    return RunRow(info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
+
+
 @pytest.fixture
 def told(recorded: Snapshot) -> Snapshot:
     return replace(
@@ -34,7 +44,7 @@ def told(recorded: Snapshot) -> Snapshot:
             Process(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
             Process(12, "bash", "ada"),
         ),
-        runs=(RunLine("id", "baseline", "mnist", "/r", "finished", 1.0, 61.0, True),),
+        runs=(run_row("id", "baseline", "mnist", "finished", ended=61.0, simulated=True),),
     )
 
 
@@ -292,7 +302,7 @@ def test_an_eta_needs_a_total_and_a_living_run(told: Snapshot) -> None:
     assert "step 299 of 1,000  30.0%  4 min 40 s left" in text(replace(told, run=timed), View())
     assert "left" not in text(told, View())
     by_epochs = replace(live, progress=Progress(299, None, 0.25, 65.0))
-    assert "step 299  25.0%  1 min 5 s left" in text(replace(told, run=by_epochs), View())
+    assert "step 299  25.0%  1 min 05 s left" in text(replace(told, run=by_epochs), View())
     assert "step 299  2.5 steps/s" in text(replace(told, run=replace(live, progress=Progress(299))), View())
 
 
@@ -409,7 +419,7 @@ def test_hostile_names_stay_in_their_place(told: Snapshot) -> None:
         firing=(strange,),
         panels=(panel,),
         charts=(Chart(panel, "step", (Line("m", name, x, x),)),),
-        runs=(RunLine(name, name, name, name, name, None, None, False),),
+        runs=(run_row(name, name, name, name),),
     )
     for page, _ in PAGES:
         drawn = text(snapshot, View(page=page, details=page == "events"), 80, 24)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainvitals import settings, sources
+from trainvitals.analysis.spread import Spread
 from trainvitals.errors import no_such_gpu
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.writer import say
@@ -49,7 +50,7 @@ class Sampler:
         self._units: dict[str, Unit] = {}
         self._discovered = float("-inf")
         self._latest: dict[str, list[Sample]] = {}
-        self._ranges: dict[tuple[str, str], Range] = {}
+        self._spreads: dict[tuple[str, str], Spread] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -138,9 +139,7 @@ class Sampler:
                 self._latest[key] = samples
             for sample in samples:
                 for name, value in sample.values.items():
-                    if isinstance(value, (int, float)):
-                        where = (label_of(sample), name)
-                        self._ranges.setdefault(where, Range()).add(value)
+                    self._spreads.setdefault((label_of(sample), name), Spread()).add(value)
 
     # -- what was read
 
@@ -153,8 +152,9 @@ class Sampler:
         """By unit and metric: `min`, `mean`, `max`, `last` and `count`."""
         with self._lock:
             found: dict[str, dict[str, dict[str, float]]] = {}
-            for (label, name), values in self._ranges.items():
-                found.setdefault(label, {})[name] = values.as_dict()
+            for (label, name), spread in self._spreads.items():
+                if spread.count:
+                    found.setdefault(label, {})[name] = _describe(spread)
             return found
 
     @property
@@ -170,28 +170,6 @@ class Sampler:
             say(text)
 
 
-class Range:
-    """Lowest, highest, mean and last of a stream of numbers."""
-
-    def __init__(self) -> None:
-        self.low = float("inf")
-        self.high = float("-inf")
-        self.total = 0.0
-        self.last = 0.0
-        self.count = 0
-
-    def add(self, value: float) -> None:
-        self.low = min(self.low, value)
-        self.high = max(self.high, value)
-        self.total += value
-        self.last = value
-        self.count += 1
-
-    def as_dict(self) -> dict[str, float]:
-        mean = self.total / self.count
-        return {"min": self.low, "mean": mean, "max": self.high, "last": self.last, "count": self.count}
-
-
 def check_index(index: object, refusal: str) -> int:
     """The index of a GPU; ValueError if it is none."""
     try:
@@ -201,6 +179,11 @@ def check_index(index: object, refusal: str) -> int:
     if number < 0:
         raise ValueError(f"{refusal} such as 0, not {index!r}")
     return number
+
+
+def _describe(spread: Spread) -> dict[str, float]:
+    known = {"min": spread.low, "mean": spread.mean, "max": spread.high, "last": spread.last, "count": spread.count}
+    return {key: value for key, value in known.items() if value is not None}
 
 
 def label_of(sample: Sample) -> str:

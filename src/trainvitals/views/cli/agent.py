@@ -11,11 +11,13 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.errors import AgentError
+from trainvitals.journal.encoding import parse_time
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
 from trainvitals.views.cli.beginning import check_runtime
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter, exporter_environment
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
 from trainvitals.views.data import quantities
+from trainvitals.views.data.safe_text import one_line
 
 # -- start
 
@@ -77,8 +79,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if "pid" not in found:
         print("an agent is starting or ending right now")
         return 0
-    started = quantities.parse_time(found.get("started"))
-    since = f" for {quantities.format_span(time.time() - started)}" if started is not None else ""
+    started = parse_time(found.get("started"))
+    since = f" for {quantities.format_duration(time.time() - started)}" if started is not None else ""
     kept = ", as a service" if found.get("keep") else ""
     print(f"the agent runs as process {found.get('pid')}{since}, version {found.get('version')}{kept}")
     print(f"  log  {found.get('log')}")
@@ -100,11 +102,11 @@ def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
     ranks = [rank for rank in (run.get("ranks") or {}).values() if isinstance(rank, dict)]
     steps = [rank["step"] for rank in ranks if isinstance(rank.get("step"), int)]
     return (
-        clean(run.get("run_id", "")),
+        one_line(run.get("run_id", "")),
         str(run.get("state", "")),
         str(len(ranks)),
         f"{max(steps):,}" if steps else quantities.NONE,
-        clean(run.get("folder", "")),
+        one_line(run.get("folder", "")),
     )
 
 
@@ -113,17 +115,17 @@ def _source_rows(states: dict[str, Any], units: dict[str, Any]) -> list[tuple[st
     for name, state in states.items():
         mine = {key: unit for key, unit in units.items() if isinstance(unit, dict) and unit.get("source") == name}
         if not mine:
-            rows.append((clean(name), Cell("none", "dim"), "", "", Cell(clean(state), "dim")))
+            rows.append((one_line(name), Cell("none", "dim"), "", "", Cell(one_line(state), "dim")))
         for key, unit in mine.items():
             up = bool(unit.get("up"))
             age, takes = unit.get("age"), unit.get("duration")
             rows.append(
                 (
-                    clean(key),
+                    one_line(key),
                     Cell("ok" if up else "down", "green" if up else "red"),
                     f"{age:.1f} s" if isinstance(age, (int, float)) else quantities.NONE,
                     f"{takes * 1000:.1f} ms" if isinstance(takes, (int, float)) else quantities.NONE,
-                    Cell(clean(unit.get("reason") or ""), "dim"),
+                    Cell(one_line(unit.get("reason") or ""), "dim"),
                 )
             )
     return rows
@@ -193,12 +195,12 @@ _LEVELS = {"warning": "yellow", "error": "red"}
 
 
 def _log_line(row: dict[str, Any], paint: Paint) -> str:
-    moment = quantities.parse_time(row.get("timestamp"))
+    moment = parse_time(row.get("timestamp"))
     clock = time.strftime("%H:%M:%S", time.localtime(moment)) if moment is not None else ""
     level = str(row.get("level", ""))
-    rest = " ".join(f"{clean(key)}={clean(value)}" for key, value in row.items() if key not in _PLAIN)
-    message = paint(_LEVELS.get(level, "bold"), clean(row.get("message", "")))
-    return f"{paint('dim', clock)} {clean(level):<7} {message}  {paint('dim', rest)}".rstrip()
+    rest = " ".join(f"{one_line(key)}={one_line(value)}" for key, value in row.items() if key not in _PLAIN)
+    message = paint(_LEVELS.get(level, "bold"), one_line(row.get("message", "")))
+    return f"{paint('dim', clock)} {one_line(level):<7} {message}  {paint('dim', rest)}".rstrip()
 
 
 # -- systemd-unit

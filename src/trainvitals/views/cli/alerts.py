@@ -22,7 +22,8 @@ from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, say, width
+from trainvitals.views.data.safe_text import one_line
 
 _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
 
@@ -67,10 +68,10 @@ def _list(arguments: argparse.Namespace) -> int:
     rows = [
         (
             Cell(str(row.get("severity")), _STYLES.get(str(row.get("severity")), "")),
-            clean(row.get("rule")),
-            clean(row.get("message", "")),
+            one_line(row.get("rule")),
+            one_line(row.get("message", "")),
             _clock(row.get("since")),
-            clean(row["run"]),
+            one_line(row["run"]),
             ", ".join(word for word in ("silenced", "acknowledged") if row.get(word)),
         )
         for row in found
@@ -145,9 +146,9 @@ def _history_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         _clock(row["timestamp"]),
         what,
-        clean(row.get("rule", "")),
+        one_line(row.get("rule", "")),
         "" if step is None else f"{step:,}",
-        clean(text),
+        one_line(text),
     )
 
 
@@ -185,10 +186,10 @@ def _test(arguments: argparse.Namespace) -> int:
             result = delivery.Result(False, "; ".join(filter(None, (error.message, error.hint))))
         took = f"{time.monotonic() - began:.1f} s"
         if result.sent:
-            print(f"{clean(address.name)}: sent ({took})")
+            print(f"{one_line(address.name)}: sent ({took})")
         else:
             failed += 1
-            print(f"{clean(address.name)}: NOT sent: {clean(result.reason)} ({took})")
+            print(f"{one_line(address.name)}: NOT sent: {one_line(result.reason)} ({took})")
     return 1 if failed else 0
 
 
@@ -249,10 +250,10 @@ def _control(arguments: argparse.Namespace, control: str, done: str, until: floa
         known = _known_rules(arguments, folder)
         if arguments.rule != "all" and arguments.rule not in known:
             raise UsageError(
-                f"no rule '{clean(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
+                f"no rule '{one_line(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
             )
         records.ask(folder, control, arguments.rule, getpass.getuser(), until)
-        print(f"{clean(arguments.rule)} in {folder.name}: {done}")
+        print(f"{one_line(arguments.rule)} in {folder.name}: {done}")
     return 0
 
 

@@ -18,6 +18,7 @@ from trainvitals.settings import Settings, complaints, resolve
 from trainvitals.settings.places import mark_told
 from trainvitals.settings.table import find
 from trainvitals.views.cli import terminal
+from trainvitals.views.data.safe_text import one_line
 
 
 class UsageError(TrainvitalsError):
@@ -60,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             if word.startswith("-") and word != "-":
                 self.error(f"unknown flag '{word}'{nearest(word, self.flags())}")
-            self.error(f"unexpected argument '{terminal.clean(word)}'")
+            self.error(f"unexpected argument '{one_line(word)}'")
         known.setting_names = self.setting_names
         known.words = list(arguments)  # as typed, for a command that starts itself again
         return known
@@ -235,7 +236,7 @@ def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[st
         word, arguments = arguments[0], arguments[1:]
         if word not in names:
             raise UsageError(
-                f"'{prog}' has no action '{terminal.clean(word)}'{nearest(word, names)}",
+                f"'{prog}' has no action '{one_line(word)}'{nearest(word, names)}",
                 hint=f"see: {prog} --help",
             )
         chosen = actions[names.index(word)]

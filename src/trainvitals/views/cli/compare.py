@@ -10,14 +10,16 @@ from typing import Any
 
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
-from trainvitals.views.cli.terminal import Cell, Paint, clean, draw_table, is_terminal, shorten, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
+from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
     "confidence. The first run is the baseline. A verdict compares the last fifth of the steps that both runs have; "
     "neighbouring values count as fewer than they are."
 )
+
 EXAMPLES = """
 trainvitals compare baseline candidate
 trainvitals compare 20261115-2236 latest --fail-on-regression
@@ -42,8 +44,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from trainvitals.views.data.comparison import describe_comparison
-    from trainvitals.views.report.document import name_runs
+    from trainvitals.views.data.comparison import describe_comparison, name_runs
 
     if len(arguments.run) < 2:
         raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")
@@ -79,7 +80,7 @@ def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None)
 def name_titles(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names of the runs, or their ids where two share one."""
     names = [str(row["name"]) for row in runs]
-    return [clean(name if names.count(name) == 1 else row["id"]) for name, row in zip(names, runs, strict=True)]
+    return [one_line(name if names.count(name) == 1 else row["id"]) for name, row in zip(names, runs, strict=True)]
 
 
 def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
@@ -90,9 +91,9 @@ def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: 
         rows.append(
             (
                 Cell(title, "bold"),
-                clean(row["status"]),
+                one_line(row["status"]),
                 f"{row['step']:,}" if row["step"] is not None else quantities.NONE,
-                quantities.format_span(row["seconds"]),
+                quantities.format_duration(row["seconds"]),
                 Cell(", ".join(notes), "yellow" if row["simulated"] else "dim"),
             )
         )
@@ -107,12 +108,12 @@ def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint
         (
             Cell(item["word"], _STYLES.get(item["word"], "")),
             *((titles[item["run"]],) if several else ()),
-            clean(item["metric"]),
+            one_line(item["metric"]),
             quantities.format_value(item["baseline"]),
             quantities.format_value(item["value"]),
             quantities.format_change(item["change"]),
             quantities.format_confidence(item["confidence"]),
-            Cell(clean(item["reason"]), "dim"),
+            Cell(one_line(item["reason"]), "dim"),
         )
         for item in found["verdicts"]
     ]
@@ -136,7 +137,7 @@ def _draw_metrics(
             best = f" (best {quantities.format_value(value[extreme])})" if extreme else ""
             text = f"{quantities.format_value(value['last'])}{best}"
             cells.append(Cell(f"{text} *", "green") if row["best"] == place else Cell(text))
-        rows.append((clean(row["name"]), *cells))
+        rows.append((one_line(row["name"]), *cells))
     text = draw_table(("metric, last", *titles), rows, paint=paint, columns=columns)
     left = len(metrics) - len(rows)
     more = f"\nand {left:,} more metrics" if left > 0 else ""
@@ -149,8 +150,8 @@ def _draw_config(config: Sequence[Mapping[str, Any]], titles: Sequence[str], pai
     limit = 40
     rows = [
         (
-            clean(row["key"]),
-            *(quantities.NONE if item is None else shorten(clean(item), limit) for item in row["values"]),
+            one_line(row["key"]),
+            *(quantities.NONE if item is None else shorten(one_line(item), limit) for item in row["values"]),
         )
         for row in config[:MAX_CONFIG]
     ]

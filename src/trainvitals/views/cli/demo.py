@@ -19,6 +19,7 @@ from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
 from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
 from trainvitals.views.data import quantities
+from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
@@ -117,7 +118,7 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 
     with run:
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
-        say(f"training a small network for about {quantities.format_span(config.seconds)}{gpus}")
+        say(f"training a small network for about {quantities.format_duration(config.seconds)}{gpus}")
         say(f"the run folder is {near(run.folder)}")
         served = dashboard.start(settings, run.id, wait=DASHBOARD_SECONDS)
         say(f"the dashboard is {served.address}" if served.address else f"there is no dashboard: {served.reason}")
@@ -129,11 +130,11 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 def _write_report(folder: Path, settings: Settings) -> str:
     """Put a report into the run folder; what to say about it."""
     from trainvitals.views.cli.summary import near
-    from trainvitals.views.report.document import draw_document
+    from trainvitals.views.report.document import draw_report
 
     target = folder / layout.REPORTS / "report.html"
     try:
-        content = draw_document([folder], "html", settings)
+        content = draw_report([folder], "html", prices_of(settings))
     except TrainvitalsError as error:
         return f"there is no report: {error.message}"
     target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -240,7 +241,7 @@ class LiveView(PlainView):
         share = (step.step + 1) / self._config.steps
         left = max(self._config.seconds * (1 - share), 0.0)
         title = f"step {step.step + 1} of {self._config.steps}"
-        tail = f"{share:4.0%}  {quantities.format_span(left)} left" if share < 1 else "done"
+        tail = f"{share:4.0%}  {quantities.format_duration(left)} left" if share < 1 else "done"
         bar = draw_bar(share, max(columns - len(title) - len(tail) - 6, 8))
         numbers = [
             ("loss", quantities.format_value(step.loss, 3)),

@@ -8,13 +8,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.journal.console import list_consoles
-from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.encoding import parse_time, spell_all
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import Summary
-from trainvitals.views.cli.terminal import Paint, clean, shorten
+from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
+from trainvitals.views.data.cost import prices_of
+from trainvitals.views.data.gpus import is_of_many_hosts
+from trainvitals.views.data.run_rows import host_of
+from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.data.texts import read_text
 
 MAX_CONFIG = 30
@@ -29,8 +34,7 @@ def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.views.data.diagnosis import describe_findings, read_measurements
 
-    prices = {"gpu_hour": settings.price_gpu_hour, "kwh": settings.price_kwh, "currency": settings.price_currency or ""}
-    return describe_findings(diagnose(read_measurements(RunReader(folder), prices)))
+    return describe_findings(diagnose(read_measurements(RunReader(folder), prices_of(settings))))
 
 
 def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,14 +48,14 @@ def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": summary.seconds,
             "last_step": summary.last_step,
             "metrics": {name: asdict(item) for name, item in summary.metrics.items()},
-            "gpus": [asdict(gpu) for gpu in summary.gpus],
+            "gpus": [_describe_gpu(gpu, is_of_many_hosts(summary.gpus)) for gpu in summary.gpus],
             "energy_joules": summary.energy_joules,
             "alerts": sum(item.times for item in summary.alerts),
             "alerts_by_rule": [item._asdict() for item in summary.alerts],
             "warnings": summary.warnings,
             "criticals": summary.criticals,
             "ranks": [item._asdict() for item in summary.ranks],
-            "below": [row["id"] for row in summary.below],
+            "below": [row.info.id for row in summary.below],
             "damage": asdict(summary.damage),
         },
         "diagnosis": diagnosis,
@@ -60,22 +64,46 @@ def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     return spelled
 
 
+def _describe_gpu(gpu: GpuUse, with_host: bool) -> dict[str, Any]:
+    use, share, used, heat, power = (gpu.spreads[name] for name in METRICS)
+    return {
+        "title": gpu.title(with_host),
+        "name": str(gpu.labels.get("gpu_name") or ""),
+        "simulated": gpu.simulated,
+        "utilization_low": use.low,
+        "utilization_mean": use.mean,
+        "utilization_max": use.high,
+        "memory_low_percent": share.low,
+        "memory_mean_percent": share.mean,
+        "memory_max_percent": share.high,
+        "memory_peak_mb": used.high,
+        "memory_total_mb": gpu.memory_total_mb,
+        "temperature_low": heat.low,
+        "temperature_mean": heat.mean,
+        "temperature_max": heat.high,
+        "power_low": power.low,
+        "power_mean": power.mean,
+        "power_max": power.high,
+        "energy_joules": gpu.energy.joules,
+    }
+
+
 def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
     """Lines of `word  text`; only what there is."""
     run = summary.info.details
     lines: list[tuple[str, str]] = []
-    lines += [("name", clean(summary.info.name))] if summary.info.name != summary.info.id else []
-    lines.append(("project", clean(summary.info.project)))
-    started = quantities.parse_time(run.get("started"))
+    lines += [("name", one_line(summary.info.name))] if summary.info.name != summary.info.id else []
+    lines.append(("project", one_line(summary.info.project)))
+    started = parse_time(run.get("started"))
     if started is not None:
         lines.append(("started", quantities.format_clock(started)))
     for key, text in (
-        ("tags", ", ".join(map(clean, run.get("tags") or []))),
-        ("notes", clean(run.get("notes") or "")),
+        ("tags", ", ".join(map(one_line, run.get("tags") or []))),
+        ("notes", one_line(run.get("notes") or "")),
         ("command", _command(run.get("command"))),
-        ("host", clean(_host(run))),
+        ("host", one_line(host_of(run))),
         ("git", _git(run.get("git"))),
-        ("python", clean(_python(run))),
+        ("python", one_line(_python(run))),
     ):
         lines += [(key, text)] if text else []
     attempts = run.get("attempts")
@@ -83,12 +111,12 @@ def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, c
         lines.append(("attempts", ", ".join(_attempt(item) for item in attempts if isinstance(item, dict))))
     config = run.get("config")
     if isinstance(config, Mapping) and config:
-        items = [f"{clean(key)} = {clean(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
+        items = [f"{one_line(key)} = {one_line(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
         more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
         lines += [("config" if place == 0 else "", item) for place, item in enumerate(items + more)]
     for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
-        moment = quantities.format_clock(quantities.parse_time(row.get("timestamp")))
-        text = f"{moment}  {row.get('severity')}  {clean(row.get('message', row.get('event', '')))}"
+        moment = quantities.format_clock(parse_time(row.get("timestamp")))
+        text = f"{moment}  {row.get('severity')}  {one_line(row.get('message', row.get('event', '')))}"
         lines.append(("events" if place == 0 else "", text))
     lines += _findings(diagnosis["findings"])
     lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(summary.info.folder))]
@@ -99,8 +127,8 @@ def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, c
 def _findings(findings: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     lines = []
     for finding in findings[:MAX_FINDINGS]:
-        subject = f" ({clean(finding['subject'])})" if finding["subject"] else ""
-        lines += [f"{finding['severity']}  {clean(finding['title'])}{subject}", f"  {clean(finding['advice'])}"]
+        subject = f" ({one_line(finding['subject'])})" if finding["subject"] else ""
+        lines += [f"{finding['severity']}  {one_line(finding['title'])}{subject}", f"  {one_line(finding['advice'])}"]
     if len(findings) > MAX_FINDINGS:
         lines.append(f"and {len(findings) - MAX_FINDINGS} more: trainvitals report")
     return [("findings" if place == 0 else "", text) for place, text in enumerate(lines)]
@@ -110,26 +138,18 @@ def _printed(folder: Path) -> list[str]:
     """The last lines of what the lowest rank printed, where that was kept."""
     files = [path for path in list_consoles(folder) if ".older." not in path.name][:1]
     found = [read_text(files, path.name, TAIL_BYTES)["text"] for path in files]
-    return [clean(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
+    return [one_line(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:
-    cause = f" ({clean(attempt['cause'])})" if attempt.get("cause") else ""
+    cause = f" ({one_line(attempt['cause'])})" if attempt.get("cause") else ""
     return f"{attempt.get('number')} {attempt.get('status')}{cause}"
 
 
 def _command(command: object) -> str:
     if isinstance(command, list):
-        return clean(shlex.join(map(str, command)))
-    return clean(command) if isinstance(command, str) else ""
-
-
-def _host(run: Mapping[str, Any]) -> str:
-    host = run.get("host")
-    if isinstance(host, Mapping):
-        return str(host.get("name") or host.get("hostname") or "")
-    process = run.get("process")
-    return str(host or (process.get("host") if isinstance(process, Mapping) else "") or "")
+        return one_line(shlex.join(map(str, command)))
+    return one_line(command) if isinstance(command, str) else ""
 
 
 def _git(git: object) -> str:
@@ -137,7 +157,7 @@ def _git(git: object) -> str:
         return ""
     dirty = " with changes" if git.get("dirty") else ""
     branch = f" on {git['branch']}" if git.get("branch") else ""
-    return clean(f"{str(git['commit'])[:12]}{branch}{dirty}")
+    return one_line(f"{str(git['commit'])[:12]}{branch}{dirty}")
 
 
 def _python(run: Mapping[str, Any]) -> str:

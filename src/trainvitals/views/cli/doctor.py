@@ -11,12 +11,14 @@ from trainvitals import __version__
 from trainvitals.views.cli import checks
 from trainvitals.views.cli.arguments import Parser
 from trainvitals.views.cli.checks import Finding
-from trainvitals.views.cli.terminal import Paint, clean, is_terminal, width
+from trainvitals.views.cli.terminal import Paint, is_terminal, width
+from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Look at everything trainvitals uses, say what was found and what is missing, with the command that fixes it. "
     "Changes nothing. Exit code 1 if something does not work that should."
 )
+
 EXAMPLES = """
 trainvitals doctor
 trainvitals doctor --json
@@ -58,10 +60,10 @@ def execute(arguments: argparse.Namespace) -> int:
 def draw_finding(item: Finding, paint: Paint, columns: int) -> str:
     """A mark, the subject, the text wrapped, and what to type."""
     mark, style = _MARKS[item.state]
-    lines = textwrap.wrap(clean(item.text), max(columns - 20, 30), break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(one_line(item.text), max(columns - 20, 30), break_on_hyphens=False, break_long_words=False)
     first, *rest = lines or [""]
     drawn = [f"  {paint(style, f'{mark:<4}')}  {item.subject:<11} {first}"]
     drawn += [f"{'':<20}{line}" for line in rest]
     if item.fix:
-        drawn.append(f"{'':<20}{paint('cyan', clean(item.fix))}")
+        drawn.append(f"{'':<20}{paint('cyan', one_line(item.fix))}")
     return "\n".join(drawn)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
-from trainvitals.views.cli.terminal import clean, is_terminal, say
+from trainvitals.views.cli.terminal import is_terminal, say
 from trainvitals.views.data import quantities
-from trainvitals.views.data.safe_text import defuse
+from trainvitals.views.data.cost import prices_of
+from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
+from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not; or the run as a page "
@@ -23,6 +23,7 @@ DESCRIPTION = (
     "the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, themselves in Parquet. "
     "CSV and Parquet have a column for every name that occurs; a missing value is an empty cell or a null."
 )
+
 EXAMPLES = """
 trainvitals export latest --format csv -o loss.csv
 trainvitals export latest --format png --panel loss -o loss.png
@@ -30,10 +31,7 @@ trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
 trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
 """
 
-FORMATS = ("json", "jsonl", "csv", "parquet")
 DRAWN = ("html", "png", "svg")
-TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
-Row = dict[str, Any]
 
 
 def add_arguments(parser: Parser) -> None:
@@ -82,20 +80,25 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.format in DRAWN:
         return _draw(arguments, folder)
     progress = Progress(to_stdout)
-    rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress)
-    writer = _WRITERS[arguments.format]
+    rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress.step)
+
+    def write(file: BinaryIO) -> None:
+        for name, column in write_rows(rows, arguments.format, file).items():
+            said = f"'{one_line(name)}' differs from another name only in case"
+            say(f"{said}: its column is '{one_line(column)}'")
+
     try:
         if to_stdout and is_terminal(sys.stdout):
             with tempfile.TemporaryFile() as exact:
-                writer(rows, exact)
+                write(exact)
                 exact.seek(0)
                 for line in exact:  # a file gets every byte, a terminal nothing that it would obey
-                    print(clean(line.decode("utf-8", "replace").rstrip("\n")))
+                    print(one_line(line.decode("utf-8", "replace").rstrip("\n")))
         elif to_stdout:
-            writer(rows, sys.stdout.buffer)
+            write(sys.stdout.buffer)
             sys.stdout.buffer.flush()
         else:
-            write_whole(target, lambda file: writer(rows, file))
+            write_whole(target, write)
     finally:
         progress.clear()
     if progress.count == 0:
@@ -110,7 +113,7 @@ def _draw(arguments: argparse.Namespace, folder: Path) -> int:
     from trainvitals.views.report import document
 
     if arguments.format == "html":
-        content = document.draw_document([folder], "html", resolve_settings(arguments))
+        content = document.draw_report([folder], "html", prices_of(resolve_settings(arguments)))
     else:
         content = document.draw_picture([folder], arguments.format, names=arguments.panel or (), theme=arguments.theme)
     write_file(arguments.output, content, force=arguments.force)
@@ -134,108 +137,3 @@ class Progress:
     def clear(self) -> None:
         if self._shown and self.count >= 50_000:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-class Rows:
-    """The rows to write; can be gone through more than once, as CSV must know all columns first."""
-
-    def __init__(self, folder: Path, tables: tuple[str, ...], progress: Progress) -> None:
-        from trainvitals.journal.reader import RunReader
-
-        reader = RunReader(folder)
-        self._reader = reader
-        self._tables = tables
-        self._progress = progress
-        # A live run goes on while it is exported: every pass is over what there was when the first began.
-        lines = {"events": reader.events, "alerts": reader.alerts}
-        self._lines = {table: lines[table]() for table in tables if table in lines}
-        self._extents = {table: reader.extent(table) for table in tables if table not in lines}
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self.quietly():
-            self._progress.step()
-            yield row
-
-    def quietly(self) -> Iterator[Row]:
-        """The same rows, not counted."""
-        for table in self._tables:
-            lines: Iterable[Row] = self._lines.get(table) or ()
-            if table in self._extents:
-                lines = self._reader.rows(table, self._extents[table])
-            for row in lines:
-                yield row if len(self._tables) == 1 else {"table": table, **row}
-
-    def columns(self) -> list[str]:
-        """Every name that occurs, in order of appearance."""
-        found: dict[str, None] = {}
-        for row in self.quietly():
-            found.update(dict.fromkeys(row))
-        return list(found)
-
-
-def _write_jsonl(rows: Rows, file: BinaryIO) -> None:
-    from trainvitals.journal.encoding import encode_line
-
-    for row in rows:
-        file.write(encode_line(row))
-
-
-def _write_json(rows: Rows, file: BinaryIO) -> None:
-    from trainvitals.journal.encoding import encode_line
-
-    before = b"[\n"
-    for row in rows:
-        file.write(before + encode_line(row).rstrip(b"\n"))
-        before = b",\n"
-    file.write(b"[]\n" if before == b"[\n" else b"\n]\n")
-
-
-_CSV_SPELLING = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-
-
-def _write_csv(rows: Rows, file: BinaryIO) -> None:
-    import csv
-    import io
-    import json
-
-    columns = rows.columns()
-
-    def cell(value: object) -> object:
-        if isinstance(value, str):
-            return _CSV_SPELLING.get(value) or defuse(value)
-        return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else value
-
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    if columns:
-        table.writerow({name: defuse(name) for name in columns})
-    for row in rows:
-        table.writerow({name: cell(value) for name, value in row.items()})
-    text.detach()
-
-
-def _write_parquet(rows: Rows, file: BinaryIO) -> None:
-    from trainvitals.views.data.parquet import find_types, write_parquet
-
-    write_parquet(find_types(rows.quietly()), rows, file)
-
-
-_WRITERS: dict[str, Callable[[Rows, BinaryIO], None]] = {
-    "json": _write_json,
-    "jsonl": _write_jsonl,
-    "csv": _write_csv,
-    "parquet": _write_parquet,
-}
-
-
-class _Silence(Progress):
-    """No counter: nobody waits at this terminal."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._shown = False
-
-
-def write_table(folder: Path, table: str, format: str, file: BinaryIO) -> None:
-    """One table of a run in one of FORMATS, for others than the command."""
-    _WRITERS[format](Rows(folder, (table,), _Silence()), file)

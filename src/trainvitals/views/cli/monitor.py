@@ -10,30 +10,33 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
+from trainvitals.analysis.gpu_use import GpuUse, GpuUses, gpu_key
+from trainvitals.analysis.spread import Spread
 from trainvitals.errors import AgentError, JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Follower
-from trainvitals.journal.encoding import format_time
+from trainvitals.journal.encoding import format_time, parse_time
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
 from trainvitals.views.cli.beginning import FLAG, check_runtime, create_folder, register, tell_missing_gpus, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
-from trainvitals.views.cli.spread import GpuSpread, Spread, draw_spreads
-from trainvitals.views.cli.terminal import Paint, clean, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
 from trainvitals.views.data import quantities
+from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Watch the hardware of this machine: a line per sample with the use and the memory of each GPU, a table now "
     "and then and at the end, and every number in JSONL files. Without a GPU it says why and shows the host. "
     "Ctrl-C ends it."
 )
+
 EXAMPLES = """
 trainvitals monitor
 trainvitals monitor --gpu 0 --interval 1.0
@@ -50,6 +53,12 @@ PATIENCE_SECONDS = 1.0
 FINAL_SECONDS = 3.0
 FIRST_SECONDS = 10.0
 """However short it is to look, the first sample is waited for this long: on a busy node it takes a while."""
+GPU = {
+    "utilization_percent": "use %",
+    "memory_percent": "memory %",
+    "temperature_celsius": "°C",
+    "power_draw_watts": "W",
+}
 HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 
 
@@ -233,7 +242,7 @@ class Console:
         self._table_seconds = table_seconds
         self._began = time.monotonic()
         self._next_table = self._began + table_seconds
-        self._gpus: dict[str, GpuSpread] = {}
+        self._gpus = GpuUses()
         self._latest: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._fresh: dict[str, float] = {}
         self._system: Mapping[str, Any] | None = None
@@ -253,8 +262,8 @@ class Console:
         now = time.monotonic()
         self._first = self._first or (now, time.time())
         if table == "gpu":
-            key = str(row.get("gpu_uuid", row.get("gpu_index")))
-            self._gpus.setdefault(key, GpuSpread(row)).add(row)
+            key = gpu_key(row)
+            self._gpus.add(row, row, parse_time(row.get("timestamp")))
             self._latest[key] = (now, row)
             self._fresh.setdefault(key, now)
         elif table == "system":
@@ -263,7 +272,7 @@ class Console:
                 for name, spread in self._host.items():
                     spread.add(row.get(name))
         elif row.get("severity") in ("warning", "critical"):
-            say(f"{row['severity']}: {clean(row.get('message', row.get('event', '')))}")
+            say(f"{row['severity']}: {one_line(row.get('message', row.get('event', '')))}")
 
     def tick(self) -> None:
         """Print what is complete."""
@@ -323,17 +332,15 @@ class Console:
         self._samples += 1
         if self._quiet:
             return
-        parts = [self._gpus[key].title + ": " + self._words(key, now) for key in sorted(self._gpus, key=self._order)]
-        simulated = " (simulated)" if all(gpu.simulated for gpu in self._gpus.values()) else ""
+        gpus = self._gpus.in_order()
+        parts = [f"{one_line(gpu.title())}: {self._words(gpu_key(gpu.labels), now)}" for gpu in gpus]
+        simulated = " (simulated)" if all(gpu.simulated for gpu in gpus) else ""
         print(f"GPU Monitor{simulated} - {' | '.join(parts)}", flush=True)
-
-    def _order(self, key: str) -> tuple[int, str]:
-        return (self._gpus[key].index, key)
 
     def _words(self, key: str, now: float) -> str:
         moment, row = self._latest[key]
         if row.get("state", "ok") != "ok":
-            return clean(row["state"])
+            return one_line(row["state"])
         age = now - moment
         text = f"{_percent(row.get('utilization_percent'))}/{_percent(row.get('memory_percent'))}"
         return f"{text} (stale, {age:.0f} s old)" if age > max(3 * self._interval, STALE_SECONDS) else text
@@ -359,16 +366,38 @@ class Console:
         print(f"System Monitor - {' | '.join(parts)}", flush=True)
 
     def _print_table(self) -> None:
-        span = quantities.format_span(time.monotonic() - self._began)
-        if not self._gpus:
+        span = quantities.format_duration(time.monotonic() - self._began)
+        gpus = self._gpus.in_order()
+        if not gpus:
             if self._samples:
                 print(f"\nSystem Monitor - min / mean / max after {span}")
-                print("\n".join(f"  {title:<10}{self._host[name]}" for name, title in HOST.items()), end="\n\n")
+                print("\n".join(f"  {title:<10}{_draw(self._host[name])}" for name, title in HOST.items()), end="\n\n")
             return
-        gpus = [self._gpus[key] for key in sorted(self._gpus, key=self._order)]
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
         print(f"\nGPU Monitor - min / mean / max after {span}")
-        print(draw_spreads(gpus, Paint(sys.stdout), columns), end="\n\n", flush=True)
+        print(_draw_gpus(gpus, Paint(sys.stdout), columns), end="\n\n", flush=True)
+
+
+def _draw(spread: Spread) -> str:
+    """Lowest / mean / highest."""
+    if spread.low is None or spread.mean is None or spread.high is None:
+        return quantities.NONE
+    return f"{spread.low:.0f} / {spread.mean:.0f} / {spread.high:.0f}"
+
+
+def _draw_gpus(gpus: Sequence[GpuUse], paint: Paint, columns: int | None) -> str:
+    """A line per GPU."""
+    rows = [
+        (
+            one_line(gpu.title()),
+            *(_draw(gpu.spreads[name]) for name in GPU),
+            quantities.format_energy(gpu.energy.joules),
+            Cell(one_line(gpu.name), "dim"),
+        )
+        for gpu in gpus
+    ]
+    header = ("GPU", *GPU.values(), "energy", "")
+    return draw_table(header, rows, paint=paint, columns=columns, right=(1, 2, 3, 4, 5), optional=(6,), indent="  ")
 
 
 def _percent(value: object) -> str:

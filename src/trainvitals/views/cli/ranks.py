@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.reader import RunInfo, RunReader
-from trainvitals.views.cli.terminal import clean
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.run_rows import reported_ranks
+from trainvitals.views.data.safe_text import one_line
 
 MAX_RANKS = 4
 
@@ -28,8 +30,8 @@ def read_ranks(reader: RunReader, info: RunInfo) -> list[RankEnd]:
     told: dict[int, Mapping[str, Any]] = {}
     for said in run_folder.read_statuses(reader.folder):
         is_last_word = info.is_live or said.get("state") in run_folder.ENDED  # else the agent died before the run
-        if said.get("attempt") == info.attempt and is_last_word and isinstance(said.get("ranks"), Mapping):
-            told |= {int(rank): item for rank, item in said["ranks"].items() if _is_rank(rank, item)}
+        if said.get("attempt") == info.attempt and is_last_word:
+            told |= dict(reported_ranks(said))
     wrote = {
         name.rank
         for name, _, _ in layout.list_files(reader.folder)
@@ -38,10 +40,6 @@ def read_ranks(reader: RunReader, info: RunInfo) -> list[RankEnd]:
     size = info.details.get("world_size")
     ranks = sorted({*told, *wrote, *range(size if isinstance(size, int) else 0)})
     return [_read_rank(reader, rank, told.get(rank, {}), rank in wrote) for rank in ranks] if len(ranks) > 1 else []
-
-
-def _is_rank(rank: object, item: object) -> bool:
-    return str(rank).isdecimal() and isinstance(item, Mapping) and item.get("kind", "training") == "training"
 
 
 def _read_rank(reader: RunReader, rank: int, told: Mapping[str, Any], wrote: bool) -> RankEnd:
@@ -72,4 +70,4 @@ def tell_ranks(ranks: Sequence[RankEnd], status: str) -> str:
 
 def _tell_rank(item: RankEnd, status: str) -> str:
     where = "logged nothing" if item.last_step is None else f"at step {item.last_step:,}"
-    return f"rank {item.rank} {where}{f' ({clean(item.state)})' if item.state not in (None, status) else ''}"
+    return f"rank {item.rank} {where}{f' ({one_line(item.state)})' if item.state not in (None, status) else ''}"

@@ -12,6 +12,7 @@ from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, 
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.cli.terminal import say
 from trainvitals.views.data import quantities
+from trainvitals.views.data.cost import prices_of
 
 DESCRIPTION = (
     "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "
@@ -71,10 +72,9 @@ def execute(arguments: argparse.Namespace) -> int:
             write_file(str(path), content, force=arguments.force)
         say(" and ".join(f"{quantities.format_bytes(len(content))}: {path}" for path, content in files.items()))
         return 0
-    if format in ("png", "svg"):
-        content = document.draw_picture(folders, format, theme=arguments.theme, width=min(arguments.width, 10_000))
-    else:
-        content = document.draw_document(folders, format, settings)
+    content = document.draw_report(
+        folders, format, prices_of(settings), theme=arguments.theme, width=min(arguments.width, 10_000)
+    )
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
         say(f"{quantities.format_bytes(len(content))}: {target}")
@@ -95,7 +95,7 @@ def _draw_markdown(folders: list[Path], target: Path, settings: Settings, theme:
     from trainvitals.views.report import document
 
     try:
-        return document.draw_markdown_with_pictures(folders, target, settings, theme)
+        return document.draw_markdown_with_pictures(folders, target, prices_of(settings), theme)
     except TrainvitalsError as error:
         say(f"without pictures: {error.message}")
-        return {target: document.draw_document(folders, "md", settings)}
+        return {target: document.draw_report(folders, "md", prices_of(settings))}

@@ -1,17 +1,18 @@
-"""`trainvitals runs`: list, show, remove and tidy up. Listing reads run.json alone and imports nothing heavy."""
+"""`trainvitals runs`: list, show, remove and tidy up. Listing reads small files and imports nothing heavy."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.cli.arguments import (
     Action,
     Parser,
@@ -25,7 +26,6 @@ from trainvitals.views.cli.terminal import (
     STATUS_STYLES,
     Cell,
     Paint,
-    clean,
     confirm,
     draw_table,
     is_terminal,
@@ -34,6 +34,8 @@ from trainvitals.views.cli.terminal import (
     width,
 )
 from trainvitals.views.data import quantities
+from trainvitals.views.data.run_rows import RunRow, read_row
+from trainvitals.views.data.safe_text import one_line
 
 STATUSES = (run_folder.RUNNING, "stalled", "hung", *run_folder.ENDED)
 
@@ -59,7 +61,7 @@ def _add_list(parser: Parser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     root = Path(resolve_settings(arguments).dir)
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
-    found: list[dict[str, Any]] = []
+    found: list[RunRow] = []
     left_out = 0
     for folder in reversed(run_folder.list_folders(root)):
         if limit is not None and len(found) == limit:
@@ -69,11 +71,11 @@ def _list(arguments: argparse.Namespace) -> int:
             row = read_row(folder)
         except TrainvitalsError:
             continue  # removed or half-copied between listing and reading
-        if arguments.project in (None, row["project"]) and arguments.status in (None, row["status"]):
+        if arguments.project in (None, row.info.project) and arguments.status in (None, row.info.status):
             found.append(row)
     found.reverse()
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps([_as_json(row) for row in found], indent=2))
         return 0
     if not found:
         said = "no run fits" if arguments.project or arguments.status else "there are no runs yet"
@@ -86,58 +88,39 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_row(folder: Path) -> dict[str, Any]:
-    """A run on one line: run.json and what the agents said, nothing else."""
-    run = run_folder.read_run(folder)
-    status, cause = run_folder.read_state(folder, run)
+def _as_json(row: RunRow) -> dict[str, Any]:
+    info = row.info
     return {
-        "id": str(run.get("id", folder.name)),
-        "project": str(run.get("project", folder.parent.name)),
-        "name": str(run.get("name") or run.get("id") or folder.name),
-        "kind": run.get("kind"),
-        "status": status,
-        "cause": cause,
-        "started": run.get("started"),
-        "ended": run.get("ended"),
-        "seconds": _seconds(run, status),
-        "last_step": _last_step(folder, run),
-        "attempt": int(run.get("attempt") or 1),
-        "simulated": bool(run.get("simulated")),
-        "tags": run.get("tags") or [],
-        "folder": str(folder),
+        "id": info.id,
+        "project": info.project,
+        "name": info.name,
+        "kind": row.kind or None,
+        "status": info.status,
+        "cause": info.cause,
+        "started": info.started,
+        "ended": info.ended,
+        "seconds": row.seconds(),
+        "last_step": row.last_step,
+        "attempt": info.attempt,
+        "simulated": info.simulated,
+        "tags": row.tags,
+        "host": row.host,
+        "summary": spell_all(row.last_values),
+        "energy_joules": row.energy_joules,
+        "folder": str(info.folder),
     }
 
 
-def _seconds(run: Mapping[str, Any], status: str) -> float | None:
-    import time
-
-    started, ended = quantities.parse_time(run.get("started")), quantities.parse_time(run.get("ended"))
-    if started is None or (ended is None and status in run_folder.ENDED):
-        return None
-    return max((ended if ended is not None else time.time()) - started, 0.0)
-
-
-def _last_step(folder: Path, run: Mapping[str, Any]) -> int | None:
-    """From run.json if it is over, else what the agent saw last; None if nobody knows."""
-    steps = [run.get("last_step")]
-    if not isinstance(steps[0], int):
-        for said in run_folder.read_statuses(folder):
-            ranks = said.get("ranks")
-            if isinstance(ranks, dict):
-                steps += [rank.get("step") for rank in ranks.values() if isinstance(rank, dict)]
-    return max((step for step in steps if isinstance(step, int) and step >= 0), default=None)
-
-
-def _draw_list(found: list[dict[str, Any]]) -> str:
+def _draw_list(found: list[RunRow]) -> str:
     rows = [
         (
-            Cell(clean(row["id"]), "bold"),
-            Cell(row["status"], STATUS_STYLES.get(row["status"], "")),
-            f"{row['last_step']:,}" if row["last_step"] is not None else quantities.NONE,
-            quantities.format_span(row["seconds"]),
-            quantities.format_clock(quantities.parse_time(row["started"])),
-            clean(row["project"]),
-            Cell(_remark(row), "dim"),
+            Cell(one_line(row.info.id), "bold"),
+            Cell(row.info.status, STATUS_STYLES.get(row.info.status, "")),
+            quantities.format_step(row.last_step),
+            quantities.format_duration(row.seconds()),
+            quantities.format_clock(row.started),
+            one_line(row.info.project),
+            Cell(_remark(row.info), "dim"),
         )
         for row in found
     ]
@@ -146,12 +129,12 @@ def _draw_list(found: list[dict[str, Any]]) -> str:
     return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(2, 3), optional=(6, 5, 4))
 
 
-def _remark(row: Mapping[str, Any]) -> str:
-    parts = ["simulated GPUs"] if row["simulated"] else []
-    if row["attempt"] > 1:
-        parts.append(f"attempt {row['attempt']}")
-    if row["cause"]:
-        parts.append(clean(row["cause"])[:60])
+def _remark(info: RunInfo) -> str:
+    parts = ["simulated GPUs"] if info.simulated else []
+    if info.attempt > 1:
+        parts.append(f"attempt {info.attempt}")
+    if info.cause:
+        parts.append(one_line(info.cause)[:60])
     return ", ".join(parts)
 
 
@@ -209,13 +192,13 @@ def _rm(arguments: argparse.Namespace) -> int:
         if not is_terminal(sys.stdin):
             raise UsageError("there is nobody to ask whether to remove", hint="say it with --yes")
         for folder in folders:
-            print_error(f"  {clean(folder)}  {quantities.format_bytes(measure(folder)[1])}")
+            print_error(f"  {one_line(folder)}  {quantities.format_bytes(measure(folder)[1])}")
         if not confirm(f"remove {_count(len(folders))}?"):
             say("nothing was removed")
             return 1
     for folder in folders:
         remove(folder)
-        print(f"removed {clean(folder)}")
+        print(f"removed {one_line(folder)}")
     return 0
 
 
@@ -255,7 +238,7 @@ def _clean(arguments: argparse.Namespace) -> int:
         doomed = clean_root(root, max_age=max_age, max_size_gb=max_size)
     word = "would remove" if arguments.dry_run else "removed"
     for folder in doomed:
-        print(f"{word} {clean(folder)}")
+        print(f"{word} {one_line(folder)}")
     total = quantities.format_bytes(sum(sizes.get(folder, 0) for folder in doomed))
     say(f"{word} {_count(len(doomed))}, {total}" if doomed else "there is nothing to remove")
     return 0
@@ -298,7 +281,7 @@ def _seal(arguments: argparse.Namespace) -> int:
         if files and is_terminal(sys.stderr):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         sizes = f"{quantities.format_bytes(before)} before, {quantities.format_bytes(measure(folder)[1])} now"
-        print(f"{clean(folder.name)}: {len(files)} files, {lines:,} lines sealed; {sizes}")
+        print(f"{one_line(folder.name)}: {len(files)} files, {lines:,} lines sealed; {sizes}")
     return 0
 
 
@@ -324,15 +307,15 @@ def _check(arguments: argparse.Namespace) -> int:
         faults = 0
         for fault in find_faults(folder):
             if faults == 0:
-                print(clean(folder.name))
+                print(one_line(folder.name))
             faults += 1
             mended = arguments.repair and mend(fault)
             left += not mended
             hint = "repaired" if mended else "--repair mends it" if fault.mend and not arguments.repair else ""
             color = "green" if mended else "yellow"
-            print(f"  {clean(fault.file)} {paint(color, fault.text)}{f' ({hint})' if hint else ''}")
+            print(f"  {one_line(fault.file)} {paint(color, fault.text)}{f' ({hint})' if hint else ''}")
         if faults == 0:
-            print(f"{clean(folder.name)}  {paint('green', 'no damage')}")
+            print(f"{one_line(folder.name)}  {paint('green', 'no damage')}")
     if not folders:
         say(f"no runs in {root}")
     return 1 if left else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import say
+from trainvitals.views.data.cost import prices_of
 
 DESCRIPTION = (
     "Serve the dashboard for all runs of the run folder, live and ended. Listens on this machine only; any other "
@@ -50,19 +51,23 @@ def execute(arguments: argparse.Namespace) -> int:
     read_assets()
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
+    prices = prices_of(settings)
+
+    def draw_report(folder: Path, format: str, theme: str) -> bytes:
+        from trainvitals.views.report.document import draw_report
+
+        return draw_report([folder], format, prices, theme=theme)
+
     options = Options(
         root=root,
+        draw_report=draw_report,
         host=arguments.host or settings.web_host,
         port=_number("--port", arguments.port, 65535) if given else settings.web_port,
         port_is_wish=not given,
         token=_read_token(arguments.token_file),
         allow_hosts=tuple(arguments.allow_host),
         allow_edit=arguments.allow_edit,
-        prices={
-            "gpu_hour": settings.price_gpu_hour,
-            "kwh": settings.price_kwh,
-            "currency": settings.price_currency or "",
-        },
+        prices=prices,
     )
     page = ""
     if arguments.run is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,45 +11,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import catalog, runtime
-from trainvitals.analysis.energy import Energy
+from trainvitals.analysis.gpu_use import GpuUse, total_energy
+from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage
-from trainvitals.journal.reader import RunInfo, RunReader, Series
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli.ranks import RankEnd, read_ranks, tell_ranks
 from trainvitals.views.cli.terminal import (
     STATUS_STYLES,
     Cell,
     Paint,
-    clean,
     draw_table,
     is_terminal,
     print_error,
     width,
 )
 from trainvitals.views.data import quantities
+from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
+from trainvitals.views.data.run_details import find_last_step
+from trainvitals.views.data.run_rows import RunRow, make_row, read_row
+from trainvitals.views.data.safe_text import one_line
 
-# Which end of a metric is worth telling: the lowest loss, the highest accuracy, the largest gradient.
-_BEST = {
-    "loss": "best",
-    "accuracy": "best",
-    "gradient_norm": "max",
-    "throughput_samples_per_sec": "best",
-    "learning_rate": "",
-}
-_LOWER_IS_BETTER = ("loss", "perplexity", "error", "wer", "mse", "mae")
-_HIGHER_IS_BETTER = (
-    "acc",
-    "f1",
-    "auc",
-    "bleu",
-    "rouge",
-    "reward",
-    "throughput",
-    "samples_per_sec",
-    "tokens_per_sec",
-)
+_FIRST = ("loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
+"""Metrics that are shown first, by any of their names."""
 MAX_METRICS = 8
 MAX_GPUS = 16
 MAX_ALERTS = 4
@@ -58,30 +44,6 @@ MAX_BELOW = 5
 _STAMP = len("20261115-223601")
 """What a run id begins with: when it began, in UTC."""
 _SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class GpuUse:
-    """One GPU over the whole run; None where it was never measured."""
-
-    title: str
-    name: str
-    simulated: bool
-    utilization_mean: float | None = None
-    utilization_low: float | None = None
-    utilization_max: float | None = None
-    memory_mean_percent: float | None = None
-    memory_max_percent: float | None = None
-    memory_low_percent: float | None = None
-    memory_peak_mb: float | None = None
-    memory_total_mb: float | None = None
-    temperature_low: float | None = None
-    temperature_mean: float | None = None
-    temperature_max: float | None = None
-    power_low: float | None = None
-    power_mean: float | None = None
-    power_max: float | None = None
-    energy_joules: float | None = None
 
 
 class AlertCount(NamedTuple):
@@ -110,43 +72,33 @@ class Summary:
     last_events: Sequence[Mapping[str, Any]] = field(default=())
     ranks: Sequence[RankEnd] = field(default=())
     """None if there is only one."""
-    below: Sequence[Mapping[str, Any]] = field(default=())
+    below: Sequence[RunRow] = field(default=())
     """Further runs that the same command began."""
 
     @property
     def energy_joules(self) -> float | None:
-        """Of all GPUs together; None if none told."""
-        known = [gpu.energy_joules for gpu in self.gpus if gpu.energy_joules is not None]
-        return sum(known) if known else None
+        """Of all GPUs together; None if none reported any."""
+        return total_energy(self.gpus)
 
 
 # -- reading
-
-
-def find_last_step(reader: RunReader, info: RunInfo, metrics: Mapping[str, MetricSummary]) -> int | None:
-    """The step that was logged last, which is not the highest where steps went back."""
-    stated = info.details.get("last_step")
-    if isinstance(stated, int):
-        return stated if stated >= 0 else None
-    newest = reader.newest_steps(1)
-    steps = [item.last_step for item in metrics.values() if item.last_step is not None]
-    return newest[-1][0] if newest else max(steps, default=None)
 
 
 def read_summary(folder: Path, root: Path | None = None) -> Summary:
     """Everything the summary tells, from the folder alone; in `root`, further runs of the same command are looked
     for."""
     reader = RunReader(folder)
-    info = reader.info
+    info, statuses = reader.info, run_folder.read_statuses(folder)
+    row = make_row(info, statuses)
     metrics = reader.summary()
     events = reader.events()
     severe = [row for row in events if row.get("severity") in ("warning", "critical") and not _tells_end(row)]
     return Summary(
         info=info,
-        seconds=duration_of(info.details, info.status),
-        last_step=find_last_step(reader, info, metrics),
+        seconds=row.seconds(),
+        last_step=find_last_step(reader, row, metrics),
         metrics=metrics,
-        gpus=read_gpus(reader),
+        gpus=read_gpus(reader, statuses),
         alerts=count_alerts(reader.alerts()),
         warnings=sum(row.get("severity") == "warning" for row in severe),
         criticals=sum(row.get("severity") == "critical" for row in severe),
@@ -157,27 +109,12 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
     )
 
 
-def read_below(root: Path, info: RunInfo) -> list[dict[str, Any]]:
-    """The runs that programs of this `trainvitals run` began besides it, oldest first, each as a line of `runs`."""
-    from trainvitals.views.cli.runs import read_row
-
+def read_below(root: Path, info: RunInfo) -> list[RunRow]:
+    """The runs that programs of this `trainvitals run` began besides it, oldest first."""
     # Not until its end: that may be the end of its first program, and the next one began later.
     later = [item for item in run_folder.list_folders(root) if item.name[:_STAMP] >= info.id[:_STAMP]]
     below = [item for item in later if (runtime.read_json(item / layout.RUN_FILE) or {}).get("below") == info.id]
-    return sorted((read_row(item) for item in below), key=lambda row: str(row["started"]))
-
-
-def duration_of(run: Mapping[str, Any], status: str) -> float | None:
-    """Seconds that the newest attempt took, or takes so far."""
-    started = quantities.parse_time(run.get("started"))
-    if started is None:
-        return None
-    ended = quantities.parse_time(run.get("ended"))
-    if ended is None:
-        if status in run_folder.ENDED:
-            return None  # it died and nobody noted when
-        ended = time.time()
-    return max(ended - started, 0.0)
+    return sorted((read_row(item) for item in below), key=lambda row: row.started or 0.0)
 
 
 def _tells_end(row: Mapping[str, Any]) -> bool:
@@ -190,75 +127,6 @@ def count_alerts(rows: Sequence[Mapping[str, Any]]) -> list[AlertCount]:
     found = Counter((str(row.get("rule")), str(row.get("severity"))) for row in rows if row.get("state") == "firing")
     counts = [AlertCount(rule, severity, times) for (rule, severity), times in found.items()]
     return sorted(counts, key=lambda item: (_SEVERITIES.get(item.severity, len(_SEVERITIES)), -item.times, item.rule))
-
-
-def read_gpus(reader: RunReader) -> list[GpuUse]:
-    """Each GPU of the run, in order of host and index."""
-    names = (
-        *("utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb"),
-        *("temperature_celsius", "power_draw_watts", "energy_joules"),
-    )
-    found: dict[tuple[str, int, str], dict[str, Series]] = {}
-    labels: dict[tuple[str, int, str], Mapping[str, Any]] = {}
-    for series in reader.series(names, table="gpu", x="time"):
-        index = series.labels.get("gpu_index")
-        key = (
-            str(series.labels.get("host", "")),
-            index if isinstance(index, int) else -1,
-            str(series.labels.get("gpu_uuid", "")),
-        )
-        found.setdefault(key, {})[series.name] = series
-        labels[key] = series.labels
-    many_hosts = len({key[0] for key in found}) > 1
-    return [_read_gpu(labels[key], found[key], many_hosts) for key in sorted(found)]
-
-
-def _read_gpu(labels: Mapping[str, Any], series: Mapping[str, Series], many_hosts: bool) -> GpuUse:
-    import numpy as np
-
-    def of(name: str) -> tuple[float | None, float | None, float | None]:
-        values = series[name].y if name in series else np.empty(0)
-        values = values[np.isfinite(values)]
-        if not len(values):
-            return None, None, None
-        return float(values.min()), float(values.mean()), float(values.max())
-
-    index = labels.get("gpu_index")
-    title = f"GPU{index}" if index is not None else str(labels.get("gpu_uuid", "GPU"))[:12]
-    utilization, memory = of("utilization_percent"), of("memory_percent")
-    temperature, power = of("temperature_celsius"), of("power_draw_watts")
-    return GpuUse(
-        title=f"{labels.get('host')} {title}" if many_hosts else title,
-        name=str(labels.get("gpu_name", "")),
-        simulated=bool(labels.get("simulated")),
-        utilization_low=utilization[0],
-        utilization_mean=utilization[1],
-        utilization_max=utilization[2],
-        memory_low_percent=memory[0],
-        memory_mean_percent=memory[1],
-        memory_max_percent=memory[2],
-        memory_peak_mb=of("memory_used_mb")[2],
-        memory_total_mb=of("memory_total_mb")[2],
-        temperature_low=temperature[0],
-        temperature_mean=temperature[1],
-        temperature_max=temperature[2],
-        power_low=power[0],
-        power_mean=power[1],
-        power_max=power[2],
-        energy_joules=energy_used(series.get("energy_joules"), series.get("power_draw_watts")),
-    )
-
-
-def energy_used(counter: Series | None, power: Series | None) -> float | None:
-    """Joules; None if the card told nothing."""
-    energy = Energy()
-    if counter is not None:
-        for moment, joules in zip(counter.x.tolist(), counter.y.tolist(), strict=True):
-            energy.add(moment, joules)
-    if power is not None:
-        for moment, watts in zip(power.x.tolist(), power.y.tolist(), strict=True):
-            energy.add(moment, None, watts)
-    return energy.joules
 
 
 # -- drawing
@@ -291,14 +159,14 @@ def draw_head(summary: Summary, paint: Paint) -> str:
     if summary.last_step is not None:
         parts.append(f"last step {summary.last_step:,}")
     if summary.seconds is not None:
-        parts.append(quantities.format_span(summary.seconds))
+        parts.append(quantities.format_duration(summary.seconds))
     if info.attempt > 1:
         parts.append(f"attempt {info.attempt}")
     if info.simulated or any(gpu.simulated for gpu in summary.gpus):
         parts.append(paint("yellow", "GPUs simulated"))
-    lines = [f"{paint('bold', clean(info.id))}  {'  '.join(parts)}"]
+    lines = [f"{paint('bold', one_line(info.id))}  {'  '.join(parts)}"]
     if info.cause and info.status != "running":
-        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), clean(info.cause)[:300])}")
+        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), one_line(info.cause)[:300])}")
     return "\n".join(lines)
 
 
@@ -313,7 +181,7 @@ def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: in
         told = f"{title} {quantities.format_value(end)}" if title and end is not None else ""
         at = f"at step {step:,}" if told and step is not None else ""
         broken = Cell(f"{item.nonfinite:,} not finite", "yellow") if item.nonfinite else ""
-        rows.append((clean(name), Cell(quantities.format_value(item.last), "bold"), told, Cell(at, "dim"), broken))
+        rows.append((one_line(name), Cell(quantities.format_value(item.last), "bold"), told, Cell(at, "dim"), broken))
     left = len(metrics) - len(rows)
     text = draw_table(
         ("metric", "last", "", "", ""),
@@ -330,46 +198,45 @@ def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: in
 
 
 def main_metrics(metrics: Mapping[str, MetricSummary]) -> list[str]:
-    """The names to tell: the catalog's own by any of their names, then what sounds like a result, then the rest."""
+    """The names to show: the catalog's own by any of their names, then what reads like a result, then the rest."""
     chosen: list[str] = []
-    for name in _BEST:
+    for name in _FIRST:
         row = catalog.find("training", name)
         known = (name, *row.aliases) if row else (name,)
         chosen += [key for key in known if key in metrics][:1]
-    for words in (_LOWER_IS_BETTER, _HIGHER_IS_BETTER):
-        chosen += [key for key in metrics if key not in chosen and any(word in key.lower() for word in words)]
-    if not chosen:
-        chosen = list(metrics)
-    return chosen[:MAX_METRICS]
+    results = [key for key in metrics if key not in chosen and not key.endswith("_time")]
+    for direction in ("lower", "higher"):
+        chosen += [key for key in results if better(key) == direction]
+    return (chosen or list(metrics))[:MAX_METRICS]
 
 
 def _which_end(name: str) -> str:
-    """`low`, `high`, another word for the highest value, or nothing to tell."""
+    """`low` or `high` where that is the best, `max` for the highest value of others, or nothing worth showing."""
     row = catalog.find("training", name)
-    canonical = row.name if row else name.lower()
-    if _BEST.get(canonical) in ("max", ""):
-        return _BEST[canonical]
-    if any(word in canonical for word in _LOWER_IS_BETTER):
-        return "low"
-    return "high" if any(word in canonical for word in _HIGHER_IS_BETTER) else "max"
+    canonical = row.name if row else name
+    if canonical == "learning_rate":
+        return ""
+    return {"lower": "low", "higher": "high", None: "max"}[better(canonical)]
 
 
 def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
     """How much the GPUs had to do."""
     rows = []
+    with_host = is_of_many_hosts(summary.gpus)
     for gpu in summary.gpus[:MAX_GPUS]:
-        memory = quantities.format_mb(gpu.memory_peak_mb)
+        use, power = gpu.spreads["utilization_percent"], gpu.spreads["power_draw_watts"]
+        memory = quantities.format_mb(gpu.spreads["memory_used_mb"].high)
         if gpu.memory_total_mb is not None:
             memory += f" of {quantities.format_mb(gpu.memory_total_mb)}"
-        use, most = map(quantities.format_percent, (gpu.utilization_mean, gpu.utilization_max))
+        mean, most = quantities.format_percent(use.mean), quantities.format_percent(use.high)
         rows.append(
             (
-                clean(gpu.title),
-                f"{use} (max {most})" if gpu.utilization_mean is not None else quantities.NONE,
+                one_line(gpu.title(with_host)),
+                f"{mean} (max {most})" if use.mean is not None else quantities.NONE,
                 memory,
-                quantities.format_unit(gpu.temperature_max, "°C"),
-                quantities.format_unit(gpu.power_mean, "W"),
-                Cell(label_of(gpu), "dim"),
+                quantities.format_unit(gpu.spreads["temperature_celsius"].high, "°C"),
+                quantities.format_unit(power.mean, "W"),
+                Cell(one_line(gpu.name), "dim"),
             )
         )
     header = ("GPU", "use, mean", "memory, peak", "hottest", "power", "")
@@ -377,12 +244,6 @@ def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
     if len(summary.gpus) > MAX_GPUS:
         text += "\n" + paint("dim", f"  and {len(summary.gpus) - MAX_GPUS} more GPUs")
     return text
-
-
-def label_of(gpu: GpuUse) -> str:
-    """Its name; one that is not there is always said to be simulated."""
-    name = clean(gpu.name)
-    return f"{name} (simulated)".lstrip() if gpu.simulated and "simulated" not in name.lower() else name
 
 
 def draw_notes(summary: Summary, paint: Paint) -> str:
@@ -399,7 +260,7 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
         parts += [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
-        newest = clean(summary.last_events[-1].get("message", ""))[:80] if summary.last_events else ""
+        newest = one_line(summary.last_events[-1].get("message", ""))[:80] if summary.last_events else ""
         lines.append(("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}"))
     if summary.damage:
         lines.append(("damage", paint("yellow", f"{summary.damage}; everything else was read")))
@@ -413,17 +274,17 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
 
 
-def tell_below(row: Mapping[str, Any], paint: Paint) -> str:
+def tell_below(row: RunRow, paint: Paint) -> str:
     """`20261115-223601-run-k3f9  finished  last step 47  19 s`."""
-    parts = [clean(row["id"]), paint(STATUS_STYLES.get(row["status"], "cyan"), row["status"])]
-    parts += [f"last step {row['last_step']:,}"] if row["last_step"] is not None else []
-    return "  ".join([*parts, quantities.format_span(row["seconds"])])
+    parts = [one_line(row.info.id), paint(STATUS_STYLES.get(row.info.status, "cyan"), row.info.status)]
+    parts += [f"last step {row.last_step:,}"] if row.last_step is not None else []
+    return "  ".join([*parts, quantities.format_duration(row.seconds())])
 
 
 def tell_alerts(alerts: Sequence[AlertCount]) -> str:
     """`3: process_died (critical), step_slow 2 times (warning)`."""
     told = [
-        f"{clean(item.rule)}{f' {item.times:,} times' if item.times > 1 else ''} ({clean(item.severity)})"
+        f"{one_line(item.rule)}{f' {item.times:,} times' if item.times > 1 else ''} ({one_line(item.severity)})"
         for item in alerts[:MAX_ALERTS]
     ]
     if len(alerts) > MAX_ALERTS:
@@ -433,7 +294,7 @@ def tell_alerts(alerts: Sequence[AlertCount]) -> str:
 
 def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: bool) -> str:
     """Where it is, and what to type next."""
-    lines = [f"  folder  {clean(near(summary.info.folder))}"]
+    lines = [f"  folder  {one_line(near(summary.info.folder))}"]
     steps = next_commands(summary) if next_steps else []
     size = max((len(command) for command, _ in steps), default=0)
     for place, (command, what) in enumerate(steps):
@@ -484,7 +345,7 @@ def near(folder: Path) -> str:
 def reference_to(info: RunInfo) -> str:
     """What to type for this run: its id where it is found by that, else its folder."""
     from trainvitals.errors import TrainvitalsError
-    from trainvitals.journal.reader import default_root
+    from trainvitals.journal.run_info import default_root
 
     try:
         if run_folder.find(info.folder.name, default_root()).samefile(info.folder):

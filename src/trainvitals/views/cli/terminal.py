@@ -60,16 +60,6 @@ def width(stream: IO[str], default: int = 100) -> int:
     return columns or default
 
 
-def clean(text: object) -> str:
-    """`text` on one line, without anything that moves the cursor or changes colours: names come from files."""
-    line = str(text)
-    if line.isprintable():
-        return line
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
-    )
-
-
 def columns_of(text: str) -> int:
     """How many columns plain `text` takes."""
     if text.isascii():

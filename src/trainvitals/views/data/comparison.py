@@ -1,8 +1,9 @@
-"""What the API says of several runs beside each other."""
+"""Several runs beside each other, as plain values: the first is the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,20 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views.data.run_details import MAX_SUMMARY, describe_row, unit_of
-from trainvitals.views.data.series import LAYER_MEASURES, pack_series
+from trainvitals.views.data.layers import LAYER_MEASURES
+from trainvitals.views.data.run_details import describe_row, unit_of
+from trainvitals.views.data.run_rows import MAX_VALUES, make_row
+from trainvitals.views.data.series import pack_series
 from trainvitals.views.data.wire import Answer
+
+
+def name_runs(folders: Sequence[Path]) -> list[tuple[str, RunReader]]:
+    """Each run under a name of its own: the folder's, with the project where two share one."""
+    names = [folder.resolve().name for folder in folders]
+    return [
+        (name if names.count(name) == 1 else f"{folder.resolve().parent.name}~{name}", RunReader(folder))
+        for name, folder in zip(names, folders, strict=True)
+    ]
 
 
 def describe_comparison(
@@ -37,10 +49,10 @@ def describe_comparison(
         found = reader.series(wanted, x=axis, start=start, end=end, max_points=points)  # type: ignore[arg-type]
         chosen = [item for item in found if item.rank in (None, 0)]
         series += [{"run": place, "key": key, **pack_series(item, axis)} for item in chosen]
-    rows = [_compare_row(name, summaries) for name in shared[:MAX_SUMMARY]]
+    rows = [_compare_row(name, summaries) for name in shared[:MAX_VALUES]]
     return {
         "runs": [
-            describe_row(info, key, run_folder.read_statuses(info.folder))
+            describe_row(make_row(info, run_folder.read_statuses(info.folder)), key)
             for info, (key, _) in zip(infos, readers, strict=True)
         ],
         "config": [

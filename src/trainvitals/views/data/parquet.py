@@ -1,7 +1,7 @@
 """Rows to one wide Parquet file: a column per name.
 
 DuckDB does not tell `loss` from `Loss`, so of names that differ only in case the later ones get a number: `Loss`,
-`loss_2`. That is said, because it changes a name.
+`loss_2`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import Any, BinaryIO
 
 from trainvitals.journal.encoding import NONFINITE
 from trainvitals.journal.parquet import OpenFolder, connect, literal
-from trainvitals.views.cli.terminal import clean, say
+from trainvitals.views.data.export import CSV_SPELLING
 
 _NULL = "\\N"
-_CSV_SPELLING = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
-def write_parquet(types: dict[str, str], rows: Iterable[Mapping[str, Any]], file: BinaryIO) -> None:
-    """`types` is what `find_types` said of the same rows."""
+def write_parquet(types: dict[str, str], rows: Iterable[Mapping[str, Any]], file: BinaryIO) -> dict[str, str]:
+    """`types` is what `find_types` found in the same rows. The names whose columns are called otherwise, and how."""
     names = distinct_names(list(types))
     with tempfile.TemporaryDirectory(prefix="trainvitals-export-") as workshop:
         middle, target = Path(workshop) / "rows.csv", Path(workshop) / "rows.parquet"
@@ -36,6 +35,7 @@ def write_parquet(types: dict[str, str], rows: Iterable[Mapping[str, Any]], file
         _convert(OpenFolder(Path(workshop)), middle.name, target.name, types, names)
         with open(target, "rb") as made:
             shutil.copyfileobj(made, file, 1 << 20)
+    return {name: column for name, column in names.items() if column != name}
 
 
 def find_types(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -77,8 +77,6 @@ def distinct_names(names: list[str]) -> dict[str, str]:
             column, number = f"{name}_{number}", number + 1
         used.add(column.lower())
         given[name] = column
-        if column != name:
-            say(f"'{clean(name)}' differs from another name only in case: its column is '{clean(column)}'")
     return given
 
 
@@ -86,7 +84,7 @@ def _cell(value: object, kind: str) -> object:
     if value is None:
         return _NULL
     if isinstance(value, str):
-        return _CSV_SPELLING.get(value, value) if kind == "DOUBLE" else value
+        return CSV_SPELLING.get(value, value) if kind == "DOUBLE" else value
     if isinstance(value, (dict, list, bool)):
         return json.dumps(value, ensure_ascii=False)
     return repr(value) if isinstance(value, float) else value

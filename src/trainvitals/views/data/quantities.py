@@ -1,4 +1,8 @@
-"""Numbers as people read them: short, with their unit, and never a number where there is none."""
+"""Numbers as people read them, in two densities, and never a number where there is none.
+
+`format_value` and its neighbours are for sentences and tables; `format_short` and `format_measure` for narrow cells,
+where four digits and a unit must do.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import math
 import time
 
 NONE = "-"
-"""What stands where a value is missing."""
+"""Shown where a value is missing."""
+
+_LARGE = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+"""From where on, by what it is divided, and the letter."""
 
 
 def format_value(value: float | None, digits: int = 4) -> str:
@@ -25,6 +32,55 @@ def format_value(value: float | None, digits: int = 4) -> str:
         return text.rstrip("0").rstrip(".") if "." in text else text
     mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
+
+
+def format_short(value: float | None) -> str:
+    """About four digits: `0.2314`, `12.35`, `123.4`, `1,240`, `12.4k`, `3.0e-4`, `NaN`, `∞`; `-` for None."""
+    if value is None:
+        return NONE
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    size = abs(value)
+    if size >= 1e15:
+        return f"{value:.1e}".replace("e+", "e")
+    for least, scale, letter in _LARGE:
+        if size >= least:
+            return f"{_plain(value / scale)}{letter}"
+    if size >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    if size < 1e-3:
+        return f"{value:.1e}".replace("e-0", "e-")
+    return _plain(value)
+
+
+def _plain(value: float) -> str:
+    size = abs(value)
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_measure(value: float | None, unit: str) -> str:
+    """A value with its unit, rescaled: `48.1 GB`, `102 ms`, `83%`, `64°C`, `4.9 kW`."""
+    if value is None or not math.isfinite(value):
+        return format_short(value)
+    if unit == "%":
+        return f"{value:.0f}%" if abs(value) >= 10 or value == int(value) else f"{value:.1f}%"
+    if unit == "°C":
+        return f"{value:.0f}°C"
+    if unit == "MB":
+        return format_mb(value)
+    if unit == "MB/s":
+        return f"{format_mb(value)}/s"
+    if unit == "s":
+        return format_seconds(value)
+    if unit == "W":
+        return f"{value:.0f} W" if value < 2000 else f"{value / 1000:.1f} kW"
+    if unit == "MHz":
+        return f"{value:.0f} MHz"
+    if unit == "J":
+        return format_energy(value)
+    return f"{format_short(value)} {unit}" if unit else format_short(value)
 
 
 def format_percent(value: float | None, decimals: int = 0) -> str:
@@ -49,7 +105,19 @@ def format_confidence(share: float | None) -> str:
     return "> 99.99 %" if share > 0.9999 else f"{math.floor(share * 10_000) / 100:g} %"
 
 
-def format_span(seconds: float | None) -> str:
+def format_seconds(value: float) -> str:
+    """A short time, such as that of a step: `830 µs`, `102 ms`, `1.25 s`, then as `format_duration`."""
+    size = abs(value)
+    if value == 0:
+        return "0 s"
+    if size < 1e-3:
+        return f"{value * 1e6:.0f} µs"
+    if size < 1:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.3g} s" if size < 60 else format_duration(value)
+
+
+def format_duration(seconds: float | None) -> str:
     """How long something took: `0.8 s`, `12 s`, `4 min 05 s`, `2 h 13 min`, `3 d 04 h`."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
@@ -73,14 +141,16 @@ def format_bytes(count: float | None) -> str:
         return NONE
     size, units = float(count), iter(("B", "KB", "MB", "GB", "TB"))
     unit = next(units)
-    while size >= 1024 and unit != "TB":
+    while abs(size) >= 1024 and unit != "TB":
         size, unit = size / 1024, next(units)
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+    return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 99.5 else f"{size:.1f} {unit}"
 
 
 def format_mb(megabytes: float | None) -> str:
-    """A size given in MB."""
-    return NONE if megabytes is None else format_bytes(megabytes * (1 << 20))
+    """A size given in MB, which is also the unit of nothing: `0 MB`."""
+    if not megabytes:
+        return NONE if megabytes is None else "0 MB"
+    return format_bytes(megabytes * (1 << 20))
 
 
 def format_energy(joules: float | None) -> str:
@@ -91,6 +161,11 @@ def format_energy(joules: float | None) -> str:
     return f"{format_value(watt_hours, 3)} Wh" if watt_hours < 10 else f"{format_value(watt_hours / 1000, 3)} kWh"
 
 
+def format_step(step: int | None) -> str:
+    """`12,480`, or `-`."""
+    return NONE if step is None else f"{step:,}"
+
+
 def format_clock(seconds: float | None) -> str:
     """A moment in local time: `15 Nov 22:36`, with the year if it is another one."""
     if seconds is None:
@@ -98,16 +173,3 @@ def format_clock(seconds: float | None) -> str:
     moment = time.localtime(seconds)
     pattern = "%d %b %H:%M" if moment.tm_year == time.localtime().tm_year else "%d %b %Y"
     return time.strftime(pattern, moment)
-
-
-def parse_time(text: object) -> float | None:
-    """Seconds since 1970 of a journal time, or None."""
-    if not isinstance(text, str):
-        return None
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

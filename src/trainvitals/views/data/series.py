@@ -1,21 +1,17 @@
-"""What the API says of a run's series, layers and histograms: numbers to draw, as plain values."""
+"""A run's series and states: numbers and words to draw, as plain values."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from trainvitals.analysis.bands import make_band
-from trainvitals.journal.cursor import Cursor
+from trainvitals.analysis.rates import rate_of
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.views.data.wire import Answer, pack_axis, pack_broken, pack_values
 
-LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
-MAX_LAYERS = 400
 MAX_CHANGES = 2000
 
 
@@ -49,7 +45,7 @@ def describe_series(
     if not plain:
         found = _on_metric(reader, found, axis, start, end, points)
     if rate:
-        found = [_per_second(series) for series in found]
+        found = [per_second(series) for series in found]
     if band:
         return {"axis": axis, "table": table, "series": _bands(found, axis, points)}
     return {"axis": axis, "table": table, "series": [pack_series(series, axis) for series in found]}
@@ -93,13 +89,10 @@ def _on_metric(
     return moved
 
 
-def _per_second(series: Series) -> Series:
-    """A counter as its rate. A counter that falls began anew: its rate there is not known."""
-    if len(series.x) < 2:
-        return replace(series, x=series.x[:0], y=series.y[:0], nonfinite=0)
-    span, rise = np.diff(series.x), np.diff(series.y)
-    known = (span > 0) & (rise >= 0)
-    return replace(series, x=series.x[1:][known], y=rise[known] / span[known], nonfinite=0)
+def per_second(series: Series) -> Series:
+    """A counter as its rate."""
+    x, y = rate_of(series.x, series.y)
+    return replace(series, x=x, y=y, nonfinite=0)
 
 
 def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
@@ -156,77 +149,3 @@ def describe_states(
                 }
             )
     return {"table": table, "states": states}
-
-
-# -- layers and histograms
-
-
-def layer_measures(names: Iterable[str]) -> dict[str, int]:
-    """What was measured of layers, and of how many."""
-    counts: dict[str, int] = {}
-    for name in names:
-        head, slash, _ = name.partition("/")
-        if slash and head in LAYER_MEASURES:
-            counts[head] = counts.get(head, 0) + 1
-    return counts
-
-
-def describe_layers(reader: RunReader, measure: str, points: int = 200, rank: int | None = None) -> Answer:
-    """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen."""
-    names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
-    names.sort(key=_natural)
-    left_out = max(len(names) - MAX_LAYERS, 0)
-    names = names[:MAX_LAYERS]
-    ranks = None if rank is None else [rank]
-    found: dict[str, Series] = {}
-    for series in reader.series(names, max_points=points * 2, ranks=ranks):
-        found.setdefault(series.name, series)
-    if not found:
-        return {"measure": measure, "layers": [], "x": [], "values": [], "left_out": left_out}
-    start = min(float(series.x[0]) for series in found.values())
-    end = max(float(series.x[-1]) for series in found.values())
-    columns = min(points, max(len(series.x) for series in found.values()))
-    edges = np.linspace(start, end, columns + 1)
-    rows = []
-    for series in found.values():
-        place = np.clip(np.searchsorted(edges, series.x, side="right") - 1, 0, columns - 1)
-        row = np.full(columns, np.nan)
-        row[place] = series.y
-        rows.append([None if not np.isfinite(value) else float(value) for value in row])
-    return {
-        "measure": measure,
-        "layers": [name.partition("/")[2] for name in found],
-        "x": edges[:-1].round().astype(np.int64),
-        "values": rows,
-        "left_out": left_out,
-    }
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Layer 2 before layer 10."""
-    parts = re.split(r"(\d+)", name)
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts if part]
-
-
-def histogram_files(folder: Path) -> list[Path]:
-    """The files that hold histograms, rank 0 first."""
-    return sorted((folder / "media").glob("histograms.rank*.jsonl"), key=lambda path: (len(path.name), path.name))
-
-
-def list_histograms(folder: Path) -> list[str]:
-    """Names of the histograms, from the beginning of rank 0's file: all are written at each look."""
-    names: dict[str, None] = {}
-    for path in histogram_files(folder)[:1]:
-        names.update((str(row.get("name")), None) for row in Cursor(path).read(1 << 20))
-    return list(names)
-
-
-def describe_histograms(reader: RunReader, name: str, limit: int = 200) -> Answer:
-    """The histograms of one name over the steps, evenly thinned out to `limit`."""
-    rows = [
-        row for path in histogram_files(reader.folder)[:1] for row in Cursor(path).read() if row.get("name") == name
-    ]
-    if len(rows) > limit:
-        rows = [rows[int(at)] for at in np.linspace(0, len(rows) - 1, limit)]
-    wanted = ("step", "low", "high", "counts", "nonfinite")
-    return {"name": name, "histograms": [{key: row.get(key) for key in wanted} for row in rows]}

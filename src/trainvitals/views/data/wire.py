@@ -7,7 +7,6 @@ only some of the series are not finite.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from trainvitals.journal.encoding import spell, spell_all
 
 Floats = NDArray[np.float64]
-MIN_COMPRESSED = 1024
 Answer = dict[str, Any]
 
 
@@ -33,11 +31,6 @@ def _spell(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_spell(item) for item in value]
     return value if isinstance(value, (np.ndarray, orjson.Fragment)) else spell_all(value)
-
-
-def compress(body: bytes) -> bytes:
-    """gzip; level 3 is within a tenth of the best size for a third of the time."""
-    return gzip.compress(body, 3, mtime=0)
 
 
 def pack_values(values: Floats) -> dict[str, Any]:

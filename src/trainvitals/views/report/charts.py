@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from trainvitals import catalog
 from trainvitals.analysis.bands import make_band
 from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.views import panels
-from trainvitals.views.data.run_details import parse_time
+from trainvitals.views.data.series import per_second
 from trainvitals.views.report.svg import Chart, Line
 
 POINTS = 1600
@@ -35,7 +34,7 @@ _ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
 
 def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
     """Charts of one run: of the panels or metrics that are `wanted`, else of what a sheet shows."""
-    origin = _origin(reader)
+    origin = parse_time(reader.info.started) or 0.0
     if wanted:
         return [_find_chart(reader, name, origin) for name in wanted]
     found = [_panel_chart(reader, panels.BY_ID[name], origin) for name in SHEET if name in panels.BY_ID]
@@ -64,10 +63,6 @@ def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
     )
 
 
-def _origin(reader: RunReader) -> float:
-    return parse_time(reader.info.started) or 0.0
-
-
 def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart | None:
     """None where nothing of it was measured."""
     names = panels.find_names(panel, reader.names(panel.table))
@@ -82,7 +77,7 @@ def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart
         max_points=POINTS * 2 if stacked else POINTS,
         ranks=[0] if stacked and panel.table == "training" else None,
     )
-    found = [_per_second(item) for item in found] if panel.is_rate else found
+    found = [per_second(item) for item in found] if panel.is_rate else found
     found = [_mean_of_neighbours(item) for item in found] if stacked else found
     found = [item for item in found if len(item.x)]
     if not found:
@@ -108,12 +103,6 @@ def _limit(reader: RunReader, panel: panels.Panel) -> float | None:
         return None
     ends = [item.y[-1] for item in reader.series([panel.limit], table=panel.table, x="time", max_points=4)]
     return float(min(ends)) if ends else None
-
-
-def _per_second(item: Series) -> Series:
-    span, rise = np.diff(item.x), np.diff(item.y)
-    known = (span > 0) & (rise >= 0)
-    return replace(item, x=item.x[1:][known], y=rise[known] / span[known], nonfinite=0)
 
 
 def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:

@@ -18,13 +18,8 @@ from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.data import comparison, run_details, texts
 from trainvitals.views.data.diagnosis import describe_diagnosis
-from trainvitals.views.data.series import (
-    LAYER_MEASURES,
-    describe_histograms,
-    describe_layers,
-    describe_states,
-    pack_series,
-)
+from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
+from trainvitals.views.data.series import describe_states, pack_series
 
 POINTS = 360_000
 """Points of all series of a report together: about 3 MB in the file."""

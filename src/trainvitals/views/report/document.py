@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.reader import RunReader
-from trainvitals.settings import Settings
-from trainvitals.views.report.data import Data, make_data
+from trainvitals.views.data.comparison import describe_comparison, name_runs
+from trainvitals.views.report.data import make_data
 
 FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 SUFFIXES |= {".png": "png", ".svg": "svg"}
 
 
-def name_runs(folders: Sequence[Path]) -> list[tuple[str, RunReader]]:
-    """Each run under a name of its own: the folder's, with the project where two share one."""
-    names = [folder.resolve().name for folder in folders]
-    return [
-        (name if names.count(name) == 1 else f"{folder.resolve().parent.name}~{name}", RunReader(folder))
-        for name, folder in zip(names, folders, strict=True)
-    ]
-
-
-def prices_of(settings: Settings) -> dict[str, Any]:
-    """What an hour and a kWh cost, where it is set."""
-    return {
-        "gpu_hour": settings.price_gpu_hour,
-        "kwh": settings.price_kwh,
-        "currency": settings.price_currency or "",
-    }
-
-
-def draw_document(folders: Sequence[Path], format: str, settings: Settings) -> bytes:
-    """The report in one of `html`, `md` or `json`; Markdown without pictures."""
-    return draw_data(make_data(name_runs(folders), prices_of(settings)), format)
-
-
-def draw_data(data: Data, format: str) -> bytes:
-    """What `make_data` found as `html`, `md` or `json`."""
+def draw_report(
+    folders: Sequence[Path], format: str, prices: Mapping[str, Any], *, theme: str = "light", width: int = 1200
+) -> bytes:
+    """The report in one of FORMATS; Markdown without pictures."""
+    if format in ("png", "svg"):
+        return draw_picture(folders, format, theme=theme, width=width)
+    data = make_data(name_runs(folders), prices)
     if format == "html":
         from trainvitals.views.report.html import draw_html
 
@@ -55,7 +37,7 @@ def draw_data(data: Data, format: str) -> bytes:
 
 
 def draw_markdown_with_pictures(
-    folders: Sequence[Path], target: Path, settings: Settings, theme: str
+    folders: Sequence[Path], target: Path, prices: Mapping[str, Any], theme: str
 ) -> dict[Path, bytes]:
     """The Markdown file and one PNG for each run that stands beside it."""
     from trainvitals.views.report.markdown import draw_markdown
@@ -67,7 +49,7 @@ def draw_markdown_with_pictures(
         name = f"{target.stem}.png" if len(runs) == 1 else f"{target.stem}-{place}.png"
         files[target.with_name(name)] = draw_picture([folder], "png", theme=theme)
         pictures.append((key, name))
-    files[target] = draw_markdown(make_data(runs, prices_of(settings)), pictures).encode()
+    files[target] = draw_markdown(make_data(runs, prices), pictures).encode()
     return files
 
 
@@ -85,7 +67,7 @@ def draw_picture(
     else:
         wanted = list(names) or _shared(runs)
         charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
-        title = describe_comparison([reader.info.name for _, reader in runs])
+        title = comparison_title([reader.info.name for _, reader in runs])
         subtitle = ", ".join(key for key, _ in runs)
         subtitle += "; GPUs simulated" if any(is_simulated(reader) for _, reader in runs) else ""
     if not charts:
@@ -101,7 +83,7 @@ def draw_picture(
     return draw_png(svg)
 
 
-def describe_comparison(names: Sequence[str]) -> str:
+def comparison_title(names: Sequence[str]) -> str:
     """A title for runs beside each other, the first being the baseline."""
     others = names[1] if len(names) == 2 else f"{len(names) - 1} runs"
     return f"{others} against {names[0]}"
@@ -122,6 +104,4 @@ def is_simulated(reader: RunReader) -> bool:
 
 def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
     """The metrics worth comparing, as the comparison chooses them."""
-    from trainvitals.views.data import comparison
-
-    return list(comparison.describe_comparison(runs, [], points=4)["names"])
+    return list(describe_comparison(runs, [], points=4)["names"])

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainvitals.views.data import quantities
-from trainvitals.views.report import ticks
 from trainvitals.views.report.data import Data
-from trainvitals.views.report.document import describe_comparison
+from trainvitals.views.report.document import comparison_title
 
 MAX_METRICS = 40
 MAX_CONFIG = 60
@@ -33,7 +32,7 @@ def value(number: Any, unit: str = "") -> str:
     if not isinstance(number, (int, float)):
         return text(number)
     if unit in _RESCALED:
-        return text(ticks.format_value(float(number), unit))
+        return text(quantities.format_measure(float(number), unit))
     return text(f"{quantities.format_value(float(number))} {unit}".strip())
 
 
@@ -87,7 +86,7 @@ def _run(item: Data, mark: str) -> list[str]:
         ("what to do", text(health["advice"])),
         ("run", f"{text(run['id'])} in project {text(run['project'])}"),
         ("started", moment(run["started"] or "-")),
-        ("took", text(quantities.format_span(run["seconds"])) if run["seconds"] is not None else ""),
+        ("took", text(quantities.format_duration(run["seconds"])) if run["seconds"] is not None else ""),
         ("last step", f"{run['step']:,}" if run["step"] is not None else ""),
         ("energy of the GPUs", _energy(item)),
         ("cost", _cost(run["cost"])),
@@ -222,7 +221,7 @@ def _packages(packages: object) -> str:
 def _comparison(comparison: Data) -> list[str]:
     runs = comparison["runs"]
     titles = [f"{row['name']} ({row['id']})" for row in runs]
-    lines = [f"# {text(describe_comparison([row['name'] for row in runs]))}", ""]
+    lines = [f"# {text(comparison_title([row['name'] for row in runs]))}", ""]
     lines += [f"The baseline is {text(titles[0])}.", "", "## Verdicts", ""]
     if comparison["verdicts"]:
         rows = [

@@ -1,4 +1,4 @@
-"""Where the marks of an axis are, and what they say."""
+"""Where the marks of an axis are, and their labels: exact, where a value elsewhere is rounded."""
 
 from __future__ import annotations
 

@@ -410,11 +410,11 @@ class TopApp(App[int]):
             return
         rows = shown_runs(self.snapshot, view)
         chosen = rows[view.row] if view.row < len(rows) else None
-        self.feed.choose(chosen.folder if chosen is not None else None)
+        self.feed.choose(str(chosen.info.folder) if chosen is not None else None)
         view.windows.clear()
         view.cross = None
         self._show_page(0)
-        view.say(f"showing {chosen.name}" if chosen is not None else "showing this machine")
+        view.say(f"showing {chosen.info.name}" if chosen is not None else "showing this machine")
 
     def do_escape(self) -> None:
         view = self.view

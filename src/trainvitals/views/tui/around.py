@@ -20,8 +20,8 @@ from types import FrameType
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.settings import Settings
+from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.tui import check_extra
-from trainvitals.views.tui.numbers import one_line
 
 KEPT_LINES = 2000
 TOLD_BYTES = 64 << 10

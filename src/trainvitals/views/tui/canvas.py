@@ -6,9 +6,7 @@ there are. Rows count downwards from the top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,41 +157,3 @@ class Canvas:
         return [
             ("".join(map(chr, row)), owners) for row, owners in zip(codes.tolist(), self._owner.tolist(), strict=True)
         ]
-
-
-class Envelope(NamedTuple):
-    """Many curves as one: where they lie, and what in them is no number."""
-
-    x: Floats
-    lowest: Floats
-    mean: Floats
-    highest: Floats
-    strange_x: Floats
-    """Where some curve is NaN or infinite."""
-    strange_y: Floats
-
-
-def envelope(curves: Sequence[tuple[Floats, Floats]], axes: Axes, count: int) -> Envelope:
-    """The curves at `count` places across the window, each from its first to its last finite value."""
-    x = np.linspace(axes.left, axes.right, count)
-    table = np.full((len(curves), count), np.nan)
-    strange: list[tuple[Floats, Floats]] = []
-    for row, (own_x, own_y) in enumerate(curves):
-        good = np.isfinite(own_y)
-        if not good.all():
-            strange.append((own_x[~good], own_y[~good]))
-            own_x, own_y = own_x[good], own_y[good]
-        if len(own_x):
-            inside = (x >= own_x[0]) & (x <= own_x[-1])
-            table[row, inside] = np.interp(x[inside], own_x, own_y)
-    known = ~np.isnan(table).all(axis=0)
-    x, table = x[known], table[:, known]
-    nothing = np.empty(0)
-    return Envelope(
-        x,
-        np.nanmin(table, axis=0) if len(x) else nothing,
-        np.nanmean(table, axis=0) if len(x) else nothing,
-        np.nanmax(table, axis=0) if len(x) else nothing,
-        np.concatenate([nothing, *(own_x for own_x, _ in strange)]),
-        np.concatenate([nothing, *(own_y for _, own_y in strange)]),
-    )

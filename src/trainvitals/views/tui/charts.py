@@ -10,10 +10,11 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
+from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.smoothing import smooth
+from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.panels import Panel
-from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark, envelope
-from trainvitals.views.tui.numbers import duration, measure, short
+from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Chart
@@ -211,10 +212,12 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
         _stack(canvas, curves, axes, styles, palette)
     elif is_crowded(curves, height):
         styles += [palette.faint, palette.series[0]]
-        among = envelope([(curve.x, curve.y) for curve in curves], axes, width * 2)
-        canvas.band(among.x, among.lowest, among.highest, axes, 0)
-        # What is no number in any of them is marked on the mean.
-        x, y = np.concatenate([among.x, among.strange_x]), np.concatenate([among.mean, among.strange_y])
+        band = make_band([_inside(curve, axes) for curve in curves], width * 2)
+        canvas.band(band.x, band.low, band.high, axes, 0)
+        # What is not finite in any of them is marked on the mean.
+        places, strange = [at for at, _ in band.broken], [value for _, value in band.broken]
+        finite = np.isfinite(band.mean)
+        x, y = np.concatenate([band.x[finite], band.x[places]]), np.concatenate([band.mean[finite], strange])
         order = np.argsort(x, kind="stable")
         marks += canvas.curve(x[order], y[order], axes, 1)
     else:
@@ -238,6 +241,13 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
         _row(text, owners, styles, row, limits.get(row), column, placed, palette)
         for row, (text, owners) in enumerate(canvas.rows())
     ]
+
+
+def _inside(curve: Curve, axes: Axes) -> tuple[Floats, Floats]:
+    """What of the curve is in the window, with a neighbour on either side, so that it reaches the edges."""
+    first, last = np.searchsorted(curve.x, [axes.left, axes.right])
+    part = slice(max(int(first) - 1, 0), int(last) + 1)
+    return curve.x[part], curve.y[part]
 
 
 def is_crowded(curves: list[Curve], height: int) -> bool:
@@ -307,8 +317,8 @@ def _axis_labels(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
 
     def text(value: float) -> str:
         if unit:
-            return measure(value, unit).replace(" ", "")
-        return short(float(f"{value:.3g}")) if math.isfinite(value) else short(value)
+            return format_measure(value, unit).replace(" ", "")
+        return format_short(float(f"{value:.3g}")) if math.isfinite(value) else format_short(value)
 
     if height < 3:
         return {0: text(axes.high)}
@@ -362,8 +372,8 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
         if not known:
             return [[Segment("NaN", palette.critical)]]
         mean = sum(known) / len(known)
-        low, high = measure(min(known), unit), measure(max(known), unit)
-        told: list[Line] = [[Segment(measure(mean, unit), palette.series[0])]]
+        low, high = format_measure(min(known), unit), format_measure(max(known), unit)
+        told: list[Line] = [[Segment(format_measure(mean, unit), palette.series[0])]]
         if len(known) < len(values):
             told.append([Segment(f"{len(values) - len(known)} of {len(values)} not finite", palette.critical)])
         elif low != high:
@@ -382,7 +392,7 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
         name = legend(chart, curve)
         if index == 0 and curve.label.startswith("rank "):
             name = f"rank {name}"
-        part = [Segment(measure(value, brief), colour)]
+        part = [Segment(format_measure(value, brief), colour)]
         parts.append([Segment(f"{name} ", palette.dim), *part] if name else part)
     return parts
 
@@ -429,13 +439,13 @@ def _span(panel: Panel, curves: list[Curve]) -> str:
         return ""
     unit = f"{panel.unit}/s" if panel.is_rate else panel.unit
     low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
-    lowest, highest = measure(low, unit), measure(high, unit)
+    lowest, highest = format_measure(low, unit), format_measure(high, unit)
     return f"{lowest} to {highest}" if lowest != highest else ""
 
 
 def _foot(chart: Chart, axes: Axes, gutter: int, width: int, cross: float | None, look: Look) -> Line:
     if chart.axis == "time" and abs(look.now - axes.right) < LIVE_SECONDS:
-        left, right = f"-{duration(axes.right - axes.left)}", "now"
+        left, right = f"-{format_duration(axes.right - axes.left)}", "now"
     else:
         left, right = _place(chart, axes.left, axes), _place(chart, axes.right, axes)
     palette = look.palette

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
-from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.encoding import TimeParser, format_time
+from trainvitals.journal.encoding import format_time, parse_time
 from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
+from trainvitals.views.data.run_rows import RunRow, list_rows
 from trainvitals.views.panels import PANELS, Panel, find_names
-from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, RunLine, Snapshot, Value
+from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, Snapshot, Value
 
 if TYPE_CHECKING:
     from trainvitals.agent.sampling import Sampler
@@ -40,8 +40,6 @@ PROCESS_SECONDS = 1.5
 MAX_LINES = 64
 """Curves in one chart; more cannot be told apart."""
 HISTORY = 120
-
-_TIMES = TimeParser()
 
 GPU_SOURCES = ("nvidia", "amd", "intel", "apple")
 LIVE_TABLES = ("gpu", "system", "process")
@@ -102,7 +100,7 @@ class Feed:
         self._processes: ProcessList | None = None
         self._process_rows: tuple[Process, ...] = ()
         self._processes_at = -math.inf
-        self._runs: tuple[RunLine, ...] = ()
+        self._runs: tuple[RunRow, ...] = ()
         self._runs_at = -math.inf
         self._entries: list[runtime.Registration] = []
         self._entries_at = -math.inf
@@ -410,6 +408,8 @@ class Feed:
         return tuple(panel for panel in panels if all(any(word in text for text in _texts(panel)) for word in wanted))
 
     def _chart(self, panel: Panel, following: Following | None, from_folder: bool, request: Request) -> Chart:
+        from trainvitals.analysis.rates import rate_of
+
         axis = request.axis if panel.table == "training" else "time"
         lines: list[Line] = []
         total = 0
@@ -422,7 +422,7 @@ class Feed:
             for track in tracks[: max(MAX_LINES - len(lines), 0)]:
                 x, y = track.points()
                 if panel.is_rate:
-                    x, y = _rates(x, y)
+                    x, y = rate_of(x, y)
                 lines.append(Line(track.metric, track.label if many else "", x, y))
         if request.window is not None and following is not None and panel.table == "training":
             lines = self._detailed(panel, axis, lines, following, request.window)
@@ -483,28 +483,9 @@ class Feed:
             self._processes_at = time.monotonic()
         return self._process_rows
 
-    def _read_runs(self, request: Request) -> tuple[RunLine, ...]:
+    def _read_runs(self, request: Request) -> tuple[RunRow, ...]:
         if request.page == "runs" and time.monotonic() - self._runs_at >= RUNS_SECONDS:
-            from trainvitals.journal.reader import list_runs
-
-            try:
-                found = list_runs(self.options.root)
-            except TrainvitalsError:
-                found = []
-            self._runs = tuple(
-                RunLine(
-                    id=info.id,
-                    name=info.name,
-                    project=info.project,
-                    folder=str(info.folder),
-                    status=info.status,
-                    started=_seconds(info.started) or None,
-                    ended=_seconds(info.ended) or None,
-                    simulated=info.simulated,
-                    cause=info.cause or "",
-                )
-                for info in reversed(found)
-            )
+            self._runs = tuple(reversed(list_rows(self.options.root)))
             self._runs_at = time.monotonic()
         return self._runs
 
@@ -519,10 +500,7 @@ class Feed:
 
 def _seconds(moment: object) -> float:
     """Seconds since 1970 of a number or a journal time; 0 for anything else."""
-    if isinstance(moment, (int, float)):
-        return float(moment)
-    micros = _TIMES.parse(moment) if isinstance(moment, str) else None
-    return micros / 1e6 if micros is not None else 0.0
+    return float(moment) if isinstance(moment, (int, float)) else parse_time(moment) or 0.0
 
 
 def judge_machine(gpus: Sequence[Gpu]) -> Health:
@@ -575,13 +553,3 @@ def _texts(panel: Panel) -> tuple[str, ...]:
 def _means(table: str, name: str) -> str:
     metric = catalog.find(table, name)
     return metric.name if metric is not None else name
-
-
-def _rates(x: Any, y: Any) -> tuple[Any, Any]:
-    """Growth per second between neighbours; a counter that starts again counts from zero."""
-    import numpy as np
-
-    if len(x) < 2:
-        return x[:0], y[:0]
-    gaps = np.maximum(np.diff(x), 1e-6)
-    return x[1:], np.maximum(np.diff(y), 0.0) / gaps

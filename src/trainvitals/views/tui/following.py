@@ -23,10 +23,13 @@ from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import RunNotFound
 from trainvitals.journal.console import list_consoles, show
 from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.encoding import TimeParser, number, parse_time
 from trainvitals.journal.layout import FileName, list_files
 from trainvitals.journal.points import Axis
-from trainvitals.journal.reader import RunInfo, RunReader, Series, read_info
+from trainvitals.journal.reader import RunReader, Series
+from trainvitals.journal.run_info import RunInfo, read_info
+from trainvitals.views.data.run_details import find_last_step
+from trainvitals.views.data.run_rows import host_of, read_row
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
@@ -118,10 +121,10 @@ class Following:
                 recent.append((int(step), float(moment), float(value) if is_duration else None))
         if self._recent:
             self._lowest_rank = min(self._recent)
-        for name, summary in self._reader.summary().items():
-            self._named[name] = self._values[canonical(name)] = summary.last
-            if summary.last_step is not None:
-                self._step = max(summary.last_step, self._step or 0)
+        summary = self._reader.summary()
+        for name, item in summary.items():
+            self._named[name] = self._values[canonical(name)] = item.last
+        self._step = find_last_step(self._reader, read_row(self.folder), summary)
 
     def _newest(self, name: str, axis: Axis) -> list[Series]:
         """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
@@ -238,8 +241,8 @@ class Following:
             status="gone" if self.problem else info.status,
             cause=self.problem or info.cause or "",
             live=live,
-            started=self._seconds(info.started),
-            ended=self._seconds(info.ended),
+            started=parse_time(info.started),
+            ended=parse_time(info.ended),
             attempt=info.attempt,
             simulated=info.simulated,
             step=self._step,
@@ -261,8 +264,7 @@ class Following:
 
     def host(self) -> str:
         """Where the run's first rank runs or ran."""
-        process = (self._info.details.get("process") if self._info is not None else None) or {}
-        return str(process.get("host") or "")
+        return host_of(self._info.details) if self._info is not None else ""
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs as the folder last saw them: for a run that has ended or runs elsewhere."""
@@ -343,10 +345,6 @@ class Following:
         return rows
 
     # -- pieces
-
-    def _seconds(self, text: str | None) -> float | None:
-        micros = self._clock.parse(text) if isinstance(text, str) else None
-        return micros / 1e6 if micros is not None else None
 
     def _ranks(self, details: Mapping[str, Any], registered: Sequence[runtime.Registration]) -> tuple[Rank, ...]:
         durations = {rank: _durations(recent) for rank, recent in self._recent.items()}

@@ -15,7 +15,7 @@ import orjson
 
 from trainvitals.journal.encoding import format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
-from trainvitals.views.data.safe_text import defuse
+from trainvitals.views.data.safe_text import csv_cell
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
@@ -67,7 +67,7 @@ def csv_text(snapshot: Snapshot) -> str:
     writer = csv.writer(text)
     writer.writerow(("panel", "metric", "of", "axis", "x", "value"))
     for row in curves(snapshot):
-        writer.writerow((*map(defuse, row[:4]), *row[4:]))
+        writer.writerow((*map(csv_cell, row[:4]), *row[4:]))
     return text.getvalue()
 
 

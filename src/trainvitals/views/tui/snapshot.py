@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
+from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.panels import Panel
 
 if TYPE_CHECKING:
@@ -140,21 +141,6 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class RunLine:
-    """A run in the list of runs."""
-
-    id: str
-    name: str
-    project: str
-    folder: str
-    status: str
-    started: float | None
-    ended: float | None
-    simulated: bool
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the screen shows, at one moment."""
 
@@ -166,7 +152,7 @@ class Snapshot:
     system: Mapping[str, Value] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     run: Run | None = None
-    runs: tuple[RunLine, ...] = ()
+    runs: tuple[RunRow, ...] = ()
     health: Health = WELL
     """Of the run; where none is shown, of this machine."""
     alerts: tuple[Mapping[str, Any], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,15 +16,10 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
 from trainvitals.redaction import redact_text
-from trainvitals.views.data import comparison, run_details, texts
+from trainvitals.views.data import comparison, export, run_details, texts
 from trainvitals.views.data.diagnosis import DiagnosisCache
-from trainvitals.views.data.series import (
-    LAYER_MEASURES,
-    describe_histograms,
-    describe_layers,
-    describe_series,
-    describe_states,
-)
+from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
+from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
 from trainvitals.views.web.runs import Runs
 
@@ -45,8 +40,9 @@ REPORT_TYPES = {
     "png": "image/png",
     "svg": "image/svg+xml",
 }
-EXPORT_TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 TEXT_BYTES = 1 << 20
+DrawReport = Callable[[Path, str, str], bytes]
+"""(run folder, format, theme) to a document: whoever starts the server says who draws reports."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,7 @@ class Web:
     """What every endpoint gets."""
 
     runs: Runs
+    draw_report: DrawReport
     allow_edit: bool = False
     prices: dict[str, Any] = field(default_factory=dict)
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
@@ -200,11 +197,9 @@ def _text(files: list[Path], values: Values) -> dict[str, Any]:
 
 def export_run(web: Web, values: Values) -> File:
     """A table of the run as a file; made in a temporary file, so that a large run needs no memory."""
-    from trainvitals.views.cli.export import write_table
-
     folder = web.runs.find(values["run"])
     file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
-    write_table(folder, values["table"], values["format"], file)
+    export.write_rows(export.Rows(folder, (values["table"],)), values["format"], file)
     file.seek(0)
     return File(
         f"{_safe(folder.name)}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file)
@@ -213,14 +208,9 @@ def export_run(web: Web, values: Values) -> File:
 
 def report_run(web: Web, values: Values) -> File:
     """The run as a document, as `trainvitals report` writes it."""
-    from trainvitals.views.report import data, document
-
     folder, format = web.runs.find(values["run"]), values["format"]
     try:
-        if format in ("png", "svg"):
-            content = document.draw_picture([folder], format, theme=values["theme"])
-        else:
-            content = document.draw_data(data.make_data(document.name_runs([folder]), web.prices), format)
+        content = web.draw_report(folder, format, values["theme"])
     except TrainvitalsError as error:
         raise NotFound(error.message, hint=error.hint) from error
     return File(f"{_safe(folder.name)}-report.{format}", REPORT_TYPES[format], iter([content]))
@@ -451,7 +441,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (
             RUN,
             Parameter("format", "Of the file", choices=tuple(MEDIA_TYPES), required=True),
-            Parameter("table", "Which", choices=EXPORT_TABLES, default="training"),
+            Parameter("table", "Which", choices=export.TABLES, default="training"),
         ),
         "Lines",
         (404,),

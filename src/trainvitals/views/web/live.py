@@ -32,7 +32,7 @@ from trainvitals.journal.cursor import Follower
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.reader import read_info
+from trainvitals.journal.run_info import read_info
 from trainvitals.journal.segments import labels_of, split_labels
 from trainvitals.views.data.wire import encode, pack_values
 

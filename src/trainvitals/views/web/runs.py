@@ -19,8 +19,9 @@ import orjson
 from trainvitals.errors import RunNotFound, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.reader import RunReader, read_info
+from trainvitals.journal.reader import RunReader
 from trainvitals.views.data import run_details
+from trainvitals.views.data.run_rows import read_row
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.endpoints import NotFound
 
@@ -148,7 +149,7 @@ class Runs:
         known = self._rows.get(folder)
         if known is not None and known[0] == stamp and not known[1]["live"]:
             return known[1]
-        row = run_details.describe_row(read_info(folder), key, run_folder.read_statuses(folder))
+        row = run_details.describe_row(read_row(folder), key)
         self._rows[folder] = (stamp, row)
         return row
 

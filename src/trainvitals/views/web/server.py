@@ -9,11 +9,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web.gate import Door, is_loopback, new_token
+
+if TYPE_CHECKING:
+    from trainvitals.views.web.api import DrawReport  # numpy, which the address does not wait for
 
 TRIES = 50
 LINGER_SECONDS = 60.0
@@ -24,6 +27,7 @@ class Options:
     """What `trainvitals serve` was asked for."""
 
     root: Path
+    draw_report: DrawReport
     host: str = "127.0.0.1"
     port: int = 8080
     port_is_wish: bool = True
@@ -108,7 +112,7 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.connections import AT_ONCE, make_protocol
 
-    app = make_app(options.root, door=door, allow_edit=options.allow_edit, prices=options.prices)
+    app = make_app(options.root, options.draw_report, door=door, allow_edit=options.allow_edit, prices=options.prices)
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -9,8 +9,8 @@ from typing import Any
 from rich.segment import Segment
 
 from trainvitals import catalog
+from trainvitals.views.data.quantities import format_duration, format_measure
 from trainvitals.views.tui.keys import KEYS
-from trainvitals.views.tui.numbers import duration, measure
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_ranks, shown_runs
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
@@ -74,8 +74,10 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
         runs = shown_runs(snapshot, view)
         chosen = runs[row] if row < len(runs) else None
         if chosen is not None:
+            info = chosen.info
             names = ("id", "name", "project", "status", "cause", "folder")
-            return "Run", _pairs({name: getattr(chosen, name) for name in names})
+            more = {"host": chosen.host, "last step": chosen.last_step}
+            return "Run", _pairs({name: getattr(info, name) for name in names} | more)
     if snapshot.run is not None:
         return "Run", _run(snapshot)
     return "Host", [(name, _value("system", name, value)) for name, value in sorted(snapshot.system.items())]
@@ -102,11 +104,11 @@ def _process(process: Process) -> tuple[str, Pairs]:
         ("state", process.state),
         ("GPUs", ", ".join(process.gpus)),
         ("run", f"{process.run}, rank {process.rank}" if process.run else ""),
-        ("CPU", measure(process.cpu_percent, "%")),
-        ("memory", measure(process.rss_mb, "MB")),
-        ("GPU memory", measure(process.gpu_memory_mb, "MB")),
+        ("CPU", format_measure(process.cpu_percent, "%")),
+        ("memory", format_measure(process.rss_mb, "MB")),
+        ("GPU memory", format_measure(process.gpu_memory_mb, "MB")),
         ("threads", str(process.threads or "")),
-        ("age", duration(process.age) if process.age is not None else ""),
+        ("age", format_duration(process.age) if process.age is not None else ""),
     ]
     return f"Process {process.pid}", [row for row in rows if row[1] not in ("", "-")]
 
@@ -115,7 +117,7 @@ def _value(table: str, name: str, value: object) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     metric = catalog.find(table, name)
-    return measure(float(value), metric.unit if metric is not None else "")
+    return format_measure(float(value), metric.unit if metric is not None else "")
 
 
 def _pairs(row: Mapping[str, Any]) -> Pairs:

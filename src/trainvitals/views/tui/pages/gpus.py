@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rich.segment import Segment
 
 from trainvitals.analysis.wording import count_of
+from trainvitals.views.data.quantities import NONE, format_measure, format_short
 from trainvitals.views.panels import severity
-from trainvitals.views.tui.numbers import MISSING, measure, short
 from trainvitals.views.tui.pages import Hit, rule
 from trainvitals.views.tui.paint import Line, bar, crop, fit, overlay, sparkline, width_of
 from trainvitals.views.tui.palette import Palette
@@ -58,7 +58,7 @@ def totals(gpus: tuple[Gpu, ...]) -> str:
     """Power and memory of all together."""
     whole = [gpu for gpu in gpus if not gpu.is_slice]
     power = [value for gpu in whole if (value := gpu.number("power_draw_watts")) is not None]
-    return measure(sum(power), "W") if len(power) > 1 else ""
+    return format_measure(sum(power), "W") if len(power) > 1 else ""
 
 
 def marks(gpu: Gpu) -> tuple[str, str | None]:
@@ -105,7 +105,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         number = gpu.number(name)
         grave = severity("gpu", name, number) if number is not None else None
         style = palette.dim if number is None else palette.severity(grave) if grave else palette.text
-        return Segment(measure(number, unit).replace(" ", ""), style)
+        return Segment(format_measure(number, unit).replace(" ", ""), style)
 
     def index(gpu: Gpu, width: int) -> Line:
         text = f"└{gpu.index.partition(':')[2]}" if gpu.is_slice else gpu.index
@@ -114,7 +114,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
     def utilization(gpu: Gpu, width: int) -> Line:
         number = gpu.number("utilization_percent")
         share = None if number is None else number / 100
-        text = fit(measure(number, "%") if number is not None else MISSING, 4, right=True)
+        text = fit(format_measure(number, "%") if number is not None else NONE, 4, right=True)
         return [*bar(share, width - 5, palette.accent, palette), Segment(f" {text}", palette.text)]
 
     def memory(gpu: Gpu, width: int) -> Line:
@@ -122,7 +122,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
         percent = gpu.number("memory_percent")
         grave = severity("gpu", "memory_percent", percent) if percent is not None else None
         style = palette.severity(grave) if grave else palette.series[4]
-        amount = MISSING if used is None else f"{used / 1024:.1f}" if used < 102400 else f"{used / 1024:.0f}"
+        amount = NONE if used is None else f"{used / 1024:.1f}" if used < 102400 else f"{used / 1024:.0f}"
         text = f"{amount}/{total / 1024:.0f}G" if total else amount
         size = max(9, len(text))
         shown = palette.severity(grave) if grave else palette.text
@@ -134,7 +134,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
 
     def power(gpu: Gpu, width: int) -> Line:
         drawn, limit = gpu.number("power_draw_watts"), gpu.number("power_limit_watts")
-        text = MISSING if drawn is None else f"{drawn:.0f}/{limit:.0f}W" if limit else f"{drawn:.0f}W"
+        text = NONE if drawn is None else f"{drawn:.0f}/{limit:.0f}W" if limit else f"{drawn:.0f}W"
         held = "power" in str(gpu.values.get("throttle_reasons", ""))
         style = palette.dim if drawn is None else palette.warning if held else palette.text
         return [Segment(fit(text, width, right=True), style)]
@@ -156,8 +156,8 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
     def traffic(gpu: Gpu, width: int) -> Line:
         received, sent = gpu.number("pcie_rx_mb_s"), gpu.number("pcie_tx_mb_s")
         if received is None or sent is None:
-            return [Segment(fit(MISSING, width, right=True), palette.dim)]
-        text = f"{short(received)}/{short(sent)}"
+            return [Segment(fit(NONE, width, right=True), palette.dim)]
+        text = f"{format_short(received)}/{format_short(sent)}"
         return [Segment(fit(text, width, right=True), palette.text)]
 
     found: list[Column[Gpu]] = [
@@ -353,12 +353,12 @@ def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, palette: Pal
         grave = next((word for word in ("critical", "warning") if word in (grave, hot, full)), grave)
     told = palette.severity(grave) if grave and not cell.details else palette.text
     if not cell.bar:
-        return [index, Segment(f" {fit(measure(use, '%'), 4)}", told)]
-    numbers = [Segment(fit(measure(use, "%"), 5, right=True), told)]
+        return [index, Segment(f" {fit(format_measure(use, '%'), 4)}", told)]
+    numbers = [Segment(fit(format_measure(use, "%"), 5, right=True), told)]
     if cell.details:
-        degrees = MISSING if heat is None else f"{heat:.0f}°"
+        degrees = NONE if heat is None else f"{heat:.0f}°"
         numbers += [
-            Segment(fit(measure(memory, "%"), 5, right=True), palette.severity(full) if full else palette.dim),
+            Segment(fit(format_measure(memory, "%"), 5, right=True), palette.severity(full) if full else palette.dim),
             Segment(fit(degrees, 4, right=True), palette.severity(hot) if hot else palette.dim),
         ]
     style = palette.severity(grave) if grave else palette.accent

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rich.segment import Segment
 
+from trainvitals.views.data.quantities import format_measure, format_short
 from trainvitals.views.panels import severity
-from trainvitals.views.tui.numbers import measure, short
 from trainvitals.views.tui.paint import Line, bar, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Value
@@ -71,9 +71,9 @@ def _cpu(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     if use is None:
         return []
     count = _number(system, "cpu_count")
-    text = fit(measure(use, "%"), 4, right=True)
+    text = fit(format_measure(use, "%"), 4, right=True)
     if count is not None:
-        text += f" of {short(count)}"
+        text += f" of {format_short(count)}"
     return _gauge("CPU", use / 100, text, severity("system", "cpu_usage_percent", use), width, palette)
 
 
@@ -82,7 +82,7 @@ def _memory(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     used, total = _number(system, "memory_used_mb"), _number(system, "memory_total_mb")
     if percent is None:
         return []
-    text = measure(percent, "%") if used is None or total is None else f"{used / 1024:.1f}/{total / 1024:.0f}G"
+    text = format_measure(percent, "%") if used is None or total is None else f"{used / 1024:.1f}/{total / 1024:.0f}G"
     grave = severity("system", "memory_usage_percent", percent)
     return _gauge("MEM", percent / 100, text, grave, width, palette, 4)
 
@@ -96,7 +96,7 @@ def _swap(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     return _gauge(
         "SWAP",
         percent / 100,
-        measure(used, "MB"),
+        format_measure(used, "MB"),
         severity("system", "swap_usage_percent", percent),
         width,
         palette,
@@ -109,9 +109,9 @@ def _disk(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     used = _number(system, "disk_usage_percent")
     parts: list[tuple[str, str, str | None]] = []
     if read is not None:
-        parts.append(("r", short(round(read, 1)), None))
+        parts.append(("r", format_short(round(read, 1)), None))
     if written is not None:
-        parts.append(("w", f"{short(round(written, 1))} MB/s", None))
+        parts.append(("w", f"{format_short(round(written, 1))} MB/s", None))
     if used is not None:
         parts.append(("", f"{used:.0f}% full", severity("system", "disk_usage_percent", used)))
     return _words("DISK", parts, palette) if parts else []
@@ -122,8 +122,8 @@ def _network(system: Mapping[str, Value], width: int, palette: Palette) -> Line:
     if received is None or sent is None:
         return []
     parts: list[tuple[str, str, str | None]] = [
-        ("↓", short(round(received, 1)), None),
-        ("↑", f"{short(round(sent, 1))} MB/s", None),
+        ("↓", format_short(round(received, 1)), None),
+        ("↑", f"{format_short(round(sent, 1))} MB/s", None),
     ]
     return _words("NET", parts, palette)
 

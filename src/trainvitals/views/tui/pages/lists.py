@@ -12,10 +12,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.wording import count_of
-from trainvitals.views.tui.numbers import MISSING, duration, measure
+from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
+from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
-from trainvitals.views.tui.snapshot import Process, Rank, RunLine, Snapshot
+from trainvitals.views.tui.snapshot import Process, Rank, Snapshot
 from trainvitals.views.tui.table import Column, draw_table
 from trainvitals.views.tui.view import PROCESS_SORTS, View
 
@@ -79,7 +81,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     def number(name: str, unit: str) -> Callable[[Process], str]:
         def text(row: Process) -> str:
             value = getattr(row, name)
-            return measure(value, unit).replace(" ", "") if value is not None else MISSING
+            return format_measure(value, unit).replace(" ", "") if value is not None else NONE
 
         return text
 
@@ -94,8 +96,8 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         text_column("MEM", 6, 5, number("rss_mb", "MB"), plain, right=True),
         text_column("GPU MEM", 7, 6, number("gpu_memory_mb", "MB"), plain, right=True),
         text_column("SM", 4, 7, number("sm_percent", "%"), plain, right=True),
-        text_column("THR", 4, 10, lambda row: str(row.threads or MISSING), dim, right=True),
-        text_column("AGE", 11, 9, lambda row: duration(row.age) if row.age is not None else "", dim, right=True),
+        text_column("THR", 4, 10, lambda row: str(row.threads or NONE), dim, right=True),
+        text_column("AGE", 11, 9, lambda row: format_duration(row.age) if row.age is not None else "", dim, right=True),
         text_column("RUN", 12, 11, run_of, lambda _: palette.good, most=34),
         text_column("COMMAND", 24, 2, lambda row: row.command, plain, most=400),
     ]
@@ -151,7 +153,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
     def step_text(rank: Rank) -> str:
         if rank.step is None:
-            return MISSING
+            return NONE
         behind = newest - rank.step
         return f"{rank.step:,}" + (f" (-{behind:,})" if behind > 1 else "")
 
@@ -166,23 +168,23 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         return palette.dim
 
     def ago(rank: Rank) -> str:
-        return duration(snapshot.time - rank.seen) if rank.seen is not None else MISSING
+        return format_duration(snapshot.time - rank.seen) if rank.seen is not None else NONE
 
     columns: list[Column[Rank]] = [
         text_column("RANK", 4, 1, lambda rank: str(rank.rank), lambda _: palette.strong, right=True),
         text_column("HOST", 10, 8, lambda rank: rank.host, dim),
-        text_column("PID", 7, 9, lambda rank: str(rank.pid or MISSING), dim, right=True),
+        text_column("PID", 7, 9, lambda rank: str(rank.pid or NONE), dim, right=True),
         text_column("STEP", 13, 4, step_text, plain, right=True),
-        text_column("STEP TIME", 9, 2, lambda rank: measure(rank.step_time, "s"), time_style, right=True),
+        text_column("STEP TIME", 9, 2, lambda rank: format_measure(rank.step_time, "s"), time_style, right=True),
         Column("NEWEST STEPS", 12, 3, heat_row, most=120),
-        text_column("CPU", 5, 6, lambda rank: measure(rank.cpu_percent, "%"), plain, right=True),
-        text_column("MEM", 7, 7, lambda rank: measure(rank.rss_mb, "MB"), plain, right=True),
-        text_column("SILENT FOR", 10, 5, ago, dim, right=True),
+        text_column("CPU", 5, 6, lambda rank: format_measure(rank.cpu_percent, "%"), plain, right=True),
+        text_column("MEM", 7, 7, lambda rank: format_measure(rank.rss_mb, "MB"), plain, right=True),
+        text_column("SILENT FOR", 11, 5, ago, dim, right=True),
     ]
     for title, name in (("PID", "pid"), ("CPU", "cpu_percent"), ("MEM", "rss_mb")):
         if all(getattr(rank, name) is None for rank in ranks):
             columns = [column for column in columns if column.title != title]
-    right = f"median step {measure(usual, 's')}" if usual is not None else ""
+    right = f"median step {format_measure(usual, 's')}" if usual is not None else ""
     return _page(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
 
 
@@ -328,15 +330,15 @@ def _step(value: object) -> str:
 # -- runs
 
 
-def shown_runs(snapshot: Snapshot, view: View) -> list[RunLine | None]:
+def shown_runs(snapshot: Snapshot, view: View) -> list[RunRow | None]:
     """None stands for this machine, live."""
     words = view.filters.get("runs", "").casefold().split()
-    rows = [
-        row
-        for row in snapshot.runs
-        if all(word in f"{row.id} {row.name} {row.project} {row.status}".casefold() for word in words)
-    ]
-    return [None, *rows]
+
+    def fits(info: RunInfo) -> bool:
+        text = f"{info.id} {info.name} {info.project} {info.status}".casefold()
+        return all(word in text for word in words)
+
+    return [None, *(row for row in snapshot.runs if fits(row.info))]
 
 
 def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -345,35 +347,46 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     view.rows = len(rows)
     shown = snapshot.run.folder if snapshot.run is not None else ""
 
-    def state_style(row: RunLine | None) -> Style:
-        if row is None or row.status == "running":
+    def state_style(row: RunRow | None) -> Style:
+        if row is None or row.info.status == "running":
             return palette.accent
-        return palette.good if row.status == "finished" else palette.critical
+        return palette.good if row.info.status == "finished" else palette.critical
 
-    def spent(row: RunLine | None) -> str:
-        if row is None or row.started is None:
-            return ""
-        live = row.status in ("running", "stalled", "hung")
-        end = row.ended if row.ended is not None else snapshot.time if live else None
-        return duration(end - row.started) if end is not None else ""
-
-    def name(row: RunLine | None) -> str:
+    def name(row: RunRow | None) -> str:
         if row is None:
             return "this machine, live"
-        return row.name + (" (simulated)" if row.simulated else "")
+        return row.info.name + (" (simulated)" if row.info.simulated else "")
 
-    columns: list[Column[RunLine | None]] = [
-        text_column("", 1, 2, lambda row: "●" if row and row.folder == shown else "", lambda _: palette.accent),
-        text_column("STARTED", 12, 5, lambda row: _day(row.started) if row else "", lambda _: palette.dim),
-        text_column("STATUS", 8, 3, lambda row: row.status if row else "live", state_style),
-        text_column("LASTED", 10, 6, spent, lambda _: palette.text, right=True),
-        text_column("PROJECT", 8, 7, lambda row: row.project if row else "", lambda _: palette.dim, most=20),
+    def column(
+        title: str, size: int, importance: int, text: Callable[[RunRow], str], style: Style, **more: Any
+    ) -> Column[RunRow | None]:
+        return text_column(title, size, importance, lambda row: text(row) if row else "", lambda _: style, **more)
+
+    columns: list[Column[RunRow | None]] = [
+        column("", 1, 2, lambda row: "●" if str(row.info.folder) == shown else "", palette.accent),
+        column("STARTED", 12, 5, lambda row: _day(row.started), palette.dim),
+        text_column("STATUS", 8, 3, lambda row: row.info.status if row else "live", state_style),
+        column("LASTED", 11, 6, lambda row: _lasted(row, snapshot.time), palette.text, right=True),
+        column("STEP", 9, 9, lambda row: _step(row.last_step), palette.text, right=True),
+        column("LOSS", 8, 10, _loss, palette.text, right=True),
+        column("PROJECT", 8, 7, lambda row: row.info.project, palette.dim, most=20),
         text_column("NAME", 14, 1, name, lambda _: palette.strong, most=44),
-        text_column("CAUSE", 16, 8, lambda row: row.cause if row else "", lambda _: palette.dim, most=200),
+        column("HOST", 8, 11, lambda row: row.host, palette.dim, most=20),
+        column("CAUSE", 16, 8, lambda row: row.info.cause or "", palette.dim, most=200),
     ]
     return _page(
         columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter shows it")
     )
+
+
+def _lasted(row: RunRow, now: float) -> str:
+    seconds = row.seconds(now)
+    return format_duration(seconds) if seconds is not None else ""
+
+
+def _loss(row: RunRow) -> str:
+    value = row.last_value("loss")
+    return format_short(value) if value is not None else ""
 
 
 # -- shared

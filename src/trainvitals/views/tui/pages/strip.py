@@ -8,8 +8,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.health import Health
+from trainvitals.views.data.quantities import format_duration, format_measure, format_short
+from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.panels import BY_ID, severity
-from trainvitals.views.tui.numbers import duration, measure, one_line, short
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Run
@@ -52,8 +53,8 @@ def draw_strip(run: Run, health: Health, now: float, width: int, height: int, pa
 
 def _name(run: Run, health: Health, now: float, width: int, palette: Palette) -> Line:
     style = palette.severity(health.severity)
-    end = run.ended if run.ended is not None else now
-    spent = duration(end - run.started) if run.started is not None else ""
+    end = run.ended if run.ended is not None else now if run.live else None  # it died and nobody noted when
+    spent = format_duration(end - run.started) if run.started is not None and end is not None else ""
     word = f" {health.word.upper()} "
     state = run.status if run.status != health.word else ""
     right = "  ".join(part for part in (state, spent) if part) if width >= 48 else ""
@@ -80,11 +81,11 @@ def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
     text = f" step {run.step:,}" + (f" of {total:,}" if total is not None else "")
     if share is None:
         if run.step_seconds:
-            text += f"  {short(1 / run.step_seconds)} steps/s"
+            text += f"  {format_short(1 / run.step_seconds)} steps/s"
         return [Segment(text, palette.text), *_silence(run, now, palette)]
     text += f"  {share * 100:.1f}%"
     if run.progress.seconds_left is not None:
-        text += f"  {duration(run.progress.seconds_left)} left"
+        text += f"  {format_duration(run.progress.seconds_left)} left"
     quiet = _silence(run, now, palette)
     size = width - len(text) - width_of(quiet) - 2
     return [
@@ -98,7 +99,7 @@ def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
 def _silence(run: Run, now: float, palette: Palette) -> Line:
     if not run.live or run.last_step_time is None or now - run.last_step_time < QUIET_SECONDS:
         return []
-    return [Segment(f"  no step for {duration(now - run.last_step_time)}", palette.warning)]
+    return [Segment(f"  no step for {format_duration(now - run.last_step_time)}", palette.warning)]
 
 
 def _numbers(run: Run, width: int, palette: Palette) -> Line:
@@ -109,7 +110,7 @@ def _numbers(run: Run, width: int, palette: Palette) -> Line:
             continue
         grave = severity("training", name, value)
         style = palette.critical if not math.isfinite(value) else palette.severity(grave) if grave else palette.strong
-        text = measure(value, unit) if unit in ("s", "MB") else short(value)
+        text = format_measure(value, unit) if unit in ("s", "MB") else format_short(value)
         part = [Segment(f"{word} " if word else "", palette.dim), Segment(text, style)]
         if unit == "samples/s":
             part.append(Segment(f" {unit}", palette.dim))

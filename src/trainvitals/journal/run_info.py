@@ -1,0 +1,69 @@
+"""Runs at a glance, for every list of them: run.json and what the agents reported. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import folder as run_folder
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run at a glance, from run.json and what the agents said."""
+
+    folder: Path
+    id: str
+    project: str
+    name: str
+    status: str
+    cause: str | None
+    started: str | None
+    ended: str | None
+    attempt: int
+    simulated: bool
+    details: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_live(self) -> bool:
+        return self.status not in run_folder.ENDED
+
+
+def default_root() -> Path:
+    """Where runs are looked for: TRAINVITALS_DIR, the configuration file, or ./trainvitals_runs."""
+    from trainvitals.settings import resolve
+
+    return Path(resolve().dir)
+
+
+def list_runs(root: str | Path | None = None) -> list[RunInfo]:
+    """All runs below `root`, oldest first. A folder that cannot be read is left out."""
+    found = []
+    for folder in run_folder.list_folders(Path(root) if root is not None else default_root()):
+        try:
+            found.append(read_info(folder))
+        except TrainvitalsError:
+            continue  # removed or half-copied between listing and reading
+    return found
+
+
+def read_info(folder: Path) -> RunInfo:
+    """The run at a glance."""
+    run = run_folder.read_run(folder)
+    status, cause = run_folder.read_state(folder, run)
+    return RunInfo(
+        folder=folder,
+        id=str(run.get("id", folder.name)),
+        project=str(run.get("project", folder.parent.name)),
+        name=str(run.get("name") or run.get("id") or folder.name),
+        status=status,
+        cause=cause,
+        started=run.get("started"),
+        ended=run.get("ended"),
+        attempt=int(run.get("attempt") or 1),
+        simulated=bool(run.get("simulated")),
+        details=run,
+    )

@@ -1,0 +1,59 @@
+"""What each GPU of a run did: as its agents counted it, else from the recorded series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainvitals.analysis.energy import Energy
+from trainvitals.analysis.gpu_use import METRICS, GpuUse, gpu_key
+from trainvitals.analysis.spread import spread_of
+from trainvitals.journal.reader import RunReader, Series
+from trainvitals.views.data.run_rows import reported_gpus
+
+
+def read_gpus(reader: RunReader, statuses: Sequence[Mapping[str, Any]]) -> list[GpuUse]:
+    """Every GPU of the run, in order of host and index."""
+    found = reported_gpus(statuses)
+    # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
+    if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
+        found = _read_series(reader)
+    return sorted(found, key=lambda use: use.order)
+
+
+def is_of_many_hosts(gpus: Sequence[GpuUse]) -> bool:
+    """Whether a title needs the host to be understood."""
+    return len({gpu.labels.get("host") for gpu in gpus}) > 1
+
+
+def _is_whole(use: GpuUse) -> bool:
+    return all(spread.low is not None and spread.count for spread in use.spreads.values() if spread.high is not None)
+
+
+def _read_series(reader: RunReader) -> list[GpuUse]:
+    found: dict[tuple[str, str], dict[str, Series]] = {}
+    for series in reader.series((*METRICS, "memory_total_mb", "energy_joules"), table="gpu", x="time"):
+        found.setdefault((str(series.labels.get("host", "")), gpu_key(series.labels)), {})[series.name] = series
+    return [_read_use(series) for series in found.values()]
+
+
+def _read_use(series: Mapping[str, Series]) -> GpuUse:
+    use = GpuUse(next(iter(series.values())).labels)
+    for name in METRICS:
+        if name in series:
+            use.spreads[name] = spread_of(series[name].y)
+    if "memory_total_mb" in series:
+        use.memory_total_mb = spread_of(series["memory_total_mb"].y).high
+    use.energy = _energy_used(series.get("energy_joules"), series.get("power_draw_watts"))
+    return use
+
+
+def _energy_used(counter: Series | None, power: Series | None) -> Energy:
+    energy = Energy()
+    if counter is not None:
+        for moment, joules in zip(counter.x.tolist(), counter.y.tolist(), strict=True):
+            energy.add(moment, joules)
+    if power is not None:
+        for moment, watts in zip(power.x.tolist(), power.y.tolist(), strict=True):
+            energy.add(moment, None, watts)
+    return energy

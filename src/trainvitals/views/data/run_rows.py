@@ -1,0 +1,131 @@
+"""A run on one line: the same in `trainvitals runs`, the terminal's list, the page's table and a report's head.
+
+Made from run.json and the status files alone, so that thousands are listed quickly, and without numpy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from trainvitals import catalog
+from trainvitals.analysis.gpu_use import GpuUse, parse_uses, total_energy
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.encoding import number, parse_time
+from trainvitals.journal.run_info import RunInfo, list_runs, read_info
+
+MAX_VALUES = 200
+"""Metrics whose last value is in a row."""
+Status = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as every list shows it; what nobody recorded is None or empty."""
+
+    info: RunInfo
+    started: float | None
+    """Seconds since 1970."""
+    ended: float | None
+    last_step: int | None
+    """The step that was logged last, which is not the highest where steps went back."""
+    host: str
+    """Where its first rank runs or ran."""
+    last_values: Mapping[str, float]
+    """The last value of each training metric, under the name that was logged."""
+    energy_joules: float | None
+    """Of all GPUs together, as the agents counted it."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.info.details.get("kind") or "")
+
+    @property
+    def tags(self) -> list[str]:
+        return [str(tag) for tag in self.info.details.get("tags") or []]
+
+    def last_value(self, metric: str) -> float | None:
+        """Of a metric by the catalog's name, whichever of its names was logged."""
+        row = catalog.find("training", metric)
+        names = (metric, *row.aliases) if row is not None else (metric,)
+        return next((self.last_values[name] for name in names if name in self.last_values), None)
+
+    def seconds(self, now: float | None = None) -> float | None:
+        """How long the newest attempt took, or has taken until `now`; None if it died and nobody noted when."""
+        ended = self.ended
+        if ended is None and self.info.is_live:
+            ended = now if now is not None else time.time()
+        return max(ended - self.started, 0.0) if self.started is not None and ended is not None else None
+
+
+def list_rows(root: Path | None = None) -> list[RunRow]:
+    """All runs below `root`, oldest first. A folder that cannot be read is left out."""
+    return [make_row(info, run_folder.read_statuses(info.folder)) for info in list_runs(root)]
+
+
+def read_row(folder: Path) -> RunRow:
+    """The run in `folder`."""
+    return make_row(read_info(folder), run_folder.read_statuses(folder))
+
+
+def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
+    """`statuses` is what the agents reported, each of its host."""
+    current = [status for status in statuses if status.get("attempt") in (None, info.attempt)]
+    return RunRow(
+        info=info,
+        started=parse_time(info.started),
+        ended=parse_time(info.ended),
+        last_step=_last_step(info, current),
+        host=host_of(info.details),
+        last_values=_last_values(current),
+        energy_joules=total_energy(reported_gpus(statuses)),
+    )
+
+
+def host_of(run: Mapping[str, Any]) -> str:
+    """The host in a run.json: of the machine's description, else of the process."""
+    host, process = run.get("host"), run.get("process")
+    if isinstance(host, Mapping):
+        host = host.get("name") or host.get("hostname")
+    return str(host or (process.get("host") if isinstance(process, Mapping) else "") or "")
+
+
+def reported_ranks(status: Status) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The training's ranks in a status file. `command0` is the program around rank 0, and not one of them."""
+    ranks = status.get("ranks")
+    for name, rank in ranks.items() if isinstance(ranks, Mapping) else ():
+        if str(name).isdecimal() and isinstance(rank, Mapping):
+            yield int(name), rank
+
+
+def reported_gpus(statuses: Sequence[Status]) -> list[GpuUse]:
+    """What each GPU did, as the agents counted it."""
+    return [use for status in statuses for use in parse_uses(status.get("gpu_summary"), status.get("host"))]
+
+
+def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
+    """Of run.json where the run has noted it at its end, else the furthest of what the agents saw last."""
+    stated = info.details.get("last_step")
+    steps = [rank.get("step") for status in current for _, rank in reported_ranks(status)]
+    return max(
+        (step for step in ([stated] if _is_step(stated) else steps) if _is_step(step) and step >= 0), default=None
+    )
+
+
+def _is_step(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _last_values(current: Sequence[Status]) -> dict[str, float]:
+    """Of several hosts, as the one reports it that follows the lowest rank."""
+
+    def lowest_rank(status: Status) -> int:
+        return min((rank for rank, _ in reported_ranks(status)), default=1 << 30)
+
+    summary = min(current, key=lowest_rank, default={}).get("summary")
+    items = list(summary.items())[:MAX_VALUES] if isinstance(summary, Mapping) else []
+    found = ((str(name), number(item.get("last"))) for name, item in items if isinstance(item, Mapping))
+    return {name: value for name, value in found if value is not None}
