@@ -41,6 +41,15 @@ test("many series of one name become a band, and gaps do not count", () => {
   assert.deepEqual(bands([series("alone", [1])]), [series("alone", [1])]);
 });
 
+test("the edge of a band does not jump where a series was not logged", () => {
+  const even = { ...series("u", [10, 10, 10]), x: [0, 2, 4] };
+  const odd = { ...series("u", [90, 90, 90]), x: [1, 3, 5] };
+  const long = { ...series("u", [50, 50, 50, 50, 50, 50]), x: [0, 1, 2, 3, 4, 5] };
+  const [band] = bands([even, odd, long]);
+  assert.deepEqual(band.low, [10, 10, 10, 10, 10, 50]);
+  assert.deepEqual(band.high, [50, 90, 90, 90, 90, 90]);
+});
+
 test("a band marks what is NaN and reaches the last step, and a part of a thinned series does not pretend to know how many", () => {
   const y = Array.from({ length: 1000 }, (_, at) => (at > 200 ? null : 1));
   const nonfinite = y.flatMap((value, at): [number, string][] => (value === null ? [[at, "NaN"]] : []));

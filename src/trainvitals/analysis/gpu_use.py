@@ -95,6 +95,14 @@ def parse_uses(summary: object, host: object = None) -> list[GpuUse]:
     return [parse_use(str(key), item, host) for key, item in kept if isinstance(item, Mapping)]
 
 
+def parse_energy(summary: object) -> float | None:
+    """Joules of all GPUs in the `gpu_summary` of a status file, for lists of many runs; None if none reported any."""
+    kept = summary.values() if isinstance(summary, Mapping) else ()
+    found = [item.get(_ENERGY_KEYS[0]) for item in kept if isinstance(item, Mapping)]
+    known = [joules for joules in found if isinstance(joules, (int, float))]
+    return sum(known) if known else None
+
+
 class GpuUses:
     """Every GPU of a run."""
 

@@ -1,8 +1,8 @@
 """The dashboard, declared once: terminal, web page, report and Grafana draw these rows.
 
 A row is pure data and names metrics as the catalog does; its unit comes from there. Adding a panel is one
-row. The order within a group is the order on the screen; `importance` says what goes first when there is
-little room: 1 is always wanted, 2 is good to have, 3 is for whoever looks for it.
+row. The order is the order on the screen; `importance` says what goes first when there is little room: 1 is
+the overview of every view, 2 is good to have, 3 is for whoever looks for it.
 """
 
 from __future__ import annotations
@@ -110,9 +110,11 @@ class Panel:
     high: float | None = None
     """Ends of the axis where they are known beforehand; None follows the data."""
     log_scale: bool = False
-    """Whether a logarithmic axis makes sense."""
+    """Whether a logarithmic axis makes sense, so that it is offered."""
+    log_first: bool = False
+    """Whether it is drawn on one unless somebody asks for the other."""
     smooth: bool = False
-    """Whether a smoothed line is drawn over the raw one."""
+    """Whether its values are noisy, so that a smoothed line is drawn over the raw one."""
 
     @property
     def unit(self) -> str:
@@ -143,7 +145,7 @@ _RANK = ("rank",)
 PANELS: tuple[Panel, ...] = (
     # -- how the model learns
     Panel("loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True),
-    Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 2, by=_RANK, low=None, smooth=True),
+    Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 1, by=_RANK, low=None, smooth=True),
     Panel(
         "learning_rate",
         "Learning rate",
@@ -163,17 +165,23 @@ PANELS: tuple[Panel, ...] = (
         1,
         by=_RANK,
         log_scale=True,
+        log_first=True,
+        smooth=True,
     ),
     # -- how fast it goes
-    Panel("throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK),
-    Panel("step_time", "Step time", "performance", "training", ("batch_time",), 1, by=_RANK, log_scale=True),
+    Panel(
+        "throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK, smooth=True
+    ),
+    Panel(
+        "step_time", "Step time", "performance", "training", ("batch_time",), 1, by=_RANK, log_scale=True, smooth=True
+    ),
     Panel(
         "step_phases",
         "Step phases",
         "performance",
         "training",
         ("data_time", "transfer_time", "forward_time", "backward_time", "optimizer_time", "other_time"),
-        2,
+        1,
         "stacked",
         by=_RANK,
     ),
@@ -337,6 +345,28 @@ PANELS: tuple[Panel, ...] = (
 )
 
 BY_ID: dict[str, Panel] = {panel.id: panel for panel in PANELS}
+
+OVERVIEW: tuple[Panel, ...] = tuple(panel for panel in PANELS if panel.importance == 1)
+"""What every view shows first, in this order, where it was measured."""
+
+SCHEDULED = ("learning_rate", "epoch")
+"""Training metrics that are set beforehand: they have no noise that smoothing could take away."""
+
+
+def own_panel(name: str) -> Panel:
+    """A training metric that no panel declares, such as one the user made up."""
+    return Panel(
+        f"own:{name}",
+        name,
+        "training",
+        "training",
+        (name,),
+        3,
+        by=_RANK,
+        low=None,
+        log_scale=True,
+        smooth=name not in SCHEDULED,
+    )
 
 
 def thresholds(table: str, metric: str) -> tuple[Threshold, ...]:

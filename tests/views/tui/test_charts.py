@@ -86,7 +86,9 @@ def test_many_curves_become_a_range_with_a_mean() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 16])
-@pytest.mark.parametrize("look", [LOOK, Look(palette=BY_NAME["dark"], now=0.0, log=True)], ids=["linear", "log"])
+@pytest.mark.parametrize(
+    "look", [LOOK, Look(palette=BY_NAME["dark"], now=0.0, other_scale=True)], ids=["linear", "log"]
+)
 def test_a_loss_that_is_nan_to_the_end_is_marked_to_the_end_however_many_ranks_there_are(
     ranks: int, look: Look
 ) -> None:
@@ -136,7 +138,7 @@ def test_a_curve_is_named_by_what_tells_it_apart() -> None:
 
 
 def test_a_logarithmic_axis_is_said_and_skips_what_it_cannot_show() -> None:
-    look = Look(palette=BY_NAME["dark"], now=0.0, log=True)
+    look = Look(palette=BY_NAME["dark"], now=0.0, other_scale=True)
     rows = text(chart(line([100.0, 1.0, 0.0, 0.01])), look=look)
     assert " log" in rows[0]
     assert "▼" in "\n".join(rows)
@@ -154,6 +156,6 @@ def test_a_logarithmic_axis_is_said_and_skips_what_it_cannot_show() -> None:
 def test_any_values_fit_any_size(
     y: list[float], width: int, height: int, log: bool, panel: str, cross: float | None, count: int
 ) -> None:
-    look = Look(palette=BY_NAME["dark"], now=5.0, log=log, cross=cross)
+    look = Look(palette=BY_NAME["dark"], now=5.0, other_scale=log, cross=cross)
     drawn = draw_chart(chart(*[line(y)] * count, panel=panel), width, height, look)
     assert [width_of(row) for row in drawn] == [width] * height

@@ -155,7 +155,7 @@ export function selectSeries(item: InlineRun, query: SeriesQuery): Series[] {
 
 const BAND_POINTS = 300;
 
-// Many series of one name as lowest, mean and highest.
+// Many series of one name as lowest, mean and highest; as make_band in analysis/bands.py.
 export function bands(found: Series[]): Series[] {
   const groups = new Map<string, Series[]>();
   for (const series of found) groups.set(series.name, [...(groups.get(series.name) ?? []), series]);
@@ -174,30 +174,47 @@ function band(group: Series[]): Series[] {
   const means = new Array<number>(count).fill(0);
   const members = new Array<number>(count).fill(0);
   const broken = new Map<number, string>();
+  const logged = new Set<number>();
   for (const series of full) {
     const words = new Map(series.nonfinite ?? []);
     const sums = new Map<number, [number, number]>();
+    const strange = new Set<number>();
     series.x.forEach((x, at) => {
       const y = series.y[at];
       const place = Math.min(Math.floor((x - start) / width), count - 1);
       const word = words.get(at);
       if (word !== undefined && !broken.has(place)) broken.set(place, word);
-      if (y === null) return;
+      if (y === null) {
+        strange.add(place);
+        return;
+      }
       low[place] = Math.min(low[place], y);
       high[place] = Math.max(high[place], y);
       const [sum, seen] = sums.get(place) ?? [0, 0];
       sums.set(place, [sum + y, seen + 1]);
     });
     // The mean is of the series' means: a rank that logs twice as often does not count twice.
-    for (const [place, [sum, seen]] of sums) {
-      means[place] += sum / seen;
+    const known = [...sums].map(([place, [sum, seen]]) => ({ place, mean: sum / seen })).sort((a, b) => a.place - b.place);
+    known.forEach(({ place, mean }, at) => {
+      means[place] += mean;
       members[place]++;
-    }
+      logged.add(place);
+      // A piece that this series misses between two others: there it is where the line between them is.
+      const next = known[at + 1];
+      for (let missed = place + 1; next && missed < next.place; missed++) {
+        if (strange.has(missed)) continue;
+        const value = mean + ((next.mean - mean) * (missed - place)) / (next.place - place);
+        low[missed] = Math.min(low[missed], value);
+        high[missed] = Math.max(high[missed], value);
+        means[missed] += value;
+        members[missed]++;
+      }
+    });
   }
   // A piece without any value is no gap, only a place between two that were logged.
-  const some = members.map((_, at) => at).filter((at) => members[at] || broken.has(at));
+  const some = members.map((_, at) => at).filter((at) => logged.has(at) || broken.has(at));
   const middle = (at: number) => (count > 1 && at === 0 ? start : count > 1 && at === count - 1 ? end : start + (at + 0.5) * width);
-  const known = (values: number[]) => some.map((at) => (members[at] ? values[at] : null));
+  const known = (values: number[]) => some.map((at) => (logged.has(at) ? values[at] : null));
   const all = (pick: (series: Series) => number | undefined) =>
     group.reduce<number | undefined>((sum, series) => (sum === undefined || pick(series) === undefined ? undefined : sum + pick(series)!), 0);
   return [{

@@ -30,6 +30,7 @@ export interface Panel {
   low: number | null;
   high: number | null;
   log: boolean;
+  log_first: boolean;
   smooth: boolean;
   unit: string;
   rate: boolean;
@@ -47,6 +48,7 @@ export interface Metric {
 export interface Panels {
   groups: { id: string; title: string }[];
   panels: Panel[];
+  scheduled: string[];
   metrics: Record<string, Metric[]>;
   thresholds: (Threshold & { table: string; metric: string })[];
 }

@@ -6,7 +6,7 @@ import { lineStyle } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { Chart } from "../ui/chart.tsx";
-import { isNoisy, panelOf } from "../ui/panel.tsx";
+import { panelOf } from "../ui/panel.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
@@ -94,7 +94,7 @@ export function Compare() {
             const series = answer.series.filter((item) => item.name === name);
             if (!series.length) return null;
             const panel = panelOf(name);
-            return <Chart key={name} title={panel.title} help={name} series={series as Series[]} titles={series.map((item) => titles[item.run])} colors={series.map((item) => item.run)} axis={axis} unit={panel.unit} smoothing={isNoisy(panel) ? smoothing : 0} canLog />;
+            return <Chart key={name} title={panel.title} help={name} series={series as Series[]} titles={series.map((item) => titles[item.run])} colors={series.map((item) => item.run)} axis={axis} unit={panel.unit} smoothing={panel.smooth ? smoothing : 0} log={panel.log_first} canLog={panel.log} />;
           })}
         </div>
       </Section>

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { newAlerts, panels, run, source } from "../data/store.ts";
-import type { Alert, Panel, Run, Value } from "../data/types.ts";
+import type { Alert, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { TopFindings } from "./findings.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
@@ -9,14 +9,10 @@ import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
 import { Empty, Fact, Link, runRoute, Section } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
-const SHOWN = ["loss", "throughput", "step_phases", "step_time", "gradient_norm", "learning_rate", "accuracy", "gpu_utilization", "gpu_memory", "cpu", "memory"];
-
 export function Overview() {
   const known = run.value!;
   const training = known.tables.training?.names ?? [];
-  const declared = (panels.value?.panels ?? []).filter((panel) => SHOWN.includes(panel.id));
-  const order = (panel: Panel) => SHOWN.indexOf(panel.id);
-  const there = declared.filter((panel) => namesOf(panel).length).sort((a, b) => order(a) - order(b));
+  const there = (panels.value?.panels ?? []).filter((panel) => panel.importance === 1 && namesOf(panel).length);
   const own = there.some((panel) => panel.table === "training") ? [] : training.slice(0, 6).map((name) => ownPanel(name));
   const hasSteps = training.length > 0;
   const marks = useMarks("step");

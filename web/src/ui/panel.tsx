@@ -34,20 +34,14 @@ export function namesOf(panel: Panel): string[] {
   return panelNames(panel, logged, aliasesOf(panel.table));
 }
 
-// A panel for a metric that nobody declared.
+// A panel for a metric that nobody declared, as own_panel in views/panels.py.
 export function ownPanel(name: string, table = "training"): Panel {
   const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
   return {
     id: `metric:${name}`, title: known?.name === name ? shortName(name) : name, group: table, table, metrics: [name], importance: 2, chart: "line",
-    by: ["rank"], limit: null, low: null, high: null, log: true, smooth: true, unit: known?.unit ?? "",
+    by: ["rank"], limit: null, low: null, high: null, log: true, log_first: false, smooth: !panels.value?.scheduled.includes(name), unit: known?.unit ?? "",
     rate: known?.kind === "counter" && name !== "step", thresholds: [],
   };
-}
-
-// What is set beforehand has no noise that smoothing could take away.
-const SET = new Set(["learning_rate", "epoch"]);
-export function isNoisy(panel: Panel): boolean {
-  return panel.table === "training" && panel.chart === "line" && !panel.metrics.some((name) => SET.has(name));
 }
 
 // The panel that draws this metric alone, or one for it.
@@ -98,8 +92,9 @@ export function PanelChart(props: PanelChartProps) {
           kind={panel.chart === "stacked" ? "stacked" : "line"}
           low={panel.low}
           high={panel.high}
+          log={panel.log_first}
           canLog={panel.log}
-          smoothing={isNoisy(panel) ? props.smoothing : 0}
+          smoothing={panel.smooth ? props.smoothing : 0}
           limit={limits.length ? Math.min(...limits) : null}
           marks={props.marks}
           stale={stale.value}

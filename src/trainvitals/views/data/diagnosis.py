@@ -14,6 +14,7 @@ import numpy as np
 from trainvitals import catalog
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
+from trainvitals.analysis.spread import spread_of
 from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader, Series
 
@@ -214,7 +215,8 @@ def describe_resources(measured: Measurements) -> list[dict[str, Any]]:
         for device in devices:
             for name in _TOLD[table]:
                 values = device.curves[name].finite().y if name in device.curves else np.empty(0)
-                if not len(values):
+                spread = spread_of(values)
+                if not spread.count:
                     continue
                 metric = catalog.find(table, name)
                 rows.append(
@@ -224,11 +226,11 @@ def describe_resources(measured: Measurements) -> list[dict[str, Any]]:
                         "table": table,
                         "metric": name,
                         "unit": metric.unit if metric is not None else "",
-                        "low": float(values.min()),
-                        "mean": float(values.mean()),
+                        "low": spread.low,
+                        "mean": spread.mean,
                         "median": float(np.median(values)),
                         "p95": float(np.percentile(values, 95)),
-                        "high": float(values.max()),
+                        "high": spread.high,
                     }
                 )
     return rows

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainvitals.analysis.energy import Energy
-from trainvitals.analysis.gpu_use import METRICS, GpuUse, gpu_key
+from trainvitals.analysis.gpu_use import METRICS, GpuUse, gpu_key, parse_uses
 from trainvitals.analysis.spread import spread_of
 from trainvitals.journal.reader import RunReader, Series
-from trainvitals.views.data.run_rows import reported_gpus
 
 
 def read_gpus(reader: RunReader, statuses: Sequence[Mapping[str, Any]]) -> list[GpuUse]:
     """Every GPU of the run, in order of host and index."""
-    found = reported_gpus(statuses)
+    found = [use for status in statuses for use in parse_uses(status.get("gpu_summary"), status.get("host"))]
     # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
     if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
         found = _read_series(reader)

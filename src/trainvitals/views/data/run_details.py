@@ -39,6 +39,7 @@ def describe_panels() -> Answer:
     return {
         "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
         "panels": [_describe_panel(panel) for panel in panels.PANELS],
+        "scheduled": list(panels.SCHEDULED),
         "metrics": {
             table: [
                 {"name": m.name, "unit": m.unit, "help": m.help, "kind": m.kind, "aliases": list(m.aliases)}
@@ -68,6 +69,7 @@ def _describe_panel(panel: panels.Panel) -> Answer:
         "low": panel.low,
         "high": panel.high,
         "log": panel.log_scale,
+        "log_first": panel.log_first,
         "smooth": panel.smooth,
         "unit": panel.unit,
         "rate": panel.is_rate,

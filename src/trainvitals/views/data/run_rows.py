@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from trainvitals import catalog
-from trainvitals.analysis.gpu_use import GpuUse, parse_uses, total_energy
+from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.encoding import number, parse_time
 from trainvitals.journal.run_info import RunInfo, list_runs, read_info
@@ -74,6 +74,8 @@ def read_row(folder: Path) -> RunRow:
 def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
     """`statuses` is what the agents reported, each of its host."""
     current = [status for status in statuses if status.get("attempt") in (None, info.attempt)]
+    reported = [parse_energy(status.get("gpu_summary")) for status in statuses]
+    energies = [joules for joules in reported if joules is not None]
     return RunRow(
         info=info,
         started=parse_time(info.started),
@@ -81,7 +83,7 @@ def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
         last_step=_last_step(info, current),
         host=host_of(info.details),
         last_values=_last_values(current),
-        energy_joules=total_energy(reported_gpus(statuses)),
+        energy_joules=sum(energies) if energies else None,
     )
 
 
@@ -99,11 +101,6 @@ def reported_ranks(status: Status) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for name, rank in ranks.items() if isinstance(ranks, Mapping) else ():
         if str(name).isdecimal() and isinstance(rank, Mapping):
             yield int(name), rank
-
-
-def reported_gpus(statuses: Sequence[Status]) -> list[GpuUse]:
-    """What each GPU did, as the agents counted it."""
-    return [use for status in statuses for use in parse_uses(status.get("gpu_summary"), status.get("host"))]
 
 
 def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
@@ -127,5 +124,5 @@ def _last_values(current: Sequence[Status]) -> dict[str, float]:
 
     summary = min(current, key=lowest_rank, default={}).get("summary")
     items = list(summary.items())[:MAX_VALUES] if isinstance(summary, Mapping) else []
-    found = ((str(name), number(item.get("last"))) for name, item in items if isinstance(item, Mapping))
+    found = ((str(name), number(item.get("last"))) for name, item in items if isinstance(item, dict))
     return {name: value for name, value in found if value is not None}

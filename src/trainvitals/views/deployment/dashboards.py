@@ -263,7 +263,7 @@ def _panel(panel: Panel, spelling: Spelling) -> Any:
         built.max(panel.high * factor)
     if panel.chart == "stacked":
         built.stacking(common.StackingConfig().mode(common_model.StackingMode.NORMAL)).fill_opacity(40)
-    if panel.log_scale and panel.low is None:
+    if panel.log_first:
         built.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
     if panel.thresholds and not panel.is_rate:
         built.thresholds(_steps(panel.thresholds, factor))

@@ -18,14 +18,7 @@ from trainvitals.views.report.svg import Chart, Line
 POINTS = 1600
 MANY = 8
 """Lines of one metric beyond which they are drawn as a band."""
-SHEET = (
-    *("loss", "accuracy", "learning_rate", "gradient_norm", "throughput", "step_time", "step_phases"),
-    *("gpu_utilization", "gpu_memory", "gpu_power", "gpu_temperature", "cpu", "memory"),
-)
-"""What a sheet of charts shows, in this order, where it was measured."""
 MAX_OWN = 12
-SCHEDULED = frozenset(("learning_rate", "epoch"))
-"""What is set beforehand has no noise that smoothing could take away."""
 
 
 _ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
@@ -37,7 +30,7 @@ def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
     origin = parse_time(reader.info.started) or 0.0
     if wanted:
         return [_find_chart(reader, name, origin) for name in wanted]
-    found = [_panel_chart(reader, panels.BY_ID[name], origin) for name in SHEET if name in panels.BY_ID]
+    found = [_panel_chart(reader, panel, origin) for panel in panels.OVERVIEW]
     charts = [chart for chart in found if chart is not None]
     if not any(chart.axis == "step" for chart in charts):
         names = [name for name in reader.names() if name != "epoch"][:MAX_OWN]
@@ -91,8 +84,8 @@ def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart
         stacked=stacked,
         low=panel.low,
         high=panel.high,
-        log=panel.log_scale and panel.id in ("gradient_norm",),
-        smooth=panel.table == "training" and not stacked and not SCHEDULED.intersection(names),
+        log=panel.log_first,
+        smooth=panel.smooth,
         note="simulated" if any(item.labels.get("simulated") for item in found) else "",
         limit=_limit(reader, panel),
     )
@@ -122,14 +115,16 @@ def _metric_chart(reader: RunReader, name: str) -> Chart:
 def _own_chart(name: str, lines: list[Line]) -> Chart:
     """A metric alone: called as its panel is, or by its own name."""
     metric = catalog.find("training", name)
-    panel = next((panel for panel in panels.PANELS if panel.metrics == (metric.name if metric else name,)), None)
+    declared = next((panel for panel in panels.PANELS if panel.metrics == (metric.name if metric else name,)), None)
     own = _ENDING.sub("", name).replace("_", " ") if metric and metric.name == name else name
+    panel = declared or panels.own_panel(name)
     return Chart(
-        panel.title if panel else own,
+        declared.title if declared else own,
         lines,
         unit=metric.unit if metric else "",
-        smooth=name not in SCHEDULED,
-        low=panel.low if panel else None,
+        log=panel.log_first,
+        smooth=panel.smooth,
+        low=panel.low,
     )
 
 

@@ -478,7 +478,7 @@ class TopApp(App[int]):
         return self.view.page == "charts" and not self.view.help
 
     def do_log(self) -> None:
-        self.view.log = not self.view.log
+        self.view.other_scale = not self.view.other_scale
 
     def do_smooth(self) -> None:
         self.view.smooth = not self.view.smooth

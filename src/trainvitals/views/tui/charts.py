@@ -42,13 +42,17 @@ class Look:
 
     palette: Palette
     now: float
-    log: bool = False
+    other_scale: bool = False
+    """Whether charts that can be drawn on either are drawn on the scale that is not their first."""
     smooth: bool = True
     window: tuple[float, float] | None = None
     cross: float | None = None
     selected: bool = False
     patience: float = 0.0
     """Seconds for which a curve that was drawn may be shown again although there is more of it."""
+
+    def is_log(self, panel: Panel) -> bool:
+        return panel.log_scale and panel.log_first != self.other_scale
 
 
 @dataclass(slots=True)
@@ -125,7 +129,7 @@ def _draw(chart: Chart, width: int, height: int, look: Look) -> tuple[list[Line]
         title = _title(chart, [], None, width, height, look)
         middle = [[Segment(fit("  no values yet", width), palette.faint)]]
         return _pad([title, *([[]] * max((height - 2) // 2, 0)), *middle], width, height, palette), None
-    axes = find_axes(chart.panel, curves, extent, look.log and chart.panel.log_scale)
+    axes = find_axes(chart.panel, curves, extent, look.is_log(chart.panel))
     with_foot = height >= 5
     plot_height = height - (2 if with_foot else 1)
     labels = _axis_labels(chart.panel, axes, plot_height)
@@ -343,7 +347,7 @@ def _title(chart: Chart, curves: list[Curve], cross: float | None, width: int, h
     crowded = is_crowded(curves, height)
     told = _values(chart, curves, cross, palette, crowded)
     notes: list[Segment] = []
-    if look.log and panel.log_scale:
+    if look.is_log(panel):
         notes.append(Segment(" log", palette.dim))
     if chart.total > len(chart.lines):
         notes.append(Segment(f" +{chart.total - len(chart.lines)} more", palette.dim))

@@ -22,7 +22,7 @@ from trainvitals.journal.encoding import format_time, parse_time
 from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.data.run_rows import RunRow, list_rows
-from trainvitals.views.panels import PANELS, Panel, find_names
+from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
 from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, Snapshot, Value
 
 if TYPE_CHECKING:
@@ -529,17 +529,7 @@ def _choose_panels(logged: Mapping[str, Iterable[str]]) -> tuple[Panel, ...]:
     declared.sort(key=lambda panel: panel.importance)
     used = {("training", name) for panel in declared for name in find_names(panel, logged[panel.table])}
     own = [
-        Panel(
-            f"own:{name}",
-            name,
-            "training",
-            "training",
-            (name,),
-            3,
-            by=("rank",),
-            low=None,
-            log_scale=True,
-        )
+        own_panel(name)
         for name in sorted(logged["training"])
         if ("training", name) not in used and catalog.find("training", name) is None
     ]

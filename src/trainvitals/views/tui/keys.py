@@ -54,7 +54,7 @@ KEYS: tuple[Key, ...] = (
     Key(("plus", "equals_sign"), "faster", "+ -", "shorter or longer interval"),
     Key(("minus",), "slower", "", ""),
     Key(("t",), "theme", "t", "next theme"),
-    Key(("l",), "log", "l", "logarithmic scale", "charts"),
+    Key(("l",), "log", "l", "logarithmic or linear scale", "charts"),
     Key(("m",), "smooth", "m", "raw, or smoothed with the raw curve behind it", "charts"),
     Key(("x",), "axis", "x", "steps or time along the bottom", "charts"),
     Key(("comma", "shift+left"), "pan_left", ", .", "move the zoomed stretch", "charts"),

@@ -48,7 +48,7 @@ class View:
     ascii: bool = False
     full: bool = False
     """One chart on the whole page."""
-    log: bool = False
+    other_scale: bool = False
     smooth: bool = True
     axis: str = "step"
     windows: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -80,7 +80,9 @@ SCHEMAS: dict[str, Schema] = {
     "Anything": OBJECT,
     "Error": _object(error=_object(message=TEXT, hint=TEXT)),
     "About": _object(version=TEXT, root=TEXT, allow_edit=SWITCH, runs=WHOLE),
-    "Panels": _object(groups=_list(OBJECT), panels=_list(OBJECT), metrics=OBJECT, thresholds=_list(OBJECT)),
+    "Panels": _object(
+        groups=_list(OBJECT), panels=_list(OBJECT), scheduled=_list(TEXT), metrics=OBJECT, thresholds=_list(OBJECT)
+    ),
     "Row": _object(**_ROW),
     "Runs": _object(total=WHOLE, projects=_list(TEXT), runs=_list(_ref("Row"))),
     "Machine": _object(written=TEXT_OR_NULL, samples=_list(OBJECT)),

@@ -44,7 +44,7 @@ def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Loo
     return Look(
         palette=view.palette,
         now=snapshot.time,
-        log=view.log,
+        other_scale=view.other_scale,
         smooth=view.smooth,
         window=view.windows.get(axis),
         cross=view.cross,
@@ -106,7 +106,7 @@ def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         f"{sum(len(line.x) for line in chart.lines):,} points",
     ]
     if chart.panel.log_scale:
-        parts.append(f"l: {'linear' if view.log else 'log'} scale")
+        parts.append(f"l: {'linear' if look.is_log(chart.panel) else 'log'} scale")
     if chart.panel.smooth:
         parts.append(f"m: {'raw' if view.smooth else 'smoothed'}")
     lines.append([Segment(fit("  " + "   ".join(parts), width), view.palette.dim)])

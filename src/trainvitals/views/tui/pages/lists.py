@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.wording import count_of
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
 from trainvitals.views.data.run_rows import RunRow
@@ -414,10 +415,10 @@ def _filtered(rows: list[Mapping[str, Any]], filter: str) -> list[Mapping[str, A
 
 def clock(timestamp: object, now: float) -> str:
     """A journal time as local time of day; the day instead of the seconds if it is not that of `now`."""
-    try:
-        moment = datetime.fromisoformat(str(timestamp)).astimezone()
-    except ValueError:
+    seconds = parse_time(timestamp)
+    if seconds is None:
         return ""
+    moment = datetime.fromtimestamp(seconds)
     return moment.strftime("%H:%M:%S" if moment.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
 
 
