@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 
 START = 1_800_000_000.0
@@ -30,7 +31,7 @@ def make_run(folder: Path, **more: Any) -> Path:
     run_folder.create(folder)
     run_folder.write_run(
         folder,
-        {"id": folder.name, "project": folder.parent.name, "name": folder.name, "status": "finished",
-         "started": format_time(START), "attempt": 1, **more},
+        RunFile.parse({"id": folder.name, "project": folder.parent.name, "name": folder.name, "status": "finished",
+         "started": format_time(START), "attempt": 1, **more}),
     )  # fmt: skip
     return folder

@@ -15,7 +15,8 @@ import pytest
 import trainvitals
 from trainvitals import runtime
 from trainvitals.errors import AgentError
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
 
 NOBODY = 2**22 + 1
 """No process has this number."""
@@ -35,25 +36,25 @@ def test_a_registration_written_anew_is_not_taken_away_with_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
-    old = Registration("run", "/folder", 0, NOBODY, 1.0, "host")
-    path = runtime.register(old)
+    old = Registration(run_id="run", folder="/folder", rank=0, pid=NOBODY, pid_start=1.0, host="host")
+    path = registrations.register(old)
     newer = replace(old, pid=os.getpid())
-    runtime.register(newer)
-    runtime.unregister(path, old)
-    assert runtime.registrations() == [(path, newer)]
-    runtime.unregister(path, newer)
-    assert runtime.registrations() == [] and list((tmp_path / "runs").iterdir()) == []
+    registrations.register(newer)
+    registrations.unregister(path, old)
+    assert registrations.read_all() == [(path, newer)]
+    registrations.unregister(path, newer)
+    assert registrations.read_all() == [] and list((tmp_path / "runs").iterdir()) == []
 
 
 def test_files_that_are_no_registrations_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
-    mine = Registration("run", "/folder", 0, NOBODY, None, "host")
-    path = runtime.register(mine)
+    mine = Registration(run_id="run", folder="/folder", rank=0, pid=NOBODY, pid_start=None, host="host")
+    path = registrations.register(mine)
     for name, text in (("torn.json", '{"run_id"'), ("list.json", "[]"), ("old.json", '{"run_id": "a"}')):
         (path.parent / name).write_text(text)
     for number, wrong in enumerate(({"run_id": 7}, {"folder": None}, {"pid": "1"}, {"rank": 0.5}, {"settings": []})):
         (path.parent / f"wrong{number}.json").write_text(json.dumps({**asdict(mine), **wrong}))
-    assert runtime.registrations() == [(path, mine)]
+    assert registrations.read_all() == [(path, mine)]
 
 
 def test_a_runtime_folder_that_cannot_be_made_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

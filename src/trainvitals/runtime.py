@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -155,106 +154,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-# -- registrations
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """One rank that wants to be watched."""
-
-    run_id: str
-    folder: str
-    rank: int
-    pid: int
-    pid_start: float | None
-    host: str
-    attempt: int = 1
-    local_rank: int = 0
-    world_size: int = 1
-    local_world_size: int = 1
-    kind: str = "training"  # training, command (trainvitals run without init), monitor
-    correlation_id: str = ""
-    stack_signal: int | None = None
-    stack_file: str | None = None
-    cuda_visible_devices: str | None = None
-    goodbye: str = ""
-    """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
-    cell: str | None = None
-    """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
-    console: list[dict[str, Any]] = field(default_factory=list)
-    """The files to which its output goes (`trainer/console.py`)."""
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def file_name(self) -> str:
-        suffix = "" if self.kind == "training" else f".{self.kind}"
-        return f"{self.run_id}.rank{self.rank}{suffix}.json"
-
-
-def register(registration: Registration) -> Path:
-    """Leave the registration where the agent, now or later, will find it."""
-    folder = runtime_dir() / "runs"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / registration.file_name
-    write_atomically(path, json.dumps(asdict(registration)).encode())
-    return path
-
-
-def say_goodbye(path: Path, registration: Registration, status: str) -> None:
-    """Write into the registration how the rank ended, unless the agent has taken it away already."""
-    if path.exists():
-        write_atomically(path, json.dumps(asdict(replace(registration, goodbye=status))).encode())
-
-
-def note_cell(path: Path, registration: Registration, began: str) -> Registration:
-    """Write into the registration which cell of a notebook is being run; it is left alone if it was taken away."""
-    registration = replace(registration, cell=began)
-    if path.exists():
-        write_atomically(path, json.dumps(asdict(registration)).encode())
-    return registration
-
-
-def registrations() -> list[tuple[Path, Registration]]:
-    """All registrations; files that are not ours are ignored."""
-    paths = sorted((runtime_dir() / "runs").glob("[!.]*.json"))
-    return [(path, item) for path in paths if (item := read_registration(path)) is not None]
-
-
-def read_registration(path: Path) -> Registration | None:
-    """The registration in the file; None if it is gone, foreign, or of a version that lacks a field."""
-    known = {item.name for item in fields(Registration)}
-    data = read_json(path) or {}
-    try:
-        found = Registration(**{key: value for key, value in data.items() if key in known})
-    except TypeError:
-        return None
-    words = (found.run_id, found.folder, found.host, found.kind, found.correlation_id)
-    numbers = (found.rank, found.pid, found.attempt, found.local_rank, found.world_size, found.local_world_size)
-    sound = all(isinstance(word, str) for word in words) and all(type(number) is int for number in numbers)
-    return found if sound and isinstance(found.settings, dict) else None
-
-
-def unregister(path: Path, registration: Registration) -> None:
-    """Take the registration away unless another one has taken its place."""
-    if not is_registered(path, registration):
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}.over")
-    try:
-        path.rename(aside)
-    except OSError:
-        return  # taken away by somebody else
-    if is_registered(aside, registration) or path.exists():
-        aside.unlink(missing_ok=True)
-    else:  # it was replaced between the look and the renaming
-        aside.rename(path)
-
-
-def is_registered(path: Path, registration: Registration) -> bool:
-    """Whether the file still speaks of this process and attempt."""
-    found = read_json(path) or {}
-    return found.get("pid") == registration.pid and found.get("attempt", 1) == registration.attempt
-
-
 # -- the agent's lock
 
 
@@ -335,19 +234,12 @@ def agent_is_alive() -> bool:
     return not free
 
 
-def read_agent() -> dict[str, Any] | None:
-    """What the living agent says of itself (pid, started, version, log), or None if there is none. Empty while it
-    starts or ends."""
-    if not agent_is_alive():
-        return None
-    about = read_json(runtime_dir() / "agent.json") or {}
-    pid = about.get("pid")  # of an agent before, if that one was killed and the new one has not written yet
-    return about if isinstance(pid, int) and is_same_process(pid, about.get("start")) else {}
-
-
-def read_latest() -> dict[str, Any] | None:
-    """The agent's newest samples, however old; `written` says when."""
-    return read_json(runtime_dir() / "latest.json")
+def read_agent_file() -> dict[str, Any] | None:
+    """agent.json of the living agent; None while there is none, or it starts or ends."""
+    about = read_json(runtime_dir() / "agent.json") if agent_is_alive() else None
+    pid = about.get("pid") if about is not None else None
+    # It may be of an agent before, if that one was killed and the new one has not written yet.
+    return about if about is not None and type(pid) is int and is_same_process(pid, about.get("start")) else None
 
 
 def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
@@ -385,7 +277,7 @@ def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
         except (OSError, subprocess.SubprocessError):
             return False
     deadline = time.monotonic() + wait
-    while wait and not read_agent():
+    while wait and read_agent_file() is None:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

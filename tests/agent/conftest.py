@@ -16,7 +16,7 @@ import pytest
 from waiting import wait_until
 
 from trainvitals import runtime
-from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.reader import RunReader
 
 TRAINING = """
@@ -54,7 +54,7 @@ class Machine:
     def start_agent(self, *flags: str, **env: str) -> subprocess.Popen[str]:
         """An agent that holds the lock."""
         agent = self.spawn([sys.executable, "-P", "-m", "trainvitals.agent", *flags], own_session=True, **env)
-        wait_until(lambda: (runtime.read_agent() or {}).get("pid") == agent.pid, "an agent that holds the lock")
+        wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == agent.pid, "an agent that holds the lock")
         return agent
 
     def spawn(self, command: list[str], own_session: bool = False, **env: str) -> subprocess.Popen[str]:
@@ -133,7 +133,7 @@ class Training:
         return runtime.read_json(self.folder / "status.json") or {}
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        return [row for row in RunReader(self.folder).events() if name in (None, row["event"])]
+        return [row.as_json() for row in RunReader(self.folder).events() if name in (None, row.event)]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return list(RunReader(self.folder).rows(table))
@@ -144,7 +144,7 @@ class Training:
     def wait_for_end(self) -> dict[str, Any]:
         """run.json once the run has ended and the agent has told so everywhere."""
         self.wait_for_event("run_ended")
-        wait_until(lambda: self.status.get("state") in run_folder.ENDED, "a status that tells the end")
+        wait_until(lambda: self.status.get("state") in ENDED, "a status that tells the end")
         return self.run
 
 

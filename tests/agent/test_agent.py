@@ -22,7 +22,9 @@ from waiting import PATIENCE, wait_until
 from trainvitals import runtime
 from trainvitals.agent import control
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.reader import RunReader
 
 LOG_SOME = "for step in range(5): run.log({'loss': 1 / (step + 1)}, step=step)\n"
@@ -41,7 +43,7 @@ def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(m
     assert [agent.returncode for agent in left] == [0] * 9
     assert [agent.stdout.read() + agent.stderr.read() for agent in left] == [""] * 9
     (alive,) = (agent for agent in agents if agent.poll() is None)
-    wait_until(lambda: (runtime.read_agent() or {}).get("pid") == alive.pid, "the one that stays to say so")
+    wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == alive.pid, "the one that stays to say so")
     wait_until(lambda: (machine.runtime / "agent.log").exists(), "its log")
     assert sum(line["message"] == "the agent has started" for line in machine.log_lines()) == 1
 
@@ -50,7 +52,7 @@ def test_an_agent_without_runs_ends_when_its_time_is_up(machine: Any) -> None:
     # Not `start_agent`: on a busy machine it has come and gone before anybody sees it hold the lock.
     agent = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"], TRAINVITALS_AGENT_IDLE_TIMEOUT="0.2")
     assert agent.wait(PATIENCE) == 0
-    assert runtime.read_agent() is None
+    assert runtime.read_agent_file() is None
     messages = [line["message"] for line in machine.log_lines()]
     assert messages[0] == "the agent has started" and messages[-1] == "the agent ends"
 
@@ -64,14 +66,15 @@ def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machin
     training.process.kill()
     training.wait_for_end()
     assert agent.wait(PATIENCE) == 0
-    assert runtime.registrations() == []
+    assert registrations.read_all() == []
 
 
 def test_a_kept_agent_samples_without_any_run(machine: Any) -> None:
     machine.start_agent("--keep", TRAINVITALS_SIMULATE_GPUS="2", TRAINVITALS_INTERVAL="0.1")
     latest = wait_until(
         lambda: (
-            (found := runtime.read_latest() or {}).get("samples", {}).keys() >= {"system:host"}
+            (found := runtime.read_json(runtime.runtime_dir() / "latest.json") or {}).get("samples", {}).keys()
+            >= {"system:host"}
             and sum(item["table"] == "gpu" for item in found["samples"].values()) == 2
             and found
         ),
@@ -92,7 +95,7 @@ def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
     assert agent.wait(PATIENCE) == 0
     assert training.events("agent_detached") and training.process.poll() is None
     assert control.status() is None and control.stop() is False
-    assert [item.run_id for _, item in runtime.registrations()] == [training.folder.name]
+    assert [item.run_id for _, item in registrations.read_all()] == [training.folder.name]
 
 
 def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any) -> None:
@@ -110,11 +113,14 @@ def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any
 
 
 def _sources() -> dict[str, Any]:
-    return dict((runtime.read_latest() or {}).get("sources", {}))
+    return dict((runtime.read_json(runtime.runtime_dir() / "latest.json") or {}).get("sources", {}))
 
 
 def _tables() -> set[str]:
-    return {item["table"] for item in (runtime.read_latest() or {}).get("samples", {}).values()}
+    return {
+        item["table"]
+        for item in (runtime.read_json(runtime.runtime_dir() / "latest.json") or {}).get("samples", {}).values()
+    }
 
 
 def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any) -> None:
@@ -165,7 +171,7 @@ def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
         assert training.status["ranks"]["0"]["alive"] is False and training.status["ranks"]["0"]["step"] == 4
         lost = training.events("rank_lost")
         assert bool(lost) == (status in ("killed", "crashed", "failed") and bool(signal_name or "exit code" in cause))
-    wait_until(lambda: not runtime.registrations(), "the registrations to go")
+    wait_until(lambda: not registrations.read_all(), "the registrations to go")
 
 
 def test_an_end_is_known_although_the_parent_has_buried_the_process_at_once(machine: Any) -> None:
@@ -186,7 +192,7 @@ def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any) -> No
     training = machine.train(LOG_SOME + "run.finish()\n" + READY + "time.sleep(600)")
     training.wait_until_ready()
     assert training.wait_for_end()["status"] == "finished"
-    wait_until(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not registrations.read_all(), "the registration to go")
     assert training.process.poll() is None
 
 
@@ -283,13 +289,13 @@ REGISTER = """
 import os, sys, time
 from pathlib import Path
 from trainvitals import runtime
-from trainvitals.journal import folder
+from trainvitals.journal import folder, registrations
+from trainvitals.journal.documents.registration import new_registration
+from trainvitals.journal.documents.run import RunFile
 place = Path(sys.argv[1])
 place.mkdir(parents=True)
-folder.write_run(place, {"id": place.name, "status": "running", "attempt": 1})
-start = runtime.process_start(os.getpid())
-runtime.register(runtime.Registration(
-    "watch", str(place), 0, os.getpid(), start, runtime.host_name(), kind="monitor", settings={"stall_after": 1}))
+folder.write_run(place, RunFile.parse({"id": place.name, "status": "running", "attempt": 1}))
+registrations.register(new_registration(place, os.getpid(), kind="monitor", settings={"stall_after": 1}))
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -320,7 +326,7 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
     training.wait_for_event("rank_started")
     for path in (machine.runtime / "runs").iterdir():
         path.unlink()
-    wait_until(runtime.registrations, "the registration to be there again")
+    wait_until(registrations.read_all, "the registration to be there again")
     assert len(training.events("rank_started")) == 1 and training.run["status"] == "running"
     training.process.kill()
     assert training.wait_for_end()["status"] == "killed"
@@ -347,17 +353,17 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, s
 def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, small_disk: Path) -> None:
     folder = small_disk / "archived"
     folder.mkdir()
-    run_folder.write_run(folder, {"id": "archived", "status": "running", "attempt": 1})
+    run_folder.write_run(folder, RunFile.parse({"id": "archived", "status": "running", "attempt": 1}))
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     process = machine.spawn([sys.executable, "-c", "import sys; sys.stdin.read()"])
-    runtime.register(
-        runtime.Registration(
-            "archived",
-            str(folder),
-            0,
-            process.pid,
-            runtime.process_start(process.pid),
-            runtime.host_name(),
+    registrations.register(
+        Registration(
+            run_id="archived",
+            folder=str(folder),
+            rank=0,
+            pid=process.pid,
+            pid_start=runtime.process_start(process.pid),
+            host=runtime.host_name(),
             settings={"interval": 0.05, "simulate_gpus": 1},
         )
     )
@@ -553,7 +559,7 @@ def test_an_agent_whose_files_a_cleaner_removed_stays_the_only_one(machine: Any)
     for name in ("agent.lock", "agent.json", "runs"):
         place = machine.runtime / name
         shutil.rmtree(place) if place.is_dir() else place.unlink()
-    wait_until(lambda: (runtime.read_agent() or {}).get("pid") == first.pid, "the lock to be taken again")
+    wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == first.pid, "the lock to be taken again")
     wait_until(lambda: list((machine.runtime / "runs").glob("*.json")), "the registration to be written again")
     second = machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"])
     assert second.wait() == 0 and first.poll() is None
@@ -570,7 +576,7 @@ def test_of_two_agents_after_a_cleaner_only_one_stays(machine: Any) -> None:
     wait_until(lambda: len(training.events("agent_attached")) == 2, "the second agent to watch the run")
     first.send_signal(signal.SIGCONT)
     assert first.wait() == 0 and second.poll() is None
-    assert (runtime.read_agent() or {}).get("pid") == second.pid
+    assert (runtime.read_agent_file() or {}).get("pid") == second.pid
     training.process.kill()
     training.wait_for_end()
     assert len(training.events("run_ended")) == 1
@@ -708,7 +714,7 @@ def test_what_is_read_seldom_stays_in_the_latest_sample_and_is_never_repeated_in
     training = machine.train(FOREVER, gpu_interval=0.1)
 
     def latest() -> dict[str, Any]:
-        samples = (runtime.read_latest() or {}).get("samples", {}).values()
+        samples = (runtime.read_json(runtime.runtime_dir() / "latest.json") or {}).get("samples", {}).values()
         return next((item for item in samples if item["table"] == "gpu"), {"values": {}, "time": None})
 
     wait_until(lambda: "process_count" in latest()["values"], "a count of processes")
@@ -819,7 +825,7 @@ def test_a_small_ended_run_stays_as_it_is(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME)
     training.wait_for_end()
-    wait_until(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not registrations.read_all(), "the registration to go")
     assert list(training.folder.glob("training_*.jsonl")) and not (training.folder / layout.SEGMENTS).exists()
 
 
@@ -839,7 +845,7 @@ def test_a_folder_that_vanishes_ends_the_watch_with_one_word(machine: Any) -> No
     training = machine.train(LOG_SOME + READY + "time.sleep(600)")
     training.wait_for_event("rank_started")
     shutil.rmtree(training.folder)
-    wait_until(lambda: not runtime.registrations(), "the registration to go")
+    wait_until(lambda: not registrations.read_all(), "the registration to go")
     told = [line for line in machine.log_lines() if "folder is gone" in line["message"]]
     assert len(told) == 1 and told[0]["run_id"] == training.folder.name
     assert training.process.poll() is None and not training.folder.exists()

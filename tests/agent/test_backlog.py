@@ -14,14 +14,24 @@ from trainvitals import runtime
 from trainvitals.agent.backlog import AT_ONCE, Backlog
 from trainvitals.agent.log import Log
 from trainvitals.journal import folder as run_folder
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import RunFile
 
 NOBODY = 2**22 + 1
 """No process has this number."""
 
 
 def registration(run_id: str, folder: Path, rank: int = 0) -> Registration:
-    return Registration(run_id, str(folder), rank, NOBODY, 1.0, runtime.host_name(), settings={"interval": 0.05})
+    return Registration(
+        run_id=run_id,
+        folder=str(folder),
+        rank=rank,
+        pid=NOBODY,
+        pid_start=1.0,
+        host=runtime.host_name(),
+        settings={"interval": 0.05},
+    )
 
 
 @pytest.fixture
@@ -32,7 +42,7 @@ def backlog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backlog:
 
 def leave(folder: Path, run_id: str, *, ranks: int = 1) -> list[tuple[Path, Registration]]:
     found = [registration(run_id, folder, rank) for rank in range(ranks)]
-    return [(runtime.register(item), item) for item in found]
+    return [(registrations.register(item), item) for item in found]
 
 
 def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp_path: Path) -> None:
@@ -47,13 +57,13 @@ def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp
     dead = [tmp_path / "dead" / f"d{number}" for number in range(4)]
     for folder in dead:
         folder.mkdir(parents=True)
-        run_folder.write_run(folder, {"id": folder.name, "status": "running", "attempt": 1})
+        run_folder.write_run(folder, RunFile.parse({"id": folder.name, "status": "running", "attempt": 1}))
         leave(folder, folder.name)
     training = machine.train("while True: time.sleep(0.05); run.log({'loss': 1.0})", simulate_gpus=2, interval=0.1)
 
     machine.start_agent()
     wait_until(lambda: len(training.rows("gpu")) >= 4 and training.rows("system"), "samples of the new run")
-    assert {item.folder for _, item in runtime.registrations()} >= {str(path) for path in silent.iterdir()}
+    assert {item.folder for _, item in registrations.read_all()} >= {str(path) for path in silent.iterdir()}
     wait_until(
         lambda: all((runtime.read_json(folder / "run.json") or {})["status"] == "crashed" for folder in dead),
         "the end of the dead runs",
@@ -70,7 +80,7 @@ def test_a_registration_whose_folder_is_gone_is_dropped_and_counted(backlog: Bac
     entries = leave(tmp_path / "gone", "a", ranks=3)
     backlog.put(entries)
     assert backlog.next([]) == []
-    wait_until(lambda: not runtime.registrations(), "the registrations to go")
+    wait_until(lambda: not registrations.read_all(), "the registrations to go")
     log = tmp_path / "agent.log"
     wait_until(lambda: log.exists() and '"count":3' in log.read_text(), "the line that says so")
     assert backlog.take(entries[0][1].folder) == []

@@ -14,7 +14,7 @@ from waiting import PATIENCE, wait_until
 
 from trainvitals.agent.consoles import Consoles
 from trainvitals.journal.console import list_consoles
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.settings import resolve
 
 TRAIN = """
@@ -102,8 +102,8 @@ def registration(folder: Path, source: Path, rank: int = 0, offset: int = 0, str
     status = source.stat()
     file = {"path": str(source), "fds": [1], "device": status.st_dev, "inode": status.st_ino}
     return Registration(
-        *("r", str(folder), rank, os.getpid(), None, "here"),
-        console=[{**file, "offset": offset, "stream": stream}],
+        run_id="r", folder=str(folder), rank=rank, pid=os.getpid(), host="here",
+        console=({**file, "offset": offset, "stream": stream},),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainvitals.agent.gpu_holding import GpuHolding
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.sources import Sample
 
 TWO = {"nvidia": {"gpus": [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]}}
@@ -28,7 +28,9 @@ def child() -> Iterator[int]:
 
 
 def rank(pid: int, number: int = 0, visible: str | None = None, kind: str = "training") -> Registration:
-    return Registration("r", "/x", number, pid, 0.0, "h", kind=kind, cuda_visible_devices=visible)
+    return Registration(
+        run_id="r", folder="/x", rank=number, pid=pid, pid_start=0.0, host="h", kind=kind, cuda_visible_devices=visible
+    )
 
 
 def held(
@@ -41,7 +43,7 @@ def held(
     holding = GpuHolding(lambda: users, known)
     holding.look(ranks, hardware, (), ())
     found = [uuid for uuid in ("GPU-a", "GPU-b") if holding.holds({"gpu_uuid": uuid, "vendor": "nvidia"})]
-    assert (holding.as_json() or []) == found
+    assert list(holding.describe() or ()) == found
     return found
 
 

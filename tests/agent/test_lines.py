@@ -143,8 +143,8 @@ def test_events_have_the_correlation_id_and_tell_the_next_agent_what_was_told(tm
     lines.write_event("rank_lost", "bye", rank=1, data={"pid": 42}, severity="critical", when=CATALOG_TIME)
     lines.write_event("damage", "no rank", data={"torn": 1})
     events = RunReader(tmp_path).events()
-    assert {row["correlation_id"] for row in events} == {"abc"}
-    assert events[0]["timestamp"].startswith("2023-11-14") and "rank" not in events[-1]
+    assert {row.correlation_id for row in events} == {"abc"}
+    assert events[0].timestamp.startswith("2023-11-14") and events[-1].rank is None
     assert read_told(tmp_path, "here") == {("rank_started", 1, 42), ("rank_ended", 1, 42)}
     assert read_told(tmp_path, "elsewhere") == set()
 

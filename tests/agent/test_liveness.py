@@ -14,9 +14,11 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals import runtime
-from trainvitals.agent.causes import GroupCounts, OomCounts
+from trainvitals.agent.causes import OomCounts
 from trainvitals.agent.liveness import Progress, Rank, wait_for_end
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.status import RankStatus
 
 
 def stepping(seconds: float, steps: int = 20, start: float = 100.0) -> tuple[Progress, float]:
@@ -120,15 +122,19 @@ def test_what_was_logged_before_the_agent_came_was_not_logged_just_now() -> None
 
 def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
     progress = Progress(5.0)
-    progress.restore({"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}, 50.0, 5.0)
+    progress.restore(
+        RankStatus.parse({"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}),
+        50.0,
+        5.0,
+    )
     assert progress.step == 99 and progress.silence(5.0) == 50.0
     assert progress.judge(5.0 + 200, 60, 10) == "running"
     assert progress.judge(5.0 + 251, 60, 10) == "stalled"
-    progress.restore({"lines": 100, "step_seconds": 0.1, "longest_pause": 85.0}, 0.0, 5.0)
+    progress.restore(RankStatus.parse({"lines": 100, "step_seconds": 0.1, "longest_pause": 85.0}), 0.0, 5.0)
     assert progress.judge(5.0 + 169, 60, 0) == "running"
     assert progress.judge(5.0 + 171, 60, 0) == "stalled"
     empty = Progress(0.0)
-    empty.restore({"lines": "many", "step": None}, 0.0, 0.0)
+    empty.restore(RankStatus.parse({"lines": "many", "step": None}), 0.0, 0.0)
     assert empty.lines == 0 and empty.step is None
 
 
@@ -165,7 +171,7 @@ def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(sleeper: subproces
     assert ended == {rank.pidfd}
     rank.look(time.monotonic(), ended)
     assert rank.verdict is not None and rank.verdict.signal == "SIGTERM"
-    assert rank.state == "killed" and rank.describe()["alive"] is False
+    assert rank.state == "killed" and rank.describe().alive is False
     rank.close()
 
 
@@ -173,7 +179,7 @@ def test_a_process_that_only_has_the_number_is_not_the_rank(sleeper: subprocess.
     rank = Rank(register(sleeper, start=1.0), tmp_path / "r.json", time.monotonic(), None)
     assert not rank.is_alive and rank.pidfd is None
     rank.look(time.monotonic(), frozenset())
-    assert rank.verdict is not None and rank.verdict.cause == "the process ended while no agent was watching"
+    assert rank.verdict is not None and str(rank.verdict.cause) == "the process ended while no agent was watching"
     assert sleeper.poll() is None
 
 
@@ -181,13 +187,13 @@ def test_a_kill_for_memory_that_took_the_agent_too_is_suspected_by_the_next_one(
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     registration = register(gone)
     gone.wait()
-    known = {"oom_kills": OomCounts(-1, {}).as_json()}  # as it stood before the last kill
+    known = RankStatus(oom_kills=OomCounts(-1, {}).as_json())  # as it stood before the last kill
     rank = Rank(registration, tmp_path / "r.json", time.monotonic(), known)
     rank.look(time.monotonic(), frozenset())
-    assert rank.verdict is not None and "out of memory" in (rank.verdict.cause or "")
-    quiet = Rank(registration, tmp_path / "r.json", time.monotonic(), {"oom_kills": GroupCounts(0, 0)})
+    assert rank.verdict is not None and "out of memory" in str(rank.verdict.cause or "")
+    quiet = Rank(registration, tmp_path / "r.json", time.monotonic(), RankStatus.parse({"oom_kills": [0, 0]}))
     quiet.look(time.monotonic(), frozenset())
-    assert quiet.verdict is not None and "memory" not in (quiet.verdict.cause or "")
+    assert quiet.verdict is not None and "memory" not in str(quiet.verdict.cause or "")
 
 
 def test_a_registration_is_taken_away_only_while_it_is_still_ours(
@@ -195,14 +201,14 @@ def test_a_registration_is_taken_away_only_while_it_is_still_ours(
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
     mine = register(sleeper)
-    path = runtime.register(mine)
+    path = registrations.register(mine)
     rank = Rank(mine, path, time.monotonic(), None)
     newer = Registration(**{**{f: getattr(mine, f) for f in mine.__dataclass_fields__}, "attempt": 2})
-    runtime.register(newer)
+    registrations.register(newer)
     rank.unregister()
-    assert [item.attempt for _, item in runtime.registrations()] == [2]
+    assert [item.attempt for _, item in registrations.read_all()] == [2]
     Rank(newer, path, time.monotonic(), None).unregister()
-    assert runtime.registrations() == [] and list((tmp_path / "runs").iterdir()) == []
+    assert registrations.read_all() == [] and list((tmp_path / "runs").iterdir()) == []
     rank.unregister()  # there is nothing left to take away
     rank.close()
 
@@ -223,10 +229,10 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
             pid_start=runtime.process_start(process.pid),
             host=runtime.host_name(),
         )
-        path = runtime.register(registration)
+        path = registrations.register(registration)
         watched = Rank(registration, path, 100.0, None)
         if goodbye:
-            runtime.say_goodbye(path, registration, goodbye)
+            registrations.note_end(path, registration, goodbye)
         process.kill()
         process.wait()
         fds = frozenset({watched.pidfd}) if watched.pidfd is not None else frozenset()
@@ -239,12 +245,19 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
 
 
 def test_the_longest_pause_is_told_to_the_next_agent(tmp_path: Path) -> None:
-    registration = Registration("r", str(tmp_path), 0, os.getpid(), runtime.process_start(os.getpid()), "h")
+    registration = Registration(
+        run_id="r",
+        folder=str(tmp_path),
+        rank=0,
+        pid=os.getpid(),
+        pid_start=runtime.process_start(os.getpid()),
+        host="h",
+    )
     rank = Rank(registration, tmp_path / "r.json", 0.0, None)
-    assert "longest_pause" not in rank.describe()
+    assert rank.describe().longest_pause is None
     for when in (1.0, 2.0, 3.0, 88.0):
         rank.progress.grow(1, 0.5, when)
-    assert rank.describe()["longest_pause"] == 85.0
+    assert rank.describe().longest_pause == 85.0
     rank.close()
 
 
@@ -258,7 +271,15 @@ def test_the_longest_pause_is_told_to_the_next_agent(tmp_path: Path) -> None:
     ],
 )
 def test_in_a_notebook_only_a_cell_that_has_logged_is_judged(tmp_path: Path, cell: str | None, waits: bool) -> None:
-    registration = Registration("r", str(tmp_path), 0, os.getpid(), runtime.process_start(os.getpid()), "h", cell=cell)
+    registration = Registration(
+        run_id="r",
+        folder=str(tmp_path),
+        rank=0,
+        pid=os.getpid(),
+        pid_start=runtime.process_start(os.getpid()),
+        host="h",
+        cell=cell,
+    )
     path = tmp_path / "registration.json"
     path.write_text(json.dumps(asdict(registration)))
     rank = Rank(registration, path, 0.0, None)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainvitals import runtime
 from trainvitals.agent.roster import Roster
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def roster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Roster:
 
 
 def registration(run_id: str, host: str = "here", pid: int = 1) -> Registration:
-    return Registration(run_id, "/folder", 0, pid, None, host)
+    return Registration(run_id=run_id, folder="/folder", rank=0, pid=pid, pid_start=None, host=host)
 
 
 def test_before_anybody_has_registered_there_is_nobody(roster: Roster) -> None:
@@ -28,25 +28,25 @@ def test_before_anybody_has_registered_there_is_nobody(roster: Roster) -> None:
 
 def test_the_registrations_of_this_host_are_read_newest_first(roster: Roster, tmp_path: Path) -> None:
     names = ["20260101-a", "20260102-b", "20260103-c"]
-    paths = [runtime.register(registration(name)) for name in names]
-    runtime.register(registration("20260104-d", host="elsewhere"))
+    paths = [registrations.register(registration(name)) for name in names]
+    registrations.register(registration("20260104-d", host="elsewhere"))
     (tmp_path / "runs" / "foreign.json").write_text("[1, 2")
     (tmp_path / "runs" / ".half.json.1.tmp").write_text("{}")
     assert list(roster.read()) == paths[::-1]
 
 
 def test_a_registration_that_changed_is_read_again_and_one_that_went_is_forgotten(roster: Roster) -> None:
-    path = runtime.register(registration("a", pid=1))
-    gone = runtime.register(registration("b"))
+    path = registrations.register(registration("a", pid=1))
+    gone = registrations.register(registration("b"))
     assert roster.read()[path].pid == 1
-    runtime.register(registration("a", pid=2))
+    registrations.register(registration("a", pid=2))
     gone.unlink()
     assert roster.has_changed()
     assert {key: item.pid for key, item in roster.read().items()} == {path: 2}
 
 
 def test_a_folder_that_has_settled_is_not_read_again(roster: Roster, tmp_path: Path) -> None:
-    runtime.register(registration("a"))
+    registrations.register(registration("a"))
     os.utime(tmp_path / "runs", (1000, 1000))
     roster.read()
     assert not roster.has_changed()

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.agent.stacks import collect_stacks, parse_main_thread, parse_py_spy
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 
 FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,17 +16,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 from trainvitals.alerts.actions import Means, Target, act
+from trainvitals.journal.documents.rows import AlertRow
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 OBEDIENT = "import time; print(1, flush=True); time.sleep(600)"
-ROW = {"rule": "mine", "state": "firing", "severity": "critical", "message": "loss $(touch here); `id` {x}"}
+ROW = AlertRow(rule="mine", state="firing", severity="critical", message="loss $(touch here); `id` {x}")
 
 
 class Bench:
     """A process to act on, and what was recorded."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[AlertRow] = []
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, script: str) -> Target:
@@ -41,7 +41,7 @@ class Bench:
         act(action, ROW, command, list(targets), means or Means(), self.rows.append)
 
     def results(self) -> list[str]:
-        return [row["result"] for row in self.rows]
+        return [row.result for row in self.rows]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Be
     assert bench.processes[0].wait(PATIENCE) == -signal.SIGKILL
     wait_until(lambda: len(bench.rows) == 2, "both records")
     assert bench.results() == ["SIGTERM sent", "SIGKILL sent: it did not stop in time"]
-    assert bench.rows[1]["pids"] == [target.pid]
+    assert bench.rows[1].pids == [target.pid]
 
 
 def test_a_training_that_stops_in_time_is_not_killed(bench: Bench) -> None:
@@ -81,8 +81,8 @@ def test_a_command_is_run_without_a_shell_and_gets_the_alert(bench: Bench, tmp_p
     script.write_text("import os, sys; open(sys.argv[1], 'w').write(os.environ['TRAINVITALS_ALERT_MESSAGE'])")
     bench.act("exec", command=f"{sys.executable} {script} {tmp_path / 'out'}")
     wait_until(lambda: bench.results() == ["started", "ended with 0"], "the end of the command")
-    assert (tmp_path / "out").read_text() == ROW["message"]
-    assert [row["action"] for row in bench.rows] == ["exec", "exec"]
+    assert (tmp_path / "out").read_text() == ROW.message
+    assert [row.action for row in bench.rows] == ["exec", "exec"]
 
 
 def test_a_command_that_cannot_be_run_is_recorded(bench: Bench) -> None:

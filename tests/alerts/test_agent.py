@@ -73,7 +73,7 @@ class Place:
 
     def agent(self) -> subprocess.Popen[str]:
         process = self.spawn("-P", "-m", "trainvitals.agent")
-        wait_until(lambda: (runtime.read_agent() or {}).get("pid") == process.pid, "an agent")
+        wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == process.pid, "an agent")
         return process
 
     def train(self, script: str) -> subprocess.Popen[str]:
@@ -90,7 +90,7 @@ class Place:
         return found[0]
 
     def rows(self) -> list[dict[str, Any]]:
-        return records.read_rows(self.run)
+        return [row.as_json() for row in records.read_rows(self.run)]
 
     def rank(self) -> dict[str, Any]:
         """What the agent knows of rank 0."""

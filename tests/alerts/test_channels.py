@@ -33,7 +33,7 @@ from trainvitals.journal.layout import FileName
 
 
 def outgoing(**more: Any) -> Outgoing:
-    body = message(**more)["body"]
+    body = message(**more).body
     return Outgoing(body, messages.title(body), messages.text(body), 0.0)
 
 
@@ -49,7 +49,7 @@ def receiver() -> Iterator[Receiver]:
 
 def test_ntfy_gets_what_ntfy_documents(receiver: Receiver) -> None:
     """https://docs.ntfy.sh/publish/#publish-as-json: topic, title, message."""
-    result = carry(f"ntfy://127.0.0.1:{receiver.port}/my-topic", message()["body"])
+    result = carry(f"ntfy://127.0.0.1:{receiver.port}/my-topic", message().body)
     assert result.sent, result.reason
     body = receiver.bodies[0]
     assert body["topic"] == "my-topic"
@@ -160,7 +160,7 @@ def mail_url(mailbox: Mailbox, password: str) -> str:
 
 
 def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
-    result = carry(mail_url(mailbox, "pa55word"), message()["body"])
+    result = carry(mail_url(mailbox, "pa55word"), message().body)
     assert result.sent, result.reason
     session, envelope = mailbox.mails[0]
     assert session.ssl is not None and session.authenticated
@@ -173,7 +173,7 @@ def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
 
 def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) -> None:
     evil = "loss < 3 <img src=x onerror=alert(1)> {x.__class__} %s\r\nBcc: eve@example.org"
-    result = carry(mail_url(mailbox, "pa55word"), message(message=evil)["body"])
+    result = carry(mail_url(mailbox, "pa55word"), message(message=evil).body)
     assert result.sent, result.reason
     envelope = mailbox.mails[0][1]
     assert envelope.rcpt_tos == ["you@example.org"]
@@ -185,7 +185,7 @@ def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) 
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(mailbox: Mailbox) -> None:
-    result = carry(mail_url(mailbox, "wrong-and-secret"), message()["body"])
+    result = carry(mail_url(mailbox, "wrong-and-secret"), message().body)
     assert not result.sent
     assert "535" in result.reason and "wrong-and-secret" not in result.reason
     assert mailbox.mails == []
@@ -199,7 +199,7 @@ def test_a_picture_of_the_last_minutes_comes_with_the_mail(mailbox: Mailbox, tmp
         stamp = f"2026-11-15T22:{n // 60:02d}:{n % 60:02d}.000Z"
         lines.append(json.dumps({"timestamp": stamp, "gpu_index": 3, "temperature_celsius": 60 + n / 10}))
     (run / "gpu_metrics_20261115_220000.jsonl").write_text("\n".join(lines) + "\n")
-    body = message(metric="gpu.temperature_celsius")["body"]
+    body = message(metric="gpu.temperature_celsius").body
     result = carry(mail_url(mailbox, "pa55word"), body, folder=str(run))
     assert result.sent, result.reason
     mail = email.message_from_bytes(mailbox.mails[0][1].content, policy=email.policy.default)
@@ -264,7 +264,7 @@ def test_alertmanager_takes_fires_and_resolves(manager: int) -> None:
 
 
 def test_eight_hot_gpus_are_eight_alerts_there() -> None:
-    body = message()["body"]
+    body = message().body
     body["alerts"] = [{"labels": {"gpu_index": n}, "message": f"GPU {n}"} for n in range(8)]
     entries = alertmanager.build(Outgoing(body, "t", "x", 0.0))
     assert sorted(entry["labels"]["gpu_index"] for entry in entries) == [str(n) for n in range(8)]
@@ -277,7 +277,7 @@ def lasts(body: dict[str, Any]) -> float:
 
 
 def test_what_nobody_will_resolve_is_kept_for_minutes_and_not_for_a_day() -> None:
-    body = message()["body"]
+    body = message().body
     assert lasts(body) > 80_000
     assert 300 < lasts({**body, "kind": "test"}) < 3600
     at_the_end = {**body["alerts"][0], "reason": "the run is killed"}
@@ -312,7 +312,7 @@ def test_an_alert_that_fires_when_the_run_ends_is_over_in_alertmanager_and_peopl
     wait_until(lambda: not listed(manager), "the end of the alerts in Alertmanager")
     wait_until(lambda: not still_sending(), "the end of sending")
     assert heard.read_text() == "x"
-    results = {row["channel"]: row["result"] for row in records.read_rows(folder) if "delivery" in row}
+    results = {row.channel: row.result for row in records.read_rows(folder) if row.delivery is not None}
     assert results == {"manager": "delivered", "person": "not needed"}
 
 

@@ -144,7 +144,7 @@ def test_a_silence_is_left_for_the_agent_in_a_file_of_its_own(root: Path, capsys
     assert main(["alerts", "silence", "loss_spike", "--for", "2h"]) == 0
     assert "silenced until" in capsys.readouterr().out
     (row,) = records.read_rows(run.folder)
-    assert (row["control"], row["rule"]) == ("silence", "loss_spike")
+    assert (row.control, row.rule) == ("silence", "loss_spike")
     assert records.read_rows(ended) == []
     assert main(["alerts", "ack", "all"]) == 0
     assert main(["alerts", "silence", "loss_spik"]) == 2
@@ -164,14 +164,14 @@ def test_without_a_living_run_nothing_is_silenced_unless_it_is_named(
     assert "is alive" in shown and f"--run {folder.name}" in shown
     assert records.read_rows(folder) == []
     assert main(["alerts", command, "loss_spike", "--run", folder.name]) == 0
-    assert [row["control"] for row in records.read_rows(folder)] == [command]
+    assert [row.control for row in records.read_rows(folder)] == [command]
 
 
 def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record()
     assert main(["alerts", "replay", "latest", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(row["rule"], row["state"], row["step"]) for row in found] == [
+    assert [(row.rule, row.state, row.step) for row in found] == [
         ("loss_not_finite", "firing", 200),
         ("loss_not_finite", "resolved", 220),
     ]
@@ -203,7 +203,7 @@ def test_a_replay_knows_the_other_run_the_ranks_and_the_gpus(root: Path, capsys:
     )
     assert main(["alerts", "replay", "second", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    fired = [(row["rule"], row["labels"]) for row in found if row["state"] == "firing"]
+    fired = [(row.rule, row.labels) for row in found if row.state == "firing"]
     assert fired == [("worse", {"rank": 0}), ("rank_lost", {"rank": 3}), ("held", {"gpu_uuid": "GPU-a"})]
 
 

@@ -12,6 +12,7 @@ import pytest
 import trainvitals
 from trainvitals.alerts import records
 from trainvitals.errors import SettingError
+from trainvitals.journal.documents.rows import AlertRow
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[trainvitals
     found.finish()
 
 
-def rows(run: trainvitals.Run) -> list[dict[str, Any]]:
+def rows(run: trainvitals.Run) -> list[AlertRow]:
     return records.read_rows(run.folder)
 
 
@@ -39,18 +40,18 @@ def test_a_condition_fires_acts_and_resolves(run: trainvitals.Run) -> None:
     for step, loss in enumerate([1.0, 3.0, 4.0, 1.0]):
         run.log({"loss": loss}, step=step)
     found = records.changes(rows(run))
-    assert [(row["state"], row["step"], row["message"]) for row in found] == [
+    assert [(row.state, row.step, row.message) for row in found] == [
         ("firing", 1, "Loss is 3.00"),
         ("resolved", 3, "Loss is 3.00"),
     ]
-    assert found[0]["cooldown"] == 300
+    assert found[0].cooldown == 300
     assert [(alert.rule, alert.step) for alert in seen] == [("Target missed", 1)]
 
 
 def test_the_classic_name_is_the_same(run: trainvitals.Run) -> None:
     run.alerts.add_alert_rule(name="x", condition=lambda m: m["val/loss"] > 1)
     run.log({"val": {"loss": 2.0}}, step=1)
-    assert [row["rule"] for row in rows(run)] == ["x"]
+    assert [row.rule for row in rows(run)] == ["x"]
 
 
 def test_a_condition_that_raises_is_reported_once_and_switched_off(
@@ -69,8 +70,8 @@ def test_a_condition_that_raises_is_reported_once_and_switched_off(
     assert len(calls) == 1
     assert capsys.readouterr().err.count("'broken' is switched off") == 1
     found = rows(run)
-    assert [row["rule"] for row in found if row.get("state") == "firing"] == ["fine"]
-    assert [row["reason"] for row in found if row.get("control") == "disabled"] != []
+    assert [row.rule for row in found if row.state == "firing"] == ["fine"]
+    assert [row.reason for row in found if row.control == "disabled"] != []
 
 
 def test_an_action_that_raises_does_not_stop_the_training(run: trainvitals.Run) -> None:
@@ -79,7 +80,7 @@ def test_an_action_that_raises_does_not_stop_the_training(run: trainvitals.Run) 
 
     run.alerts.add_rule(name="x", condition=lambda m: m.loss > 1, action=broken)
     run.log({"loss": 2.0}, step=1)
-    assert next(row["result"] for row in rows(run) if "action" in row).startswith("raised")
+    assert next(row.result for row in rows(run) if row.action is not None).startswith("raised")
 
 
 def test_a_metric_that_is_not_logged_yet_is_no_mistake(run: trainvitals.Run) -> None:
@@ -87,7 +88,7 @@ def test_a_metric_that_is_not_logged_yet_is_no_mistake(run: trainvitals.Run) -> 
     run.log({"loss": 1.0}, step=1)
     run.log({"accuracy": 0.1}, step=2)
     run.log({"loss": 1.0}, step=3)
-    assert [(row["rule"], row["step"]) for row in rows(run)] == [("later", 2)]
+    assert [(row.rule, row.step) for row in rows(run)] == [("later", 2)]
 
 
 def test_inside_its_cooldown_it_neither_fires_nor_acts(run: trainvitals.Run) -> None:
@@ -96,7 +97,7 @@ def test_inside_its_cooldown_it_neither_fires_nor_acts(run: trainvitals.Run) -> 
     for step in range(20):
         run.log({"loss": float(step % 2) * 5}, step=step)
     assert len(acted) == 1
-    assert [row["state"] for row in records.changes(rows(run))] == ["firing", "resolved"]
+    assert [row.state for row in records.changes(rows(run))] == ["firing", "resolved"]
 
 
 @pytest.mark.parametrize(

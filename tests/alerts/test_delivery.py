@@ -17,6 +17,7 @@ from receivers import Receiver
 
 from trainvitals.alerts import messages
 from trainvitals.alerts.delivery import Outbox, carry, hide
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings.addresses import Address
 
@@ -28,7 +29,7 @@ def receiver() -> Iterator[Receiver]:
     found.close()
 
 
-def message(number: int = 1, channels: tuple[str, ...] = ("hook",), age: float = 0.0, **more: Any) -> dict[str, Any]:
+def message(number: int = 1, channels: tuple[str, ...] = ("hook",), age: float = 0.0, **more: Any) -> AlertRow:
     import time
 
     stamp = format_time(time.time() - age)
@@ -45,26 +46,20 @@ def message(number: int = 1, channels: tuple[str, ...] = ("hook",), age: float =
         **more,
     }
     about = {"run": "r1", "project": "p", "name": "r1", "host": "node", "link": "http://dashboard"}
-    body = messages.build("firing", "hot", [alert], about, f"id-{number}", stamp)
-    return {
-        "timestamp": stamp,
-        "outgoing": f"id-{number}",
-        "rule": "hot",
-        "channels": list(channels),
-        "body": body,
-    }
+    body = messages.build("firing", "hot", [AlertRow.parse(alert)], about, f"id-{number}", stamp)
+    return AlertRow(timestamp=stamp, outgoing=f"id-{number}", rule="hot", channels=channels, body=body)
 
 
 class Box:
     """An outbox and what it recorded."""
 
     def __init__(self, *addresses: Address, **more: Any) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[AlertRow] = []
         options = {"first_wait": 0.05, "send_seconds": 20.0, "child_seconds": 60.0, **more}
         self.outbox = Outbox(addresses, self.rows.append, environment={}.get, **options)
 
     def results(self, channel: str = "hook") -> list[str]:
-        return [row["result"] for row in self.rows if row["channel"] == channel]
+        return [row.result for row in self.rows if row.channel == channel]
 
 
 def test_a_webhook_gets_the_documented_body(receiver: Receiver) -> None:
@@ -116,7 +111,7 @@ def test_an_error_of_the_server_is_tried_again_and_delivered_once() -> None:
     box.outbox.add(message())
     wait_until(lambda: "delivered" in box.results(), "delivery")
     assert [body["id"] for body in receiver.bodies] == ["id-1"] * 3
-    assert box.rows[-1]["attempts"] == 3
+    assert box.rows[-1].attempts == 3
     receiver.close()
 
 
@@ -149,7 +144,7 @@ def test_a_refusal_for_good_is_given_up_at_once_and_said() -> None:
     box = Box(Address("hook", receiver.url))
     box.outbox.add(message())
     wait_until(lambda: box.results() == ["given up"], "giving up")
-    assert "404" in box.rows[0]["reason"]
+    assert "404" in box.rows[0].reason
     assert len(receiver.requests) == 1
     receiver.close()
 
@@ -168,7 +163,7 @@ def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
 
 def test_a_child_that_hangs_is_ended(receiver: Receiver) -> None:
     receiver.hang.set()
-    result = carry(receiver.url, message()["body"], send_seconds=600.0, child_seconds=2.0)
+    result = carry(receiver.url, message().body, send_seconds=600.0, child_seconds=2.0)
     assert not result.sent
     assert "no answer" in result.reason
 
@@ -196,14 +191,14 @@ def test_a_channel_that_nobody_configured_is_said() -> None:
     box = Box()
     box.outbox.add(message())
     assert box.results() == ["given up"]
-    assert "no channel 'hook'" in box.rows[0]["reason"]
+    assert "no channel 'hook'" in box.rows[0].reason
 
 
 def test_a_missing_secret_is_said_by_name_and_waited_for(receiver: Receiver) -> None:
     box = Box(Address("hook", "env:WEBHOOK_URL"))
     box.outbox.add(message())
     wait_until(lambda: "failed" in box.results(), "failure")
-    assert "WEBHOOK_URL is not set" in box.rows[0]["reason"]
+    assert "WEBHOOK_URL is not set" in box.rows[0].reason
     box.outbox.close()
 
 
@@ -211,7 +206,7 @@ def test_a_wrong_address_is_said_without_its_secret() -> None:
     box = Box(Address("hook", "slack://not-a-token-but-a-secret-of-some-kind"))
     box.outbox.add(message())
     wait_until(lambda: "given up" in box.results(), "giving up")
-    assert "does not understand" in box.rows[-1]["reason"]
+    assert "does not understand" in box.rows[-1].reason
     assert "secret-of-some-kind" not in repr(box.rows)
 
 
@@ -227,7 +222,7 @@ def test_apprise_that_is_not_installed_is_named_with_the_command(tmp_path: Path)
     import subprocess
 
     (tmp_path / "apprise.py").write_text("raise ImportError('not here')")
-    job = json.dumps({"url": "ntfy://topic", "body": message()["body"]}, default=str)
+    job = json.dumps({"url": "ntfy://topic", "body": message().body}, default=str)
     script = "import sys; sys.path.insert(0, sys.argv[1]); from trainvitals.alerts.courier import main; main()"
     command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=True)

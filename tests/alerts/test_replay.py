@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
 from trainvitals.alerts.rules import assemble, parse_rule
+from trainvitals.journal.documents.cause import EXCEPTION, STALLED, Cause
+from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import format_time
 
 T = 1_800_000_000.0
+BOOM = Cause(kind=EXCEPTION, exception="ValueError", detail="ValueError: boom")
 RULES = assemble(builtin.RULES, [], builtin.THRESHOLDS, {})
 
 
-def event(second: float, name: str, message: str = "", rank: int | None = None, **data: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"timestamp": format_time(T + second), "event": name, "message": message, "data": data}
-    return row if rank is None else {**row, "rank": rank}
+def event(second: float, name: str, message: str = "", rank: int | None = None, **data: Any) -> EventRow:
+    return new_event(name, message, when=T + second, rank=rank, data=data)
 
 
-def found(
-    events: Iterable[Mapping[str, Any]] = (), rows: Mapping[str, Any] | None = None, **more: Any
-) -> list[tuple[str, str]]:
+def found(events: Iterable[EventRow] = (), rows: Mapping[str, Any] | None = None, **more: Any) -> list[tuple[str, str]]:
     tables = rows or {}
     changes = replay(RULES, lambda table: tables.get(table, ()), events, {"host": "h", "run": "r"}, **more)
     return [(change.state, change.rule.name) for change in changes]
@@ -31,7 +32,7 @@ def test_an_uncaught_exception_is_a_training_that_died() -> None:
     events = [
         event(0, "rank_started", rank=0),
         event(60, "rank_ended", "rank 0 has ended", rank=0, exit_code=1),
-        event(61, "run_ended", "the run is failed: ValueError: boom", status="failed"),
+        event(61, "run_ended", "the run is failed: ValueError: boom", status="failed", reason=BOOM.as_json()),
     ]
     changes = list(replay(RULES, lambda table: (), events, {}))
     assert [(change.rule.name, change.message) for change in changes] == [
@@ -39,7 +40,7 @@ def test_an_uncaught_exception_is_a_training_that_died() -> None:
     ]
     ended = [event(61, "run_ended", "the run is finished", status="finished")]
     assert found([*events[:2], *ended]) == []
-    stopped = [event(61, "run_ended", "the run is killed: Ctrl-C", status="killed")]
+    stopped = [event(61, "run_ended", "the run is killed", status="killed", reason=Cause(kind="interrupted").as_json())]
     assert found([*events[:2], *stopped]) == []
 
 
@@ -50,14 +51,14 @@ def test_a_lost_rank_of_eight_is_a_lost_rank_and_of_one_a_training_that_died() -
         event(62, "run_ended", "the run is killed: killed by SIGKILL", status="killed", signal="SIGKILL"),
     ]
     assert found(events, world_size=8) == [("firing", "rank_lost")]
-    assert found([{**row, "rank": 0} for row in events]) == [("firing", "process_died")]
+    assert found([replace(row, rank=0) for row in events]) == [("firing", "process_died")]
 
 
 def test_a_stall_lasts_until_the_rank_goes_on() -> None:
-    message = "rank 0 has not logged for 61 s; the main thread is at train.py:7 in evaluate"
+    cause = Cause(kind=STALLED, rank=0, seconds=61.0, detail="the main thread is at train.py:7 in evaluate")
     events = [
         event(0, "rank_started", rank=0),
-        event(100, "stalled", message, rank=0, silent_seconds=61.0),
+        event(100, "stalled", str(cause), rank=0, silent_seconds=61.0, reason=cause.as_json()),
         event(340, "hung", "rank 0 has not logged for 301 s", rank=0, silent_seconds=301.0),
         event(400, "recovered", "rank 0 logs again, at step 8", rank=0, was="hung"),
     ]

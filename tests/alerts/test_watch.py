@@ -79,13 +79,13 @@ def test_what_fires_is_told_recorded_and_shown(folder: Path, receiver: Receiver)
     heat(alerts, 90, 90)
     run_for(alerts, lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["count"] == 2
-    assert alerts.active()[0] | {"since": ""} == {
+    assert alerts.active()[0].as_json() | {"since": ""} == {
         "rule": "hot", "severity": "warning", "count": 2, "since": "", "message": "GPU 1",
     }  # fmt: skip
     heat(alerts, 70, 70)
     run_for(alerts, lambda: len(receiver.bodies) == 2, "the all-clear")
-    assert alerts.active() == []
-    assert [row["state"] for row in records.changes(records.read_rows(folder))] == ["firing"] * 2 + ["resolved"] * 2
+    assert alerts.active() == ()
+    assert [row.state for row in records.changes(records.read_rows(folder))] == ["firing"] * 2 + ["resolved"] * 2
     alerts.close()
 
 
@@ -93,7 +93,7 @@ def test_another_agent_goes_on_where_the_first_was_killed(folder: Path, receiver
     first = make(folder, receiver)
     heat(first, 90)
     run_for(first, lambda: first.waiting == 0 and receiver.bodies, "the message")
-    wait_until(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
+    wait_until(lambda: any(row.delivery is not None for row in records.read_rows(folder)), "the record of the delivery")
     second = make(folder, receiver)  # the first was killed: it says nothing more
     heat(second, 91)
     for _ in range(5):
@@ -118,7 +118,7 @@ def test_what_was_asked_for_while_there_was_no_agent_counts(folder: Path, receiv
             time.sleep(0.1)
         alerts.close()
     assert receiver.bodies == []
-    assert [row["state"] for row in records.read_rows(folder) if row.get("state") == "silenced"] == ["silenced"]
+    assert [row.state for row in records.read_rows(folder) if row.state == "silenced"] == ["silenced"]
 
 
 def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(folder: Path, receiver: Receiver) -> None:
@@ -133,7 +133,7 @@ def test_a_condition_of_a_rank_that_fired_while_there_was_no_agent_is_told(folde
     alerts = make(folder, receiver)
     run_for(alerts, lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["message"] == "missed"
-    wait_until(lambda: any("delivery" in row for row in records.read_rows(folder)), "the record of the delivery")
+    wait_until(lambda: any(row.delivery is not None for row in records.read_rows(folder)), "the record of the delivery")
     again = make(folder, receiver)
     for _ in range(3):
         again.tick()
@@ -208,7 +208,7 @@ def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_s
         loss: float | str = {1003: "NaN", 1507: 7.0}.get(step, 1.0)
         alerts.see_row(0, {"timestamp": format_time(began + step / 1000), "step": step, "loss": loss})
     alerts.close()
-    fired = [(row["rule"], row["step"]) for row in records.read_rows(folder) if row.get("state") == "firing"]
+    fired = [(row.rule, row.step) for row in records.read_rows(folder) if row.state == "firing"]
     assert fired == [("loss_not_finite", 1003), ("mine", 1507)]
 
 
@@ -221,5 +221,5 @@ def test_space_on_disk_is_judged_though_its_sample_comes_right_after_the_hosts(
         alerts.see_sample("system", {}, {"cpu_usage_percent": 20.0}, began + second)
         alerts.see_sample("system", {}, {"disk_usage_percent": 60.0, "disk_free_gb": 1.0}, began + second + 0.01)
     alerts.close()
-    fired = [row["rule"] for row in records.read_rows(folder) if row.get("state") == "firing"]
+    fired = [row.rule for row in records.read_rows(folder) if row.state == "firing"]
     assert fired == ["disk_space_low"]

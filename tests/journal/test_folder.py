@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 
 
 def make(root: Path, name: str, created: str | None) -> None:
     folder = root / "p" / name
     run_folder.create(folder)
-    run_folder.write_run(folder, {"id": name, **({"created": created} if created else {})})
+    run_folder.write_run(folder, RunFile.parse({"id": name, **({"created": created} if created else {})}))
 
 
 def test_runs_are_listed_oldest_first_by_id_and_where_that_does_not_tell_by_when_they_were_created(

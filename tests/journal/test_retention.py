@@ -11,6 +11,7 @@ import pytest
 from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.retention import GB, clean, remove
 
 
@@ -18,7 +19,7 @@ def make_run(root: Path, name: str, *, days: float = 0, size: int = 1000, status
     folder = root / "p" / name
     run_folder.create(folder)
     me = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
-    run_folder.write_run(folder, {"format": 1, "id": name, "status": status, "process": me})
+    run_folder.write_run(folder, RunFile.parse({"format": 1, "id": name, "status": status, "process": me}))
     (folder / "training_metrics_20260101_000000.jsonl").write_bytes(b"x" * size)
     for path in folder.iterdir():
         os.utime(path, (time.time() - days * 86400,) * 2)

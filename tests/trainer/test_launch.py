@@ -14,6 +14,7 @@ import pytest
 
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.trainer import launch, ranks
 
 HOURS = 3600.0
@@ -33,7 +34,7 @@ def meet(project: Path, name: str, hours: float, status: str | None, **known: An
     touched = [path]
     if status is not None:
         run_folder.create(project / name)
-        run_folder.write_run(project / name, {"status": status})
+        run_folder.write_run(project / name, RunFile.parse({"status": status}))
         touched.append(project / name / "run.json")
     for item in touched:
         os.utime(item, (time.time() - hours * HOURS,) * 2)

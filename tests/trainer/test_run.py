@@ -26,9 +26,10 @@ import numpy as np
 import pytest
 
 import trainvitals
-from trainvitals import runtime
 from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
+from trainvitals.journal import registrations
 from trainvitals.journal.cursor import Damage
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.journal.run_info import list_runs
 from trainvitals.trainer.run import Run
@@ -538,7 +539,7 @@ def test_a_run_that_began_on_a_read_only_disk_is_whole_once_it_can_be_written(
         remount(small_disk, "rw")
         run.log({"loss": 1.0}, step=1)
         assert values(run, "loss") == [0.0, 1.0] and read_run(run.folder)["config"] == {"lr": 1}
-        assert [item.run_id for _, item in runtime.registrations()] == [run.id], "the agent is told"
+        assert [item.run_id for _, item in registrations.read_all()] == [run.id], "the agent is told"
     assert read_run(run.folder)["status"] == "finished" and run.dropped == 0
 
 
@@ -920,7 +921,7 @@ def test_all_ranks_of_a_launch_share_one_run_with_a_file_each() -> None:
     run = RunReader(folders[0])
     assert [series.rank for series in run.series(["loss"])] == [0, 1, 2, 3]
     assert run.series(["loss"], ranks=[3])[0].y.tolist() == [300, 301, 302, 303, 304]
-    assert run.info.details["world_size"] == 4 and run.info.status == "finished"
+    assert run.info.file.world_size == 4 and run.info.status == "finished"
 
 
 def test_ranks_whose_launcher_does_not_say_how_many_are_here_share_one_run() -> None:
@@ -993,8 +994,8 @@ def test_init_under_trainvitals_run_joins_its_folder(tmp_path: Path, monkeypatch
 
     made = tmp_path / "runs" / "default" / "wrapped"
     run_folder.create(made)
-    run_folder.write_run(made, {"id": "wrapped", "project": "default", "name": "w", "kind": "command",
-                                "status": "running", "attempt": 1, "command": "python train.py"})  # fmt: skip
+    run_folder.write_run(made, RunFile.parse({"id": "wrapped", "project": "default", "name": "w", "kind": "command",
+                                "status": "running", "attempt": 1, "command": "python train.py"}))  # fmt: skip
     monkeypatch.setenv("TRAINVITALS_RUN_DIR", str(made))
     with trainvitals.init(config={"lr": 1}) as run:
         run.log({"loss": 1.0})

@@ -14,6 +14,7 @@ from made_runs import START, make_run, write
 from starlette.testclient import TestClient
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, number
 from trainvitals.views.cli.main import main
 from trainvitals.views.data.quantities import format_duration, format_short
@@ -62,27 +63,27 @@ def finished(folder: Path) -> Answer:
     ended = {"status": "finished", "ended": format_time(START + 3725.5), "last_step": STEPS - 1}
     make_run(folder, host={"name": "node7"}, **ended)
     write(folder, losses())
-    run_folder.write_status(folder, status_of())
+    run_folder.write_status(folder, Status.parse(status_of()))
     return Answer("finished", 3725.5, STEPS - 1, "node7", 0.25, 7200.0)
 
 
 def running(folder: Path) -> Answer:
     make_run(folder, status="running", process={"host": "elsewhere", "pid": 1})
     write(folder, losses())
-    run_folder.write_status(folder, status_of())
+    run_folder.write_status(folder, Status.parse(status_of()))
     return Answer("running", NOW - START, STEPS - 1, "elsewhere", 0.25, 7200.0)
 
 
 def stalled(folder: Path) -> Answer:
     running(folder)
-    run_folder.write_status(folder, {**status_of(), "state": "stalled", "cause": "rank 0 waits for data"})
+    run_folder.write_status(folder, Status.parse({**status_of(), "state": "stalled", "cause": "rank 0 waits for data"}))
     return Answer("stalled", NOW - START, STEPS - 1, "elsewhere", 0.25, 7200.0)
 
 
 def dead_without_a_word(folder: Path) -> Answer:
     make_run(folder, status="crashed", host={"name": "node7"})
     write(folder, losses())
-    run_folder.write_status(folder, status_of())
+    run_folder.write_status(folder, Status.parse(status_of()))
     return Answer("crashed", None, STEPS - 1, "node7", 0.25, 7200.0)
 
 
@@ -91,7 +92,7 @@ def ended_with_nan(folder: Path) -> Answer:
     for path in folder.glob("training_metrics_*.jsonl"):
         path.unlink()
     write(folder, losses(math.nan))
-    run_folder.write_status(folder, status_of("NaN"))
+    run_folder.write_status(folder, Status.parse(status_of("NaN")))
     return answer._replace(loss=math.nan)
 
 
@@ -99,7 +100,7 @@ def gone_back_to_an_earlier_step(folder: Path) -> Answer:
     """The furthest step is not the last one."""
     make_run(folder, status="failed", ended=format_time(START + 60), last_step=12, host={"name": "node7"})
     write(folder, [*losses(1.0), {"step": 12, "train/loss": 0.5}])
-    run_folder.write_status(folder, status_of(0.5))
+    run_folder.write_status(folder, Status.parse(status_of(0.5)))
     return Answer("failed", 60.0, 12, "node7", 0.5, 7200.0)
 
 
@@ -107,8 +108,8 @@ def on_two_hosts(folder: Path) -> Answer:
     """The lowest rank tells the loss, the furthest rank the step."""
     running(folder)
     (folder / "status.json").unlink()
-    run_folder.write_status(folder, status_of(9.0, _1=STEPS - 1), host="node8")
-    run_folder.write_status(folder, status_of(0.25, _0=STEPS - 2, command0=500), host="node7")
+    run_folder.write_status(folder, Status.parse(status_of(9.0, _1=STEPS - 1)), host="node8")
+    run_folder.write_status(folder, Status.parse(status_of(0.25, _0=STEPS - 2, command0=500)), host="node7")
     return Answer("running", NOW - START, STEPS - 1, "elsewhere", 0.25, 14_400.0)
 
 
@@ -116,8 +117,8 @@ def resumed(folder: Path) -> Answer:
     """What an agent reported of the attempt before is not the newest."""
     make_run(folder, status="running", attempt=2, process={"host": "elsewhere", "pid": 1})
     write(folder, losses())
-    run_folder.write_status(folder, status_of(attempt=2, _0=STEPS - 1), host="node7")
-    run_folder.write_status(folder, status_of(5.0, attempt=1, _0=900), host="node8")
+    run_folder.write_status(folder, Status.parse(status_of(attempt=2, _0=STEPS - 1)), host="node7")
+    run_folder.write_status(folder, Status.parse(status_of(5.0, attempt=1, _0=900)), host="node8")
     return Answer("running", NOW - START, STEPS - 1, "elsewhere", 0.25, 14_400.0)
 
 

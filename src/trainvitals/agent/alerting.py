@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainvitals import runtime
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.liveness import Rank
 from trainvitals.agent.log import BoundLog
 from trainvitals.alerts.actions import Target
 from trainvitals.alerts.watch import RunAlerts
 from trainvitals.errors import SettingError
-from trainvitals.journal import layout
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.run import BAD_ENDS, RunFile
+from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.layout import FileName
 from trainvitals.settings import Settings
 from trainvitals.sources import Sample
 
 RANK_SECONDS = 1.0
-DEAD = ("failed", "killed", "crashed")
 
 
 class Alerting:
@@ -42,7 +43,7 @@ class Alerting:
         self._ranks = ranks
         self._holds = holds
         self._next_ranks = 0.0
-        self._ended: dict[int, tuple[str, str | None]] = {}
+        self._ended: dict[int, tuple[str, Cause]] = {}
         self._alerts: RunAlerts | None = None
         self._place = (folder, settings, name, host)
         self._tell = tell
@@ -58,8 +59,8 @@ class Alerting:
 
     def _begin(self, pid: int) -> None:
         folder, settings, name, host = self._place
-        run = runtime.read_json(folder / layout.RUN_FILE) or {}
-        about = {"run": folder.name, "project": run.get("project"), "name": run.get("name"), "host": host}
+        run = run_folder.find_run(folder) or RunFile()
+        about = {"run": folder.name, "project": run.project, "name": run.name, "host": host}
         try:
             self._alerts = RunAlerts(
                 folder, settings, about, name=name, pid=pid, targets=self._targets, tell=self._tell
@@ -87,30 +88,25 @@ class Alerting:
                 values = {**values, "held_by_run": float(self._holds(sample.labels))}
             self._guard(lambda: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
-    def see_event(self, row: Mapping[str, Any]) -> None:
-        if self._alerts is not None:
-            alerts = self._alerts
-            self._guard(lambda: alerts.see_event(row))
-
-    def see_end(self, rank: Rank, status: str, cause: str | None) -> None:
+    def see_end(self, rank: Rank, status: str, cause: Cause | None) -> None:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
         if rank.registration.kind == "monitor":
             return
-        self._ended[rank.registration.rank] = (status, cause or f"it is {status}, and nothing says why")
+        self._ended[rank.registration.rank] = (status, cause or Cause(detail=f"{status}; nothing is known about why"))
         self._see_rank(rank, 0.0)
 
-    def tick(self, now: float, places: Mapping[int, str]) -> None:
-        """`places` are, by rank, where those are that have stopped stepping."""
+    def tick(self, now: float, stalls: Mapping[int, Cause]) -> None:
+        """`stalls` are, by rank, the causes of those that have stopped stepping."""
         if self._alerts is None:
             return
         if now >= self._next_ranks:
             self._next_ranks = now + RANK_SECONDS
             for rank in self._ranks():
                 if rank.is_alive and rank.registration.kind == "training":
-                    self._see_rank(rank, now, places.get(rank.registration.rank))
+                    self._see_rank(rank, now, stalls.get(rank.registration.rank))
         self._guard(self._alerts.tick)
 
-    def _see_rank(self, rank: Rank, now: float, cause: str | None = None) -> None:
+    def _see_rank(self, rank: Rank, now: float, cause: Cause | None = None) -> None:
         if self._alerts is None:
             return
         alerts, item = self._alerts, rank.registration
@@ -126,7 +122,8 @@ class Alerting:
             return
         for rank in ranks:
             alone = rank.registration.world_size == 1
-            if verdict.status in DEAD and alone and self._ended.get(rank.registration.rank, ("", ""))[0] not in DEAD:
+            known, _ = self._ended.get(rank.registration.rank, ("", None))
+            if verdict.status in BAD_ENDS and alone and known not in BAD_ENDS:
                 self.see_end(rank, verdict.status, verdict.cause)
         alerts, self._alerts = self._alerts, None
         self._guard(lambda: alerts.end(verdict.status))
@@ -136,9 +133,9 @@ class Alerting:
         if self._alerts is not None:
             self._guard(self._alerts.leave)
 
-    def active(self) -> list[dict[str, Any]] | None:
-        """What fires now, None if nothing does."""
-        return (self._alerts.active() or None) if self._alerts is not None else None
+    def active(self) -> tuple[AlertStatus, ...]:
+        """What fires now."""
+        return self._alerts.active() if self._alerts is not None else ()
 
     def _guard(self, do: Callable[[], None]) -> None:
         try:

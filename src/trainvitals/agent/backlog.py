@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainvitals import runtime
 from trainvitals.agent.log import BoundLog
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
 
 AT_ONCE = 4
 """Runs that are closed side by side."""
@@ -114,7 +114,7 @@ class Backlog:
                     self._dropped += len(group.entries)
             if gone:
                 for path, registration in group.entries.items():
-                    runtime.unregister(path, registration)
+                    registrations.unregister(path, registration)
         if dropped:
             self._log.info("dropped registrations of dead processes whose run folders are gone", count=dropped)
 

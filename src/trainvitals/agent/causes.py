@@ -10,31 +10,23 @@ import re
 import signal
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from trainvitals.journal.documents.cause import (
+    CPU_LIMIT,
+    EXIT_CODE,
+    OUT_OF_MEMORY,
+    SIGNAL,
+    UNKNOWN,
+    UNWATCHED,
+    Cause,
+)
 from trainvitals.sources.cgroup import parse_counters, read_cgroup
 from trainvitals.sources.procfs import read_stat
 from trainvitals.sources.sysfs import read_int, read_text
 
-UNWATCHED = "the process ended while no agent was watching"
-UNKNOWN = "the process is gone; nothing is known about why"
-
 _KILLING = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGXCPU", "SIGXFSZ"})
-_WORDS = {
-    "SIGKILL": "kill -9, or a job scheduler at its limit",
-    "SIGTERM": "asked to end, such as by a job scheduler or a launcher",
-    "SIGINT": "Ctrl-C",
-    "SIGHUP": "its terminal was closed",
-    "SIGSEGV": "it touched memory that is not its own",
-    "SIGBUS": "a memory access that cannot be served, such as a full /dev/shm",
-    "SIGABRT": "it stopped itself, such as after a failed check in native code",
-    "SIGFPE": "an arithmetic fault",
-    "SIGILL": "an instruction this processor does not have",
-    "SIGXCPU": "its limit on CPU time (ulimit -t)",
-    "SIGXFSZ": "its limit on file size (ulimit -f)",
-}
-
 # ioctl PIDFD_GET_INFO of linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), and where the fields are.
 _INFO_SIZE = 128
 _PIDFD_GET_INFO = (3 << 30) | (_INFO_SIZE << 16) | (0xFF << 8) | 11
@@ -215,7 +207,7 @@ class Verdict:
     """How a rank, or a run, ended."""
 
     status: str
-    cause: str | None
+    cause: Cause | None
     exit_code: int | None = None
     signal: str | None = None
 
@@ -232,31 +224,22 @@ def judge(
     verdict = _judge(exit_status, out_of_memory, out_of_cpu_time, watched)
     if stalled is None or verdict.cause is None:
         return verdict
-    return Verdict(verdict.status, f"{verdict.cause}; it had {_STALLED[stalled]}", verdict.exit_code, verdict.signal)
-
-
-_STALLED = {"stalled": "stalled before", "hung": "been hung before"}
+    return replace(verdict, cause=replace(verdict.cause, before=stalled))
 
 
 def _judge(exit_status: ExitStatus | None, out_of_memory: str | None, out_of_cpu_time: bool, watched: bool) -> Verdict:
     if exit_status is None:
         if out_of_memory:
-            return Verdict("killed", f"probably {_OUT_OF_MEMORY[out_of_memory]}; its exit status is not known")
-        return Verdict("crashed", UNKNOWN if watched else UNWATCHED)
-    if exit_status.signal is None:
-        code = exit_status.exit_code or 0
-        return Verdict("failed" if code else "finished", f"exit code {code}" if code else None, code)
+            return Verdict("killed", Cause(kind=OUT_OF_MEMORY, memory=out_of_memory))
+        return Verdict("crashed", Cause(kind=UNKNOWN if watched else UNWATCHED))
     name = exit_status.signal
+    if name is None:
+        code = exit_status.exit_code or 0
+        return Verdict("failed" if code else "finished", Cause(kind=EXIT_CODE, exit_code=code) if code else None, code)
     if name == "SIGKILL" and out_of_memory:
-        return Verdict("killed", _OUT_OF_MEMORY[out_of_memory], None, name)
-    if name == "SIGKILL" and out_of_cpu_time:
-        return Verdict("killed", "killed by the kernel at its limit on CPU time (ulimit -t)", None, name)
-    words = f" ({_WORDS[name]})" if name in _WORDS else ""
-    status = "killed" if name in _KILLING else "crashed"
-    return Verdict(status, f"killed by {name}{words}", None, name)
-
-
-_OUT_OF_MEMORY = {
-    "group": "out of memory: killed by the kernel (OOM) at the memory limit of its control group",
-    "machine": "out of memory: killed by the kernel (OOM)",
-}
+        cause = Cause(kind=OUT_OF_MEMORY, memory=out_of_memory, signal=name)
+    elif name == "SIGKILL" and out_of_cpu_time:
+        cause = Cause(kind=CPU_LIMIT, signal=name)
+    else:
+        cause = Cause(kind=SIGNAL, signal=name)
+    return Verdict("killed" if name in _KILLING else "crashed", cause, None, name)

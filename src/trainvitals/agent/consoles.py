@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal.console import ConsoleLog, Place, Tidier, limit_of, stem_of
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.settings import Settings
 
 LOOK_BYTES = 256 << 10

@@ -6,37 +6,29 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from trainvitals import runtime
 from trainvitals.agent.log import FILE_NAME
 from trainvitals.errors import AgentError
+from trainvitals.journal.documents.latest import AgentFile, Latest, read_agent, read_latest
 
 STOP_SECONDS = 30.0
 """It ends within two, but on a busy node each of its last words may have to wait for its turn."""
 
 
-def status() -> dict[str, Any] | None:
-    """What the living agent says of itself, its runs and its sources; None if there is no agent."""
-    about = runtime.read_agent()
-    if about is None:
-        return None
-    latest = runtime.read_latest() or {}
-    if (latest.get("agent") or {}).get("pid") != about.get("pid"):
-        latest = {}  # left by an earlier agent
-    return {
-        **about,
-        **{key: latest[key] for key in ("written", "runs", "sources", "states") if key in latest},
-    }
+def status() -> tuple[AgentFile, Latest] | None:
+    """What the living agent says of itself, and of its runs and sources; None if there is no agent."""
+    about = read_agent()
+    return (about, read_latest(about) or Latest()) if about is not None else None
 
 
 def stop(timeout: float = STOP_SECONDS) -> bool:
     """End the agent and wait until it has ended. False if there was none."""
-    about = runtime.read_agent()
+    about = read_agent()
     if about is None:
         return False
-    pid = about.get("pid")
-    if not isinstance(pid, int):
+    pid = about.pid
+    if pid is None:
         raise AgentError("an agent is starting or ending right now", hint="try again: trainvitals agent stop")
     try:
         os.kill(pid, signal.SIGTERM)
@@ -45,7 +37,7 @@ def stop(timeout: float = STOP_SECONDS) -> bool:
     except OSError as error:
         raise AgentError(f"the agent (process {pid}) cannot be stopped: {error.strerror}") from error
     deadline = time.monotonic() + timeout
-    while runtime.is_same_process(pid, about.get("start")):
+    while runtime.is_same_process(pid, about.start):
         if time.monotonic() > deadline:
             raise AgentError(f"the agent (process {pid}) has not ended yet", hint=f"end it by force: kill -9 {pid}")
         time.sleep(0.02)

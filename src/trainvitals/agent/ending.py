@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from trainvitals import runtime
 from trainvitals.agent import causes
 from trainvitals.agent.causes import ExitStatus, Verdict
 from trainvitals.agent.liveness import Rank
-from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.failures import Failure
 
 SELF_INFLICTED = frozenset({"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"})
@@ -22,32 +20,29 @@ NOTICE_SECONDS = 0.5
 """A death is noticed up to this long after it happened; an exception is written down at once."""
 
 
-def decide_end(
-    run: Mapping[str, Any], attempt: int, ranks: Sequence[Rank], failures: Sequence[Failure] = ()
-) -> Verdict:
+def decide_end(run: RunFile, attempt: int, ranks: Sequence[Rank], failures: Sequence[Failure] = ()) -> Verdict:
     """The verdict on the whole attempt. `failures` are the exceptions of its ranks, in the time of `Rank.gone_at`.
 
-    What the training said of itself stands, unless it said it tentatively: at exit, not knowing with which code.
-    Otherwise the rank that was lost first tells why, for the others often die of its death; that holds as well where
-    the training said that it failed, for rank 0 does not know what another one died of.
+    What the training wrote of itself holds, unless it was tentative: at exit, not knowing with which code. Otherwise
+    the rank that was lost first is the cause, for the others often die of its death; also where the training wrote
+    that it failed, for rank 0 does not know what another one died of.
     """
-    mine = run.get("attempt") == attempt
-    said = str(run.get("status")) if mine and run.get("status") in run_folder.ENDED else None
-    tentative = bool(run.get("tentative"))
-    if said is not None and not tentative:
-        first = _first_of_many(ranks, failures) if said == "failed" else None
+    mine = run.attempt == attempt
+    written = run.status if mine and run.is_over else None
+    if written is not None and not run.tentative:
+        first = _first_of_many(ranks, failures) if written == "failed" else None
         if first is not None:
-            return replace(first, exit_code=run.get("exit_code"), signal=run.get("signal"))
-        return Verdict(said, run.get("cause"), run.get("exit_code"), run.get("signal"))
-    if mine and (isinstance(run.get("exit_code"), int) or run.get("signal")):  # told by `trainvitals run`
-        code, signal = run.get("exit_code"), run.get("signal")
-        return _soften(causes.judge(ExitStatus(None if signal else code, signal)), ranks)
+            return replace(first, exit_code=run.exit_code, signal=run.signal)
+        return Verdict(written, run.cause, run.exit_code, run.signal)
+    if mine and (run.exit_code is not None or run.signal):  # written by `trainvitals run`
+        exit_status = ExitStatus(None if run.signal else run.exit_code, run.signal)
+        return _soften(causes.judge(exit_status), ranks)
     bad = [rank for rank in ranks if rank.verdict and rank.verdict.status != "finished"]
-    if said is not None:  # a tentative end stands against "nothing is known", not against a known exit status
+    if written is not None:  # a tentative end holds against "nothing is known", not against a known exit status
         bad = [rank for rank in bad if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
     if not bad:
-        return Verdict(said or "finished", run.get("cause") if said else None)
-    return _named(min(bad, key=lambda rank: _time_of_death(rank, failures)), tentative)
+        return Verdict(written or "finished", run.cause if written else None)
+    return _named(min(bad, key=lambda rank: _time_of_death(rank, failures)), run.tentative)
 
 
 def _first_of_many(ranks: Sequence[Rank], failures: Sequence[Failure]) -> Verdict | None:
@@ -57,12 +52,12 @@ def _first_of_many(ranks: Sequence[Rank], failures: Sequence[Failure]) -> Verdic
         return None
     known = [rank for rank in trainings if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
     first = min(known, key=lambda rank: _time_of_death(rank, failures), default=None)
-    failure = min(failures, default=None)
+    failure = min(failures, key=lambda item: (item.time, item.rank), default=None)
     if first is not None and (failure is None or _time_of_death(first, failures) < failure.time):
         return _named(first, False)
     if failure is None or failure.rank == 0:
         return None
-    return Verdict("failed", f"rank {failure.rank}: {failure.cause}")
+    return Verdict("failed", failure.cause.of_rank(failure.rank))
 
 
 def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
@@ -76,11 +71,11 @@ def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
 def _named(rank: Rank, tentative: bool) -> Verdict:
     verdict = rank.verdict
     assert verdict is not None
-    cause = verdict.cause or ""
-    if tentative and verdict.signal and rank.registration.rank == 0:
-        cause += ", while Python was exiting"
-    if rank.registration.rank != 0:
-        cause = f"{rank.name}: {cause}"
+    number, cause = rank.registration.rank, verdict.cause or Cause()
+    if number != 0:
+        cause = cause.of_rank(number)
+    elif tentative and verdict.signal:
+        cause = replace(cause, at_exit=True)
     return replace(verdict, cause=cause)
 
 
@@ -93,39 +88,31 @@ def _soften(verdict: Verdict, ranks: Sequence[Rank]) -> Verdict:
     return verdict
 
 
-def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int, last_step: int | None = None) -> Verdict:
-    """Write the verdict into run.json if the training left it open. Returns the verdict that stands there then.
+def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int, last_step: int | None = None) -> None:
+    """Write the verdict into run.json if the training left it open.
 
     Raises OSError when the folder cannot be written.
     """
-    try:
-        run = run_folder.read_run(folder)
-    except RunNotFound:
-        return verdict
-    tentative = run.pop("tentative", None)
-    ended = run.get("status") in run_folder.ENDED
-    if run.get("attempt") != attempt or (ended and not tentative):
-        return verdict
-    known = {"exit_code": verdict.exit_code, "signal": verdict.signal, "last_step": run.get("last_step", last_step)}
-    more = {key: value for key, value in known.items() if value is not None}
-    if tentative and run.get("status") == verdict.status:
-        run.update(more)  # it was right; the time it said stays
-    else:
-        run_folder.end_attempt(run, verdict.status, cause=verdict.cause, **more)
+    run = run_folder.find_run(folder)
+    if run is None or run.attempt != attempt or (run.is_over and not run.tentative):
+        return
+    if not (run.tentative and run.status == verdict.status):  # else it was right; the time it wrote stays
+        run = run.end(verdict.status, verdict.cause)
+    run = replace(
+        run,
+        tentative=False,
+        exit_code=verdict.exit_code if verdict.exit_code is not None else run.exit_code,
+        signal=verdict.signal or run.signal,
+        last_step=run.last_step if run.last_step is not None else last_step,
+    )
     run_folder.write_run(folder, run, mode)
-    return verdict
 
 
 def correct_end(folder: Path, attempt: int, verdict: Verdict, mode: int) -> None:
-    """Write the verdict in place of what rank 0 or the launcher said, which did not know what came first.
+    """Write the verdict in place of what rank 0 or the launcher wrote, which did not know what came first.
 
     Raises OSError when the folder cannot be written.
     """
-    run = runtime.read_json(folder / layout.RUN_FILE)
-    if run is None or run.get("attempt") != attempt:
-        return
-    said = {"status": verdict.status, "cause": verdict.cause}
-    run.update(said)
-    for item in (run.get("attempts") or [])[-1:]:
-        item.update(said)
-    run_folder.write_run(folder, run, mode)
+    run = run_folder.find_run(folder)
+    if run is not None and run.attempt == attempt:
+        run_folder.write_run(folder, run.correct(verdict.status, verdict.cause), mode)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainvitals import runtime
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Health, Reading
 from trainvitals.agent.watching import WatchedRun
 from trainvitals.exporters.store import RunView, SourceHealth
 from trainvitals.exporters.wishes import wishes_of
-from trainvitals.journal import layout
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.settings import Settings
 from trainvitals.sources import Notice, Sample
 
@@ -29,7 +29,7 @@ class Exporting:
         self._log = log
         self._offer = offer
         self._exports: Exports | None = None
-        self._about: dict[Path, Mapping[str, Any]] = {}
+        self._about: dict[Path, RunFile] = {}
         self._shown: dict[Path, WatchedRun] = {}
         self._missing = False
 
@@ -89,10 +89,10 @@ class Exporting:
         return RunView(
             run_id=run.run_id,
             folder=run.folder,
-            project=str(about.get("project") or run.folder.parent.name),
-            name=str(about.get("name") or run.run_id),
+            project=about.project or run.folder.parent.name,
+            name=about.name or run.run_id,
             state=run.state,
-            ranks=_parse_ranks(run.describe()["ranks"]),
+            ranks=run.rank_numbers,
         )
 
     def _tell(self, text: str) -> None:
@@ -101,13 +101,8 @@ class Exporting:
         self._offer(Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0))
 
 
-def _parse_ranks(keys: Iterable[str]) -> frozenset[int]:
-    """The numbers of ranks that are called `3`, or `command0` where it is the whole program."""
-    return frozenset(int(key.lstrip("abcdefghijklmnopqrstuvwxyz")) for key in keys)
-
-
-def _read_about(folder: Path) -> Mapping[str, Any]:
-    return runtime.read_json(folder / layout.RUN_FILE) or {}
+def _read_about(folder: Path) -> RunFile:
+    return run_folder.find_run(folder) or RunFile()
 
 
 def _versions(machine: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,8 @@ import orjson
 
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, parse_line
-from trainvitals.journal.encoding import NONFINITE, number
+from trainvitals.journal.documents.status import MetricStatus, Status
+from trainvitals.journal.encoding import number
 from trainvitals.journal.layout import FileName
 
 PIECE = 512 << 10
@@ -57,16 +58,15 @@ class _File:
 class Following:
     """The training files of some ranks of a run folder, with a summary of the lowest of these ranks."""
 
-    def __init__(self, folder: Path, known: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, known: Status) -> None:
         self._folder = folder
         self._files: dict[str, _File] = {}
         self._changed = 0
         self._next_list = 0.0
         self._ranks: frozenset[int] = frozenset()
         self._summarised = 0
-        positions = known.get("positions")
-        self._positions: Mapping[str, Any] = positions if isinstance(positions, dict) else {}
-        self._earlier = _parse_damage(known.get("damage"))
+        self._positions = known.positions
+        self._earlier = Damage(known.damage.torn, known.damage.foreign)
         self.summary = Summary.parse(known)
         self.listen: Callable[[int, dict[str, Any]], None] | None = None
         """Is given every line of every rank."""
@@ -216,12 +216,6 @@ def _merge(found: dict[int, Growth], rank: int, growth: Growth) -> None:
         known.timestamp = growth.timestamp or known.timestamp
 
 
-def _parse_damage(data: object) -> Damage:
-    if not isinstance(data, dict):
-        return Damage()
-    return Damage(int(data.get("torn") or 0), int(data.get("foreign") or 0))
-
-
 # -- the summary
 
 
@@ -248,35 +242,31 @@ class Extremes:
         if value > self.high:
             self.high, self.high_step = value, step
 
-    def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"last": self.last, "last_step": self.last_step, "count": self.count}
-        if self.low <= self.high:
-            found |= {
-                "low": self.low,
-                "low_step": self.low_step,
-                "high": self.high,
-                "high_step": self.high_step,
-            }
-        found["nonfinite"] = self.nonfinite
-        return {key: value for key, value in found.items() if value is not None}
+    def describe(self) -> MetricStatus:
+        known = self.low <= self.high
+        return MetricStatus(
+            last=self.last,
+            last_step=self.last_step,
+            low=self.low if known else None,
+            low_step=self.low_step,
+            high=self.high if known else None,
+            high_step=self.high_step,
+            count=self.count,
+            nonfinite=self.nonfinite,
+        )
 
     @classmethod
-    def parse(cls, data: Mapping[str, Any]) -> Extremes:
-        """What `as_json` made and JSON gave back."""
-
-        def real(name: str, default: float) -> float:
-            value = data.get(name, default)
-            return NONFINITE.get(value, math.nan) if isinstance(value, str) else float(value)
-
+    def parse(cls, known: MetricStatus) -> Extremes:
+        """What `describe` gave."""
         return cls(
-            real("last", math.nan),
-            data.get("last_step"),
-            real("low", math.inf),
-            data.get("low_step"),
-            real("high", -math.inf),
-            data.get("high_step"),
-            int(data.get("count", 0)),
-            int(data.get("nonfinite", 0)),
+            known.last if known.last is not None else math.nan,
+            known.last_step,
+            known.low if known.low is not None else math.inf,
+            known.low_step,
+            known.high if known.high is not None else -math.inf,
+            known.high_step,
+            known.count,
+            known.nonfinite,
         )
 
 
@@ -315,14 +305,10 @@ class Summary:
                 known.widen(value, step)
         return step
 
-    def as_json(self) -> dict[str, Any]:
-        return {name: item.as_json() for name, item in self.metrics.items()}
+    def describe(self) -> dict[str, MetricStatus]:
+        return {name: item.describe() for name, item in self.metrics.items()}
 
     @classmethod
-    def parse(cls, status: Mapping[str, Any]) -> Summary:
+    def parse(cls, status: Status) -> Summary:
         """From what an earlier agent left in status.json."""
-        known = status.get("summary")
-        metrics = {}
-        if isinstance(known, dict):
-            metrics = {name: Extremes.parse(item) for name, item in known.items() if isinstance(item, dict)}
-        return cls(metrics, int(status.get("summary_left_out") or 0))
+        return cls({name: Extremes.parse(item) for name, item in status.summary.items()}, status.summary_left_out)

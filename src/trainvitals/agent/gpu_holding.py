@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.sources import Sample
 from trainvitals.sources.nvidia.visible import visible_devices
 from trainvitals.sources.procfs import read_stat
@@ -18,12 +18,12 @@ MOST_PARENTS = 64
 
 
 class GpuHolding:
-    """The GPUs of one run. Goes on from what `as_json` made."""
+    """The GPUs of one run. Goes on from what `describe` gave."""
 
-    def __init__(self, users: Callable[[], Mapping[str, Iterable[int]]], known: object = None) -> None:
+    def __init__(self, users: Callable[[], Mapping[str, Iterable[int]]], known: Iterable[str] | None = None) -> None:
         """`users` gives the processes on each GPU by the key of its unit, such as `nvidia:GPU-6f1c...`."""
         self._users = users
-        self._seen: dict[str, None] = dict.fromkeys(str(item) for item in known) if isinstance(known, list) else {}
+        self._seen: dict[str, None] = dict.fromkeys(known or ())
         """UUIDs of GPUs on which a process of the run was seen: it keeps its context to its end."""
         self._set_aside: frozenset[str] = frozenset()
         self._visible: frozenset[str] = frozenset()
@@ -72,9 +72,9 @@ class GpuHolding:
             return name in self._visible and (str(labels["mig_parent"]) in self._seen or name in self._set_aside)
         return name in self._seen or name in self._set_aside or name in self._alone
 
-    def as_json(self) -> list[str] | None:
+    def describe(self) -> tuple[str, ...] | None:
         """UUIDs (indices where there are none); None if the run holds none that is known."""
-        return [*dict.fromkeys((*self._seen, *sorted(self._set_aside | self._alone)))] or None
+        return tuple(dict.fromkeys((*self._seen, *sorted(self._set_aside | self._alone)))) or None
 
 
 def _name(labels: Mapping[str, Any]) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from trainvitals.agent.reading import Reading
+from trainvitals.journal.documents.latest import LatestSample
 from trainvitals.journal.encoding import format_time
 from trainvitals.sources import Sample, Value
 
@@ -49,21 +49,21 @@ class Latest:
         """There is no such unit any more."""
         self._units.pop(unit, None)
 
-    def as_json(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, LatestSample]:
         """By unit, numbered where a unit has several samples."""
         now = time.monotonic()
-        found: dict[str, Any] = {}
+        found: dict[str, LatestSample] = {}
         for unit, (reading, memories) in list(self._units.items()):
             for number, memory in enumerate(memories.values()):
                 sample = memory.sample
-                found[unit if len(memories) == 1 else f"{unit}#{number}"] = {
-                    "source": reading.source,
-                    "table": sample.table,
-                    "time": format_time(sample.time),
-                    "age": now - reading.moment,
-                    "labels": dict(sample.labels),
-                    "values": memory.values(now),
-                }
+                found[unit if len(memories) == 1 else f"{unit}#{number}"] = LatestSample(
+                    source=reading.source,
+                    table=sample.table,
+                    time=format_time(sample.time),
+                    age=now - reading.moment,
+                    labels=dict(sample.labels),
+                    values=memory.values(now),
+                )
         return found
 
 

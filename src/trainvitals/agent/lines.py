@@ -14,6 +14,7 @@ from trainvitals.agent.reading import Health, Reading
 from trainvitals.analysis.gpu_use import GpuUses, gpu_key
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
+from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
@@ -114,19 +115,17 @@ class RunLines:
         when: float | None = None,
     ) -> None:
         """Write down that something happened; `when` in seconds since 1970, now by default."""
-        row: dict[str, Any] = {
-            "timestamp": format_time(when),
-            "event": event,
-            "severity": severity,
-            "message": message,
-            "correlation_id": self._correlation_id,
-            "host": self._host,
-        }
-        if rank is not None:
-            row["rank"] = rank
-        if data:
-            row["data"] = data
-        self._append("events", row)
+        row = new_event(
+            event,
+            message,
+            when=when,
+            severity=severity,
+            correlation_id=self._correlation_id,
+            host=self._host,
+            rank=rank,
+            data=data or None,
+        )
+        self._append("events", row.as_json())
 
     def begin_attempt(self, attempt: int) -> None:
         """Write into files of another attempt from now on."""
@@ -210,11 +209,10 @@ def read_told(folder: Path, host: str) -> set[tuple[str, int, int]]:
     for name, suffix, path in layout.list_files(folder):
         if name.table != "events" or suffix != ".jsonl":
             continue
-        for row in Cursor(path).read():
-            data, event, rank = row.get("data"), str(row.get("event")), row.get("rank")
-            pid = data.get("pid") if isinstance(data, dict) else None
-            if row.get("host") == host and isinstance(pid, int) and isinstance(rank, int):
-                told.add(("rank_ended" if event == "rank_lost" else event, rank, pid))
+        for line in Cursor(path).read():
+            row = EventRow.parse(line)
+            if row.host == host and row.pid is not None and row.rank is not None:
+                told.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
     return told
 
 

@@ -10,13 +10,14 @@ import statistics
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 from trainvitals import runtime
 from trainvitals.agent import causes
 from trainvitals.agent.causes import Suspects, Verdict
-from trainvitals.journal import folder as run_folder
-from trainvitals.runtime import Registration
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.documents.status import RankStatus
 from trainvitals.sources.procfs import read_stat
 
 HUNG_FACTOR = 5.0
@@ -49,16 +50,14 @@ class Progress:
         self._intervals: deque[float] = deque(maxlen=REMEMBERED_STEPS)
         self._counts = True
 
-    def restore(self, known: dict[str, Any], silent: float, now: float) -> None:
+    def restore(self, known: RankStatus, silent: float, now: float) -> None:
         """Go on from what an earlier agent knew; `silent` is for how long nothing has been logged."""
-        lines, step, seconds = known.get("lines"), known.get("step"), known.get("step_seconds")
-        self.lines = lines if isinstance(lines, int) else 0
-        self.step = step if isinstance(step, int) else None
-        self.last_log = str(known["last_log"]) if known.get("last_log") else None
-        pause = known.get("longest_pause")
-        self.longest_pause = float(pause) if isinstance(pause, (int, float)) else None
-        if isinstance(seconds, (int, float)):
-            self._intervals.append(float(seconds))
+        self.lines = known.lines or 0
+        self.step = known.step
+        self.last_log = known.last_log
+        self.longest_pause = known.longest_pause
+        if known.step_seconds is not None:
+            self._intervals.append(known.step_seconds)
         self._last = now - silent
 
     def grow(self, lines: int, gap_of_one_look: float, now: float, silent: float = 0.0) -> None:
@@ -103,7 +102,7 @@ class Progress:
 class Rank:
     """One registered process."""
 
-    def __init__(self, registration: Registration, path: Path, now: float, known: dict[str, Any] | None) -> None:
+    def __init__(self, registration: Registration, path: Path, now: float, known: RankStatus | None) -> None:
         self.registration = registration
         self.path = path
         self.progress = Progress(now)
@@ -120,7 +119,9 @@ class Rank:
         if not self.watched:
             self.gone_at = now
             self.close()  # at best a zombie, at worst somebody else with the same number
-        self.suspects = Suspects(registration.pid, causes.parse_oom_counts((known or {}).get("oom_kills")))
+        self.suspects = Suspects(
+            registration.pid, causes.parse_oom_counts(known.oom_kills if known is not None else None)
+        )
 
     @property
     def key(self) -> tuple[int, str]:
@@ -152,7 +153,7 @@ class Rank:
 
     def unregister(self) -> None:
         """Take its registration away unless another one has taken its place."""
-        runtime.unregister(self.path, self.registration)
+        registrations.unregister(self.path, self.registration)
 
     def look(self, now: float, ended: frozenset[int]) -> str | None:
         """Notice its end, and then its verdict; `ended` are the pidfds the kernel has told of.
@@ -199,16 +200,15 @@ class Rank:
 
     def _read_goodbye(self) -> str | None:
         """With which status it ended of its own accord, if it did; None if it went without a word."""
-        found = runtime.read_json(self.path) or {}
-        status = str(found.get("goodbye") or "")
-        mine = runtime.is_registered(self.path, self.registration)
-        return status if mine and status in run_folder.ENDED else None
+        found = Registration.read(self.path)
+        is_ours = found is not None and self.registration.is_same(found)
+        return found.goodbye if found is not None and is_ours and found.goodbye in ENDED else None
 
     def waits_for_its_user(self) -> bool:
         """In a notebook: no cell is being run, or the one that is has logged nothing yet and may take any time."""
         if self.registration.cell is None:
             return False
-        found = runtime.read_registration(self.path)
+        found = Registration.read(self.path)
         cell = None if found is None else found.cell
         if cell is None:
             return False
@@ -219,25 +219,24 @@ class Rank:
         stat = read_stat("/proc", self.registration.pid)
         return stat.state if stat is not None else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> RankStatus:
         """For status.json: what a reader wants to know, and what the next agent needs to go on."""
         progress, item = self.progress, self.registration
-        found: dict[str, Any] = {
-            "pid": item.pid,
-            "kind": item.kind,
-            "alive": self.is_alive,
-            "state": self.state,
-            "lines": progress.lines,
-            "step": progress.step,
-            "last_log": progress.last_log,
-            "step_seconds": progress.step_seconds,
-            "longest_pause": progress.longest_pause,
-            "exit_code": self.verdict.exit_code if self.verdict else None,
-            "signal": self.verdict.signal if self.verdict else None,
-            "cause": self.verdict.cause if self.verdict else None,
-            "oom_kills": self.suspects.counts.as_json(),
-        }
-        return {key: value for key, value in found.items() if value is not None}
+        return RankStatus(
+            pid=item.pid,
+            kind=item.kind,
+            alive=self.is_alive,
+            state=self.state,
+            lines=progress.lines,
+            step=progress.step,
+            last_log=progress.last_log,
+            step_seconds=progress.step_seconds,
+            longest_pause=progress.longest_pause,
+            exit_code=self.verdict.exit_code if self.verdict else None,
+            signal=self.verdict.signal if self.verdict else None,
+            cause=self.verdict.cause if self.verdict else None,
+            oom_kills=self.suspects.counts.as_json(),
+        )
 
 
 def status_key(registration: Registration) -> str:

@@ -25,8 +25,12 @@ from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.watching import Machine, WatchedRun
 from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.fields import Document
+from trainvitals.journal.documents.latest import AgentFile, Latest, LatestSource
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.runtime import AgentLock, Registration
+from trainvitals.runtime import AgentLock
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess, World
 
@@ -147,15 +151,15 @@ class Agent:
         self._stop_signal = number
 
     def _introduce(self) -> None:
-        about = {
-            "pid": os.getpid(),
-            "start": runtime.process_start(os.getpid()),
-            "started": self._started,
-            "version": trainvitals.__version__,
-            "host": self._host,
-            "log": str(self._folder / FILE_NAME),
-            "keep": self._keep,
-        }
+        about = AgentFile(
+            pid=os.getpid(),
+            start=runtime.process_start(os.getpid()),
+            started=self._started,
+            version=trainvitals.__version__,
+            host=self._host,
+            log=str(self._folder / FILE_NAME),
+            keep=self._keep,
+        )
         self._write("agent.json", about)
         self._lock.guard_folder()
 
@@ -306,7 +310,7 @@ class Agent:
             self._log.warning("the end of a run could not be written and is given up", folder=folder)
             self._failed.pop(folder, None)
             for path, registration in entries:
-                runtime.unregister(path, registration)
+                registrations.unregister(path, registration)
             return
         longer = min(2 * pause, LONGEST_RETRY_SECONDS) if run.past else RETRY_SECONDS
         self._failed[folder] = Failure(since, now + pause, longer)
@@ -367,20 +371,20 @@ class Agent:
         if self._sampler.latest.count == self._written_count:
             return
         self._written_count = self._sampler.latest.count
-        content = {
-            "written": format_time(),
-            "agent": {"pid": os.getpid(), "started": self._started, "version": trainvitals.__version__},
-            "samples": self._sampler.latest.as_json(),
-            "runs": [run.describe() for run in self._runs.values()],
-            "sources": {health.unit: _plain(health) for health in self._sampler.health()},
-            "states": self._sampler.states(),
-        }
-        self._write("latest.json", content)
+        latest = Latest(
+            written=format_time(),
+            agent=AgentFile(pid=os.getpid(), started=self._started, version=trainvitals.__version__),
+            samples=self._sampler.latest.describe(),
+            runs=tuple(run.describe() for run in self._runs.values()),
+            sources={health.unit: _describe(health) for health in self._sampler.health()},
+            states=self._sampler.states(),
+        )
+        self._write("latest.json", latest)
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+    def _write(self, name: str, content: Document) -> None:
         """A full disk here is no reason not to watch runs, whose folders are elsewhere."""
         try:
-            runtime.write_atomically(self._folder / name, encode_line(content))
+            runtime.write_atomically(self._folder / name, encode_line(content.as_json()))
         except OSError as error:
             if name not in self._unwritten:
                 self._unwritten.add(name)
@@ -410,14 +414,13 @@ class Agent:
             self._lock.release()
 
 
-def _plain(health: Health) -> dict[str, Any]:
-    found = {
-        "source": health.source,
-        "up": health.up,
-        "age": health.age,
-        "duration": health.duration,
-        "errors": health.errors,
-        "skipped": health.skipped,
-        "reason": health.reason,
-    }
-    return {key: value for key, value in found.items() if value is not None}
+def _describe(health: Health) -> LatestSource:
+    return LatestSource(
+        source=health.source,
+        up=health.up,
+        age=health.age,
+        duration=health.duration,
+        errors=health.errors,
+        skipped=health.skipped,
+        reason=health.reason,
+    )

@@ -6,8 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from trainvitals import runtime
-from trainvitals.runtime import Registration
+from trainvitals.journal.documents.registration import Registration
 
 SETTLED_NS = 2_000_000_000
 """A folder changed just now may change again within the same tick of the file system's clock."""
@@ -40,7 +39,7 @@ class Roster:
         for name, stamp in self._list():
             before = known.get(name)
             if before is None or before[0] != stamp:
-                before = (stamp, runtime.read_registration(self._folder / name))
+                before = (stamp, Registration.read(self._folder / name))
             self._known[name] = before
         return {
             self._folder / name: item

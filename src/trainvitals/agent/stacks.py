@@ -19,7 +19,8 @@ from pathlib import Path
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.runtime import Registration, catches_signal, is_same_process
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.runtime import catches_signal, is_same_process
 
 WAIT_SECONDS = 3.0
 """How long a process may take to begin its dump, and then to go on with it: on a busy node it waits for its turn."""

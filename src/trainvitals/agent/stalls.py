@@ -12,6 +12,7 @@ from typing import Any
 from trainvitals.agent.lines import RunLines
 from trainvitals.agent.liveness import Rank
 from trainvitals.agent.stacks import Stacks, collect_stacks
+from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.settings import Settings
 
 GPU_STATE = (
@@ -31,12 +32,12 @@ class Finding:
 
 
 class Stalls:
-    """Judges the progress of each rank of a run. `cause` is in words what is wrong now, None if nothing is."""
+    """Judges the progress of each rank of a run. `cause` is what is wrong now, None if nothing is."""
 
-    def __init__(self, folder: Path, settings: Settings, lines: RunLines, cause: str | None) -> None:
+    def __init__(self, folder: Path, settings: Settings, lines: RunLines, cause: Cause | None) -> None:
         self.cause = cause
-        self.places: dict[int, str] = {}
-        """In words where a rank that has stopped stepping is, by its number, as far as it is known."""
+        self.causes: dict[int, Cause] = {}
+        """Of each rank that has stopped stepping, by its number, once its stacks have been looked at."""
         self._folder = folder
         self._settings = settings
         self._lines = lines
@@ -55,7 +56,7 @@ class Stalls:
         before, rank.state = rank.state, state
         number, silence = rank.registration.rank, rank.progress.silence(now)
         if state == "running":
-            self.places.pop(number, None)
+            self.causes.pop(number, None)
             self._lines.write_event("recovered", message, rank=number, data={"was": before})
         elif before == "running":
             self._investigate(rank, silence)
@@ -73,13 +74,13 @@ class Stalls:
         while self._found:
             found = self._found.popleft()
             place, data = self._describe(found)
-            message = f"{found.rank.name} has not logged for {data['silent_seconds']:.0f} s"
             number = found.rank.registration.rank
-            if place:
-                message += f"; {place}"
-                if found.rank.state != "running":
-                    self.places[number] = place
-            self.cause = message
+            cause = Cause(kind=STALLED, rank=number, seconds=data["silent_seconds"], detail=place)
+            if found.rank.state != "running":
+                self.causes[number] = cause
+            self.cause = cause
+            data["reason"] = cause.as_json()
+            message = str(cause)
             self._lines.write_event("stalled", message, severity="warning", rank=number, data=data, when=found.when)
 
     def _investigate(self, rank: Rank, silence: float) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.runtime import Registration
 
 INTERVAL = 2.0
 LARGE = 64 << 10
@@ -16,9 +18,9 @@ LARGE_INTERVAL = 10.0
 """Thousands of metrics make a large file; it is written less often."""
 
 
-def read_own(folder: Path, host: str) -> dict[str, Any] | None:
-    """What the agent of this host said last, None if it never did."""
-    return next((status for status in run_folder.read_statuses(folder) if status.get("host") == host), None)
+def read_own(folder: Path, host: str) -> Status:
+    """What the agent of this host wrote last, an empty one if it never did."""
+    return next((status for status in run_folder.read_statuses(folder) if status.host == host), Status())
 
 
 class StatusFile:
@@ -34,17 +36,16 @@ class StatusFile:
     def is_due(self, now: float) -> bool:
         return now >= self._next
 
-    def write(self, content: Mapping[str, Any], now: float) -> None:
+    def write(self, status: Status, now: float) -> None:
         """Replace the file unless it already says so. Raises OSError when the folder cannot be written."""
-        present = {key: value for key, value in content.items() if value is not None}
-        line = encode_line(present)
+        line = encode_line(status.as_json())
         self._next = now + (LARGE_INTERVAL if len(line) > LARGE else INTERVAL)
         if line != self._before:
-            run_folder.write_status(self._folder, {"updated": format_time(), **present}, self._host, self._mode)
+            run_folder.write_status(self._folder, replace(status, updated=format_time()), self._host, self._mode)
             self._before = line
 
 
-def visible_gpus(hardware: Mapping[str, Any], registrations: Sequence[Registration]) -> list[str] | None:
+def visible_gpus(hardware: Mapping[str, Any], registrations: Sequence[Registration]) -> tuple[str, ...] | None:
     """UUIDs of the NVIDIA GPUs that the ranks may use; None without such GPUs."""
     gpus = (hardware.get("nvidia") or {}).get("gpus")
     if not gpus:
@@ -54,4 +55,4 @@ def visible_gpus(hardware: Mapping[str, Any], registrations: Sequence[Registrati
     found: dict[str, None] = {}
     for registration in registrations:
         found.update(dict.fromkeys(visible_devices(registration.cuda_visible_devices, gpus)))
-    return list(found)
+    return tuple(found)

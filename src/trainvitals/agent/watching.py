@@ -32,12 +32,16 @@ from trainvitals.agent.seals import Seals
 from trainvitals.agent.stalls import Stalls
 from trainvitals.analysis.gpu_use import GpuUses, parse_uses
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, registrations
 from trainvitals.journal.cursor import Damage
-from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.latest import LatestRun
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import COMMAND, ENDED, MONITOR, TRAINING, RunFile
+from trainvitals.journal.documents.status import LineDamage, RankStatus, Status
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.failures import Failure, read_failures
 from trainvitals.journal.layout import FileName
-from trainvitals.runtime import Registration
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess
 
@@ -100,9 +104,8 @@ class WatchedRun:
         self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
         self._orders: deque[tuple[str, Registration, Path]] = deque()
         self._leaving = False
-        self._run: dict[str, Any] = {}
+        self._run = RunFile()
         self._run_stamp: object = None
-        self._clock = TimeParser()
         self._goodbye_at: float | None = None
         self._told_damage = Damage()
         self._told_dropped = 0
@@ -147,26 +150,28 @@ class WatchedRun:
     def processes(self) -> list[RankProcess]:
         """The rank processes that live; of a rank seen twice (by `trainvitals run` and by itself) the rank itself."""
         alive = [rank for rank in list(self._ranks.values()) if rank.is_alive]
-        alive.sort(key=lambda rank: rank.registration.kind == "training")
+        alive.sort(key=lambda rank: rank.registration.kind == TRAINING)
         by_rank = {rank.registration.rank: rank.registration.pid for rank in alive}
         return [RankProcess(self.run_id, number, pid) for number, pid in sorted(by_rank.items())]
 
-    def describe(self) -> dict[str, Any]:
+    @property
+    def rank_numbers(self) -> frozenset[int]:
+        return frozenset(number for number, _ in list(self._ranks))
+
+    def describe(self) -> LatestRun:
         """For latest.json."""
-        return {
-            "run_id": self.run_id,
-            "folder": str(self.folder),
-            "attempt": self.attempt,
-            "state": self.state,
-            "ranks": {
-                rank.status_key: {
-                    "pid": rank.registration.pid,
-                    "state": rank.state,
-                    "step": rank.progress.step,
-                }
-                for rank in list(self._ranks.values())
-            },
+        ranks = {
+            rank.status_key: RankStatus(
+                pid=rank.registration.pid,
+                kind=rank.registration.kind,
+                state=rank.state,
+                step=rank.progress.step,
+            )
+            for rank in list(self._ranks.values())
         }
+        return LatestRun(
+            run_id=self.run_id, folder=str(self.folder), attempt=self.attempt, state=self.state, ranks=ranks
+        )
 
     # -- the thread
 
@@ -209,19 +214,19 @@ class WatchedRun:
         return wait_for_end(pidfds, SETTLING_TICK if settling else tick)
 
     def _attach(self) -> None:
-        known = status.read_own(self.folder, self._machine.host) or {}
-        before = known if known.get("attempt") == self.attempt else {}
-        self._known_ranks: Mapping[str, Any] = before.get("ranks") or {}
+        known = status.read_own(self.folder, self._machine.host)
+        before = known if known.attempt == self.attempt else Status()
+        self._known_ranks = before.ranks
         self._seen = read_told(self.folder, self._machine.host)
         self._following = Following(self.folder, known)
         self._told_damage = self._following.damage
-        self._gpu_use = GpuUses(parse_uses(known.get("gpu_summary")))
-        self._holding = GpuHolding(self._machine.gpu_users, before.get("held_gpus"))
-        self._consoles = Consoles(self.folder, self.settings, known.get("consoles"))
+        self._gpu_use = GpuUses(parse_uses(known.gpu_summary))
+        self._holding = GpuHolding(self._machine.gpu_users, before.held_gpus)
+        self._consoles = Consoles(self.folder, self.settings, known.consoles)
         self._lines = self._open_lines()
         self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.file_mode)
         self._persisted: dict[str, int] = {}
-        self._stalls = Stalls(self.folder, self.settings, self._lines, before.get("cause"))
+        self._stalls = Stalls(self.folder, self.settings, self._lines, before.cause)
         self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
         self._alerting = Alerting(
             self.folder,
@@ -234,13 +239,13 @@ class WatchedRun:
             self._log,
         )
         # An earlier agent told the end and was itself ended before it could clean up.
-        self._told_end = before.get("state") in run_folder.ENDED
+        self._told_end = before.is_over
         if self._told_end or not self.folder.is_dir():
             return
-        self._alerting.start(self._first_pid, known.get("positions"))
+        self._alerting.start(self._first_pid, known.positions)
         self._following.listen = self._alerting.see_row
         self._lines.listen = self._alerting.see_sample
-        again = bool(before)
+        again = before.state is not None
         self._lines.write_event(
             "agent_attached",
             "the agent watches this run again" if again else "the agent watches this run",
@@ -286,10 +291,10 @@ class WatchedRun:
         self._stalls.tell()
         if self._is_time("holding", HOLDING_SECONDS, now):
             alive = [rank.registration for rank in self._ranks.values() if rank.is_alive]
-            held = [item for item in alive if item.kind != "monitor"]
+            held = [item for item in alive if item.kind != MONITOR]
             lines = self._lines
             self._holding.look(held, self._machine.describe(), lines.gpus.values(), lines.processes.values())
-        self._alerting.tick(now, self._stalls.places)
+        self._alerting.tick(now, self._stalls.causes)
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -319,7 +324,7 @@ class WatchedRun:
             if order == "leave":
                 if known is not None and known.is_alive and not known.is_over and not path.exists():
                     # A cleaner of temporary files took it; the run goes on.
-                    runtime.register(known.registration)
+                    registrations.register(known.registration)
             elif known is None or known.registration.pid != registration.pid:
                 if registration.attempt > self.attempt:
                     self._begin_attempt(registration.attempt)
@@ -343,19 +348,20 @@ class WatchedRun:
 
     def _join(self, registration: Registration, path: Path, now: float) -> None:
         known = self._known_ranks.get(status_key(registration))
-        same = isinstance(known, dict) and known.get("pid") == registration.pid
-        rank = Rank(registration, path, now, known if same else None)
+        if known is not None and known.pid != registration.pid:
+            known = None
+        rank = Rank(registration, path, now, known)
         self._ranks[rank.key] = rank
         if self._told_end:
             return
         self._consoles.join(registration)
-        if registration.kind == "training":
-            training = [item.registration for item in self._ranks.values() if item.registration.kind == "training"]
+        if registration.kind == TRAINING:
+            training = [item.registration for item in self._ranks.values() if item.registration.kind == TRAINING]
             lowest = min(max(item.rank - item.local_rank, 0) for item in training)
             self._following.set_ranks({item.rank for item in training}, lowest)
-            if same:
-                rank.progress.restore(known or {}, self._following.silence(registration.rank), now)
-                rank.state = str((known or {}).get("state") or "running") if rank.is_alive else rank.state
+            if known is not None:
+                rank.progress.restore(known, self._following.silence(registration.rank), now)
+                rank.state = known.state or "running" if rank.is_alive else rank.state
         if ("rank_started", registration.rank, registration.pid) not in self._seen:
             self._lines.write_event(
                 "rank_started",
@@ -369,7 +375,7 @@ class WatchedRun:
         """Read a piece of what the ranks logged. False if there was nothing new."""
         found = self._following.poll()
         for number, growth in found.items():
-            rank = self._ranks.get((number, "training"))
+            rank = self._ranks.get((number, TRAINING))
             if rank is None:
                 continue
             # What was logged before we came was not logged just now.
@@ -397,15 +403,14 @@ class WatchedRun:
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         if stamp != self._run_stamp:
             self._run_stamp = stamp
-            self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
+            self._run = run_folder.find_run(self.folder) or self._run
         if self._goodbye_at is None and self._said_end:
             self._goodbye_at = now
 
     @property
     def _said_end(self) -> bool:
-        """Whether run.json tells the end of this attempt, and not only tentatively."""
-        run = self._run
-        return run.get("attempt") == self.attempt and run.get("status") in run_folder.ENDED and not run.get("tentative")
+        """Whether run.json has the end of this attempt, and not only tentatively."""
+        return self._run.has_ended(self.attempt)
 
     # -- is it still stepping
 
@@ -425,14 +430,14 @@ class WatchedRun:
             self._judge_progress(rank, now)
 
     def _judge_progress(self, rank: Rank, now: float) -> None:
-        if self._said_end and rank.registration.kind != "command":
+        if self._said_end and rank.registration.kind != COMMAND:
             silent = rank.progress.silence(now)
             # Other ranks may have lines to write still; a monitor writes none and waits for us.
-            patience = GOODBYE_SECONDS if rank.registration.kind == "training" else 0.0
+            patience = GOODBYE_SECONDS if rank.registration.kind == TRAINING else 0.0
             if self._goodbye_at is not None and min(silent, now - self._goodbye_at) >= patience:
                 rank.said_goodbye = True
             return
-        if rank.registration.kind == "training":
+        if rank.registration.kind == TRAINING:
             self._stalls.judge(rank, now)
 
     # -- the end
@@ -440,7 +445,7 @@ class WatchedRun:
     def _explain(self, rank: Rank) -> None:
         """An exit code says less than the exception behind it, which the rank wrote down."""
         verdict = rank.verdict
-        if verdict is not None and verdict.status == "failed" and rank.registration.kind == "training":
+        if verdict is not None and verdict.status == "failed" and rank.registration.kind == TRAINING:
             own = [item for item in self._failures() if item.rank == rank.registration.rank]
             if own:
                 rank.verdict = replace(verdict, cause=own[0].cause)
@@ -448,9 +453,9 @@ class WatchedRun:
     def _failures(self) -> list[Failure]:
         """The exceptions of the ranks, and what rank 0 said of the end, each at its time by the clock of this agent."""
         found = read_failures(self.folder, self.attempt)
-        ended = self._clock.parse(str(self._run.get("ended"))) if self._said_end else None
+        ended = parse_time(self._run.ended) if self._said_end else None
         if ended is not None:
-            found.append(Failure(ended / 1e6, 0, str(self._run.get("cause"))))
+            found.append(Failure(ended, 0, self._run.cause or Cause()))
         ago = time.time() - time.monotonic()
         return [item._replace(time=item.time - ago) for item in found]
 
@@ -458,11 +463,10 @@ class WatchedRun:
         number, verdict = rank.registration.rank, rank.verdict
         if verdict is None or ("rank_ended", number, rank.registration.pid) in self._seen:
             return
-        data = {"pid": rank.registration.pid, "exit_code": verdict.exit_code, "signal": verdict.signal}
-        data = {key: value for key, value in data.items() if value is not None}
+        data = {"pid": rank.registration.pid, **_plain(verdict)}
         # What it said of itself stands, but "finished" said at exit does not stand against a bad exit status.
         excused = self._said_end and (number == 0 or verdict.signal is None)
-        tentative = number == 0 and bool(self._run.get("tentative")) and not (verdict.exit_code or verdict.signal)
+        tentative = number == 0 and self._run.tentative and not (verdict.exit_code or verdict.signal)
         peaceful = verdict.status == "finished" or excused or tentative
         self._alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
@@ -474,8 +478,9 @@ class WatchedRun:
 
     def _end_is_known(self, now: float) -> bool:
         """Give `trainvitals run` a moment to write the exit status it alone knows for certain."""
-        told = self._run.get("attempt") == self.attempt and ("exit_code" in self._run or "signal" in self._run)
-        wrapped = any(rank.registration.kind == "command" for rank in self._ranks.values())
+        run = self._run
+        told = run.attempt == self.attempt and (run.exit_code is not None or run.signal is not None)
+        wrapped = any(rank.registration.kind == COMMAND for rank in self._ranks.values())
         if self._said_end or told or not wrapped:
             return True
         last = max((rank.gone_at or now for rank in self._ranks.values()), default=now)
@@ -485,17 +490,17 @@ class WatchedRun:
         while self._follow(time.monotonic()):
             continue  # what was logged last counts too
         self._drain()
-        self._run = runtime.read_json(self.folder / layout.RUN_FILE) or self._run
+        self._run = run_folder.find_run(self.folder) or self._run
         verdict = decide_end(self._run, self.attempt, list(self._ranks.values()), self._failures())
         if any(rank.registration.rank == 0 for rank in self._ranks.values()):
             mode = self.settings.file_mode
             try:
-                if self._said_end and verdict.cause != self._run.get("cause"):
+                if self._said_end and verdict.cause != self._run.cause:
                     correct_end(self.folder, self.attempt, verdict, mode)
                 else:
-                    leader = self._ranks.get((0, "training"))
+                    leader = self._ranks.get((0, TRAINING))
                     step = leader.progress.step if leader is not None else None
-                    verdict = write_end(self.folder, self.attempt, verdict, mode, step)
+                    write_end(self.folder, self.attempt, verdict, mode, step)
             except OSError as error:
                 self._complain("the end of the run cannot be written", error)
                 if self._waits_for_room():
@@ -504,9 +509,12 @@ class WatchedRun:
         severity = "info" if verdict.status == "finished" else "critical"
         cause = f": {verdict.cause}" if verdict.cause else ""
         self._lines.write_event(
-            "run_ended", f"the run is {verdict.status}{cause}", severity=severity, data=_plain(verdict)
+            "run_ended",
+            f"the run is {verdict.status}{cause}",
+            severity=severity,
+            data={"status": verdict.status, **_plain(verdict)},
         )
-        self._log.info("the run has ended", status=verdict.status, cause=verdict.cause)
+        self._log.info("the run has ended", status=verdict.status, cause=str(verdict.cause or ""))
         self._consoles.end()
         self.state, self._stalls.cause = verdict.status, verdict.cause
         self._alerting.end(verdict, list(self._ranks.values()))
@@ -556,7 +564,7 @@ class WatchedRun:
             rank.unregister()
         for order, registration, path in self._orders:
             if order == "join":
-                runtime.unregister(path, registration)
+                registrations.unregister(path, registration)
 
     # -- what is written besides
 
@@ -578,7 +586,7 @@ class WatchedRun:
 
     def _write_status(self, now: float, *, force: bool = False) -> None:
         ranks = list(self._ranks.values())
-        if self.state not in run_folder.ENDED:
+        if self.state not in ENDED:
             states = {rank.state for rank in ranks if rank.is_alive}
             self.state = next((state for state in ("hung", "stalled") if state in states), "running")
             if self.state == "running":
@@ -587,25 +595,26 @@ class WatchedRun:
             return
         self._has_news = False
         positions = self._following.positions
-        content = {
-            "host": self._machine.host,
-            "agent_pid": os.getpid(),
-            "attempt": self.attempt,
-            "state": self.state,
-            "cause": self._stalls.cause,
-            "ranks": {rank.status_key: rank.describe() for rank in ranks},
-            "summary": self._following.summary.as_json(),
-            "summary_left_out": self._following.summary.left_out,
-            "positions": positions,
-            "hardware": self._machine.describe(),
-            "visible_gpus": status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
-            "held_gpus": self._holding.as_json(),
-            "gpu_summary": self._gpu_use.as_json(),
-            "alerts": self._alerting.active(),
-            "consoles": self._consoles.as_json(),
-            "damage": {"torn": self._following.damage.torn, "foreign": self._following.damage.foreign},
-            "dropped_lines": self._lines.dropped,
-        }
+        damage = self._following.damage
+        content = Status(
+            host=self._machine.host,
+            agent_pid=os.getpid(),
+            attempt=self.attempt,
+            state=self.state,
+            cause=self._stalls.cause,
+            ranks={rank.status_key: rank.describe() for rank in ranks},
+            summary=self._following.summary.describe(),
+            summary_left_out=self._following.summary.left_out,
+            positions=positions,
+            hardware=self._machine.describe(),
+            visible_gpus=status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
+            held_gpus=self._holding.describe(),
+            gpu_summary=self._gpu_use.as_json(),
+            alerts=self._alerting.active(),
+            consoles=self._consoles.as_json(),
+            damage=LineDamage(torn=damage.torn, foreign=damage.foreign),
+            dropped_lines=self._lines.dropped,
+        )
         try:
             self._status.write(content, now)
         except OSError as error:
@@ -624,5 +633,7 @@ class WatchedRun:
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:
-    found = {"status": verdict.status, "exit_code": verdict.exit_code, "signal": verdict.signal}
+    """What an event keeps of it."""
+    reason = verdict.cause.as_json() if verdict.cause is not None else None
+    found = {"exit_code": verdict.exit_code, "signal": verdict.signal, "reason": reason}
     return {key: value for key, value in found.items() if value is not None}

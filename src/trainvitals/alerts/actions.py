@@ -11,14 +11,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.journal.encoding import format_time
+from trainvitals.journal.documents.rows import AlertRow, new_alert_row
 
-Record = Callable[[dict[str, Any]], None]
+Record = Callable[[AlertRow], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Means:
     checkpoint_signal: str = "SIGUSR1"
 
 
-def act(action: str, row: Mapping[str, Any], command: str, targets: list[Target], means: Means, record: Record) -> None:
+def act(action: str, row: AlertRow, command: str, targets: list[Target], means: Means, record: Record) -> None:
     """Do it. Waits for nothing: what takes time goes on in a thread. Never raises."""
 
     def tell(result: str, **more: Any) -> None:
-        record({"timestamp": format_time(), "action": action, "rule": row.get("rule"), "result": result, **more})
+        record(new_alert_row(action=action, rule=row.rule, result=result, **more))
 
     if action == "exec":
         threading.Thread(target=_run, args=(command, row, tell), name="alert command", daemon=True).start()
@@ -125,13 +125,13 @@ def _send(targets: list[Target], number: int) -> list[int]:
     return sent
 
 
-def _run(command: str, row: Mapping[str, Any], tell: Tell) -> None:
+def _run(command: str, row: AlertRow, tell: Tell) -> None:
     environment = {
         **os.environ,
-        "TRAINVITALS_ALERT_RULE": str(row.get("rule", "")),
-        "TRAINVITALS_ALERT_STATE": str(row.get("state", "")),
-        "TRAINVITALS_ALERT_SEVERITY": str(row.get("severity", "")),
-        "TRAINVITALS_ALERT_MESSAGE": str(row.get("message", "")),
+        "TRAINVITALS_ALERT_RULE": row.rule,
+        "TRAINVITALS_ALERT_STATE": row.state or "",
+        "TRAINVITALS_ALERT_SEVERITY": row.severity or "",
+        "TRAINVITALS_ALERT_MESSAGE": row.message,
     }
     tell("started")
     try:

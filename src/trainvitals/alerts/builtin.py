@@ -475,7 +475,7 @@ LIFE: tuple[Row, ...] = (
     {
         "name": "process_died",
         "when": '(run[*].state == "killed" or run[*].state == "failed" or run[*].state == "crashed") '
-        'and run[*].world_size == 1 and not contains(run[*].cause, "Ctrl-C")',
+        'and run[*].world_size == 1 and run[*].cause_kind != "interrupted"',
         "severity": "critical",
         "message": "The training has ended: {cause}",
         "advice": "Fix the cause and resume from the last checkpoint: init(resume=True). The last lines and stacks are "
@@ -484,7 +484,7 @@ LIFE: tuple[Row, ...] = (
     {
         "name": "rank_lost",
         "when": '(run[*].state == "killed" or run[*].state == "failed" or run[*].state == "crashed") '
-        'and run[*].world_size > 1 and not contains(run[*].cause, "Ctrl-C")',
+        'and run[*].world_size > 1 and run[*].cause_kind != "interrupted"',
         "severity": "critical",
         "message": "Rank {rank} is gone: {cause}",
         "advice": "The other ranks wait for it in the next collective. Stop them and resume from the last checkpoint.",

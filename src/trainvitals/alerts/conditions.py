@@ -16,6 +16,7 @@ from trainvitals.alerts import template
 from trainvitals.alerts.rules import SEVERITIES
 from trainvitals.errors import SettingError, nearest
 from trainvitals.handlers import is_from_handler
+from trainvitals.journal.documents.rows import new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.writer import LineWriter, say
 
@@ -167,20 +168,19 @@ class Conditions:
         advice, more = template.fill(rule.advice, fields)
         if missing or more:
             say(f"rule '{rule.name}': its message asks for {', '.join((*missing, *more))}, which was not logged")
-        row = {
-            "timestamp": format_time(),
-            "state": state,
-            "rule": rule.name,
-            "severity": rule.severity,
-            "labels": {"rank": self._rank},
-            "message": message,
-            "advice": advice,
-            "values": dict(list(self._metrics.items())[:50]),
-            "step": step,
-            "since": rule.since,
-            "cooldown": rule.cooldown,
-        }
-        self._writer.append(encode_line({key: value for key, value in row.items() if value != ""}))
+        row = new_alert_row(
+            state=state,
+            rule=rule.name,
+            severity=rule.severity,
+            labels={"rank": self._rank},
+            message=message,
+            advice=advice,
+            values=dict(list(self._metrics.items())[:50]),
+            step=step,
+            since=rule.since,
+            cooldown=rule.cooldown,
+        )
+        self._writer.append(encode_line(row.as_json()))
         return message
 
     def _act(self, rule: _Condition, alert: Alert) -> None:
@@ -198,17 +198,11 @@ class Conditions:
             # The boundary around the user's own code, inside their loop.
             result = f"raised {error!r:.200}"
             say(f"rule '{rule.name}': its action {result}; the training goes on")
-        row = {"timestamp": format_time(), "action": "callback", "rule": rule.name, "result": result}
-        self._writer.append(encode_line(row))
+        row = new_alert_row(action="callback", rule=rule.name, result=result)
+        self._writer.append(encode_line(row.as_json()))
 
     def _disable(self, rule: _Condition, why: str) -> None:
         rule.disabled = True
         say(f"rule '{rule.name}' is switched off: {why}; the training goes on")
-        row = {
-            "timestamp": format_time(),
-            "control": "disabled",
-            "rule": rule.name,
-            "reason": why,
-            "rank": self._rank,
-        }
-        self._writer.append(encode_line(row))
+        row = new_alert_row(control="disabled", rule=rule.name, reason=why, labels={"rank": self._rank})
+        self._writer.append(encode_line(row.as_json()))

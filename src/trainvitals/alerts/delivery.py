@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainvitals.alerts.channels import keeps_state
-from trainvitals.alerts.records import Row, seconds
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.encoding import format_time
+from trainvitals.journal.documents.rows import AlertRow, new_alert_row
 from trainvitals.redaction import redact_text
 from trainvitals.settings.addresses import Address, read_address
 from trainvitals.settings.secrets import Environment
@@ -109,7 +108,7 @@ class _Channel:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.queue: deque[tuple[Row, float]] = deque()
+        self.queue: deque[tuple[AlertRow, float]] = deque()
         """Messages, and when each was made, by the monotonic clock: a clock that is set makes none of them old."""
         self.thread: threading.Thread | None = None
         self.failures = 0
@@ -122,7 +121,7 @@ class Outbox:
     def __init__(
         self,
         addresses: tuple[Address, ...],
-        record: Callable[[Row], None],
+        record: Callable[[AlertRow], None],
         *,
         environment: Environment,
         folder: str | None = None,
@@ -145,14 +144,14 @@ class Outbox:
         self._wake = threading.Condition(self._lock)
         self._closing = False
 
-    def add(self, row: Row, channels: set[str] | None = None) -> None:
+    def add(self, row: AlertRow, channels: set[str] | None = None) -> None:
         """Queue a message (a line with `outgoing`) for its channels, or for these of them."""
-        names = [name for name in row.get("channels") or () if channels is None or name in channels]
-        born = time.monotonic() - max(0.0, time.time() - seconds(row))
+        names = [name for name in row.channels if channels is None or name in channels]
+        born = time.monotonic() - max(0.0, time.time() - row.seconds)
         for name in names:
             channel = self._channels.get(name)
             if channel is None:
-                self._tell(row, name, "given up", f"there is no channel '{name}' (alerts.notify)", 0)
+                self._write(row, name, "given up", f"there is no channel '{name}' (alerts.notify)", 0)
                 continue
             with self._lock:
                 channel.queue.append((row, born))
@@ -168,10 +167,6 @@ class Outbox:
         """Messages that have not reached all their channels."""
         with self._lock:
             return sum(len(channel.queue) for channel in self._channels.values())
-
-    def trouble(self) -> dict[str, str]:
-        """Channels that failed at their last attempt, and why."""
-        return {name: item.last_reason for name, item in self._channels.items() if item.failures}
 
     def close(self, seconds: float = 0.0) -> bool:
         """Give what waits this long to get out. True if nothing waits any more; the rest stays in the run folder."""
@@ -208,35 +203,35 @@ class Outbox:
         while not self._closing and (left := end - time.monotonic()) > 0:
             self._wake.wait(left)
 
-    def _attempt(self, channel: _Channel, row: Row, age: float) -> float | None:
+    def _attempt(self, channel: _Channel, row: AlertRow, age: float) -> float | None:
         """None if the message is done with, else how long to wait before the next attempt."""
         result = self._carry(channel, row, age if age > LATE_SECONDS else 0.0)
         if result.sent:
             became = "not needed" if result.needless else "delivered"
-            self._tell(row, channel.address.name, became, "", channel.failures + 1, age)
+            self._write(row, channel.address.name, became, "", channel.failures + 1, age)
             channel.failures, channel.last_reason = 0, ""
             return None
         channel.failures += 1
         first_of_kind = result.reason != channel.last_reason
         channel.last_reason = result.reason
         if result.final or age > self._give_up_after:
-            self._tell(row, channel.address.name, "given up", result.reason, channel.failures)
+            self._write(row, channel.address.name, "given up", result.reason, channel.failures)
             return None
         if first_of_kind:
-            self._tell(row, channel.address.name, "failed", result.reason, channel.failures)
+            self._write(row, channel.address.name, "failed", result.reason, channel.failures)
         wait = min(self._first_wait * 2.0 ** min(channel.failures - 1, 20), LONGEST_WAIT)
         return max(wait, min(result.retry_after or 0.0, 3600.0))
 
-    def _carry(self, channel: _Channel, row: Row, late: float) -> Result:
+    def _carry(self, channel: _Channel, row: AlertRow, late: float) -> Result:
         try:
             url = read_address(channel.address.url, self._environment)
         except TrainvitalsError as error:
             return Result(False, redact_text(error.message))
-        if row.get("quiet") and not keeps_state(url):
+        if row.quiet and not keeps_state(url):
             return Result(True, needless=True)
         return carry(
             url,
-            row["body"],
+            row.body or {},
             late=late,
             folder=self._folder,
             terminals=self._terminals(),
@@ -244,17 +239,15 @@ class Outbox:
             child_seconds=self._seconds[1],
         )
 
-    def _tell(self, row: Row, channel: str, result: str, reason: str, attempts: int, age: float = 0.0) -> None:
-        line: Row = {
-            "timestamp": format_time(),
-            "delivery": row["outgoing"],
-            "rule": row.get("rule"),
-            "channel": channel,
-            "result": result,
-            "attempts": attempts,
-        }
-        if reason:
-            line["reason"] = reason[:500]
-        if age > LATE_SECONDS:
-            line["late_seconds"] = round(age, 1)
-        self._record(line)
+    def _write(self, row: AlertRow, channel: str, result: str, reason: str, attempts: int, age: float = 0.0) -> None:
+        self._record(
+            new_alert_row(
+                delivery=row.outgoing,
+                rule=row.rule,
+                channel=channel,
+                result=result,
+                attempts=attempts,
+                reason=reason[:500],
+                late_seconds=round(age, 1) if age > LATE_SECONDS else None,
+            )
+        )

@@ -136,7 +136,13 @@ TABLES = {
 # What the agent knows of a rank or a GPU, and what an event carries: not in the catalog, for no file has these columns.
 EXTRA: Mapping[str, Mapping[str, Type]] = {
     "gpu": {"held_by_run": "number"},
-    "run": {"state": "text", "cause": "text", "seconds_since_step": "number", "world_size": "number"},
+    "run": {
+        "state": "text",
+        "cause": "text",
+        "cause_kind": "text",
+        "seconds_since_step": "number",
+        "world_size": "number",
+    },
     "event": {"total": "number", "interval": "number", "message": "text", "severity": "text"},
 }
 

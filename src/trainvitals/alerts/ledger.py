@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainvitals.alerts import messages
 from trainvitals.alerts.engine import FIRING, RESOLVED, Change
-from trainvitals.alerts.records import Row, from_change, key_of, seconds
+from trainvitals.alerts.records import from_change
 from trainvitals.alerts.rules import SEVERITIES, Rule
-from trainvitals.journal.encoding import format_time
+from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
+from trainvitals.journal.encoding import format_time, parse_time
 
 PENDING_LINE_SECONDS = 60.0
 """A condition that flickers is written as pending at most this often per alert."""
 
+ANSWERS = {"silence": "silenced", "ack": "acknowledged"}
+"""What becomes of an alert on request, by control."""
+
 CLOCK_SECONDS = 2.0
 """A time further ahead than this is of a clock that was set back."""
-
-_KEPT: tuple[str, ...] = ("rule", "severity", "labels", "message", "since")
-
-Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class Group:
     """All alerts of one rule: they share messages."""
 
     rule: str
-    firing: dict[Key, Row] = field(default_factory=dict)
-    fresh: dict[Key, Row] = field(default_factory=dict)
+    firing: dict[AlertKey, AlertRow] = field(default_factory=dict)
+    fresh: dict[AlertKey, AlertRow] = field(default_factory=dict)
     """Fired (and perhaps resolved again) since the last message."""
     due: float | None = None
     told_at: float | None = None
     first_told: float | None = None
     """When this episode was told first; None if it was not."""
-    told: dict[Key, Row] = field(default_factory=dict)
+    told: dict[AlertKey, AlertRow] = field(default_factory=dict)
     """What was told in this episode, as it is now."""
     escalated: bool = False
     acknowledged: bool = False
     silenced_until: float = 0.0
     resolved_due: float | None = None
-    last: Row = field(default_factory=dict)
+    last: AlertRow = field(default_factory=AlertRow)
 
 
 class Ledger:
@@ -73,24 +73,24 @@ class Ledger:
         policy: Policy,
         rules: Mapping[str, Rule],
         about: Mapping[str, Any],
-        write: Callable[[Row], None],
+        write: Callable[[AlertRow], None],
         claim: Callable[[str], bool] | None = None,
     ) -> None:
         """`write` appends a line; `claim` says whether this host may speak for a rule of the whole run."""
         self.policy = policy
         self.about = dict(about)
         self.groups: dict[str, Group] = {}
-        self.undelivered: dict[str, tuple[Row, set[str]]] = {}
+        self.undelivered: dict[str, tuple[AlertRow, set[str]]] = {}
         """Messages by id, and the channels that have not got them."""
         self._rules = rules
         self._write = write
         self._claim = claim
-        self._pending_lines: dict[Key, float] = {}
+        self._pending_lines: dict[AlertKey, float] = {}
         self._all_silenced_until = 0.0
 
     # -- input
 
-    def take(self, change: Change) -> Row | None:
+    def take(self, change: Change) -> AlertRow | None:
         """An alert changed. The line that was written, None for one that was not worth it."""
         row = from_change(change, host=self.about.get("host"))
         if change.state not in (FIRING, RESOLVED):
@@ -99,72 +99,71 @@ class Ledger:
                 return None
             self._pending_lines[key] = change.time
         elif change.state == FIRING and self._silence_of(self._group(change.rule.name)) > change.time:
-            row["silenced"] = True
+            row = replace(row, silenced=True)
         self._record(row)
         return row
 
-    def take_row(self, row: Row) -> None:
+    def take_row(self, row: AlertRow) -> None:
         """A line that somebody else wrote: a rank's own condition, or what a person asked for."""
-        control = row.get("control")
-        if row.get("state") in (FIRING, RESOLVED):
+        if row.state in (FIRING, RESOLVED):
             self.apply(row)
-        elif control in ("silence", "ack"):
-            answer: Row = {
-                "timestamp": format_time(),
-                "state": "silenced" if control == "silence" else "acknowledged",
-                "rule": row.get("rule"),
-                "by": row.get("by"),
-                "asked": row.get("timestamp"),
-            }
-            if "until" in row:
-                answer["until"] = row["until"]
-            self._record(answer)
+        elif row.control in ANSWERS:
+            state = ANSWERS[row.control]
+            self._record(new_alert_row(state=state, rule=row.rule, by=row.by, asked=row.timestamp, until=row.until))
 
-    def _record(self, row: Row) -> None:
+    def _record(self, row: AlertRow) -> None:
         self._write(row)
         self.apply(row)
 
-    def close(self, reason: str, now: float) -> list[Row]:
+    def close(self, reason: str, now: float) -> list[AlertRow]:
         """Resolve what still fires, of whoever: the run is over. Returns messages for those who keep alerts; nobody
         else needs to be told."""
         sent = []
         for group in list(self.groups.values()):
             for row in list(group.firing.values()):
-                over: Row = {"timestamp": format_time(), "state": RESOLVED, "reason": reason}
-                over.update((key, row[key]) for key in _KEPT if key in row)
-                self._record(over)
+                self._record(
+                    new_alert_row(
+                        state=RESOLVED,
+                        reason=reason,
+                        rule=row.rule,
+                        severity=row.severity,
+                        labels=row.labels,
+                        message=row.message,
+                        since=row.since,
+                    )
+                )
             due = group.resolved_due is not None and self._silence_of(group) <= now
             keepers = tuple(name for name in self._told_channels(group) if name in self.policy.keepers)
             if keepers and group.first_told is not None and not due:
-                row = {**self._message("resolved", group, self._over(group), keepers, now), "quiet": True}
+                row = replace(self._message("resolved", group, self._over(group), keepers, now), quiet=True)
                 self._record(row)
                 sent.append(row)
         return sent
 
     # -- the fold
 
-    def apply(self, row: Row) -> None:
+    def apply(self, row: AlertRow) -> None:
         """What a line means."""
-        state = row.get("state")
-        if state == FIRING:
+        if row.state == FIRING:
             self._apply_firing(row)
-        elif state == RESOLVED:
+        elif row.state == RESOLVED:
             self._apply_resolved(row)
-        elif state == "silenced":
-            if row.get("rule") == "all":
-                self._all_silenced_until = seconds(row, "until")
+        elif row.state == "silenced":
+            until = parse_time(row.until) or 0.0
+            if row.rule == "all":
+                self._all_silenced_until = until
             else:
-                self._group(str(row.get("rule"))).silenced_until = seconds(row, "until")
-        elif state == "acknowledged":
+                self._group(row.rule).silenced_until = until
+        elif row.state == "acknowledged":
             for group in self._named(row):
                 group.acknowledged = True
-        elif "outgoing" in row:
-            self._apply_outgoing(row)
-        elif "delivery" in row:
-            self._apply_delivery(row)
+        elif row.outgoing is not None:
+            self._apply_outgoing(row, row.outgoing)
+        elif row.delivery is not None:
+            self._apply_delivery(row, row.delivery)
 
-    def _apply_firing(self, row: Row) -> None:
-        group, key = self._group(str(row.get("rule"))), key_of(row)
+    def _apply_firing(self, row: AlertRow) -> None:
+        group, key = self._group(row.rule), row.key
         if not group.firing and group.resolved_due is None:
             group.told.clear()
             group.first_told, group.escalated, group.acknowledged = None, False, False
@@ -172,34 +171,33 @@ class Ledger:
         group.fresh[key] = row
         group.last = row
         group.resolved_due = None
-        self._schedule(group, seconds(row))
+        self._schedule(group, row.seconds)
 
-    def _apply_resolved(self, row: Row) -> None:
-        group, key = self._group(str(row.get("rule"))), key_of(row)
+    def _apply_resolved(self, row: AlertRow) -> None:
+        group, key = self._group(row.rule), row.key
         group.firing.pop(key, None)
         if key in group.fresh:
-            end = {"reason": row["reason"]} if row.get("reason") else {"state": RESOLVED}
-            group.fresh[key] = {**group.fresh[key], **end}
+            fresh = group.fresh[key]
+            group.fresh[key] = replace(fresh, reason=row.reason) if row.reason else replace(fresh, state=RESOLVED)
         if key in group.told:
-            group.told[key] = {**group.told[key], **row}
-        group.last = {**group.last, **row}
+            group.told[key] = _update(group.told[key], row)
+        group.last = _update(group.last, row)
         if not group.firing:
             in_cooldown = group.told_at is not None and group.due is not None and not self._is_soon(group)
-            if in_cooldown or self._silence_of(group) > seconds(row):
+            if in_cooldown or self._silence_of(group) > row.seconds:
                 group.due = None  # came and went inside the cooldown or a silence: recorded, not told
                 group.fresh.clear()
-            if group.first_told is not None and not row.get("reason"):
-                group.resolved_due = seconds(row) + self.policy.group_wait
+            if group.first_told is not None and not row.reason:
+                group.resolved_due = row.seconds + self.policy.group_wait
 
-    def _apply_outgoing(self, row: Row) -> None:
-        group = self._group(str(row.get("rule")))
-        when = seconds(row)
-        self.undelivered[str(row["outgoing"])] = (row, set(row.get("channels") or ()))
-        kind = row.get("kind")
-        if kind == "resolved":
+    def _apply_outgoing(self, row: AlertRow, message_id: str) -> None:
+        group = self._group(row.rule)
+        when = row.seconds
+        self.undelivered[message_id] = (row, set(row.channels))
+        if row.kind == "resolved":
             group.resolved_due, group.first_told = None, None
             group.told.clear()
-        elif kind == "escalation":
+        elif row.kind == "escalation":
             group.escalated = True
         else:
             group.told_at = when
@@ -210,16 +208,16 @@ class Ledger:
             if not group.firing:
                 group.resolved_due = None
 
-    def _apply_delivery(self, row: Row) -> None:
-        waiting = self.undelivered.get(str(row["delivery"]))
-        if waiting is not None and row.get("result") in ("delivered", "given up", "not needed"):
-            waiting[1].discard(str(row.get("channel")))
+    def _apply_delivery(self, row: AlertRow, message_id: str) -> None:
+        waiting = self.undelivered.get(message_id)
+        if waiting is not None and row.result in ("delivered", "given up", "not needed"):
+            waiting[1].discard(row.channel or "")
             if not waiting[1]:
-                del self.undelivered[str(row["delivery"])]
+                del self.undelivered[message_id]
 
     # -- the clock
 
-    def tick(self, now: float, ahead: float = 0.0) -> list[Row]:
+    def tick(self, now: float, ahead: float = 0.0) -> list[AlertRow]:
         """Messages that are due now, already written; also those due within `ahead` seconds, at the end of a run."""
         sent = []
         for group in list(self.groups.values()):
@@ -229,7 +227,7 @@ class Ledger:
                 sent.append(row)
         return sent
 
-    def _next_message(self, group: Group, now: float, until: float) -> Row | None:
+    def _next_message(self, group: Group, now: float, until: float) -> AlertRow | None:
         self._forgive_clock(group, now)
         if self._silence_of(group) > now:
             return None
@@ -257,19 +255,13 @@ class Ledger:
             return self._message("repeat", group, list(group.firing.values()), self._channels(rule), now)
         return None
 
-    def _message(self, kind: str, group: Group, alerts: list[Row], channels: tuple[str, ...], now: float) -> Row:
+    def _message(
+        self, kind: str, group: Group, alerts: list[AlertRow], channels: tuple[str, ...], now: float
+    ) -> AlertRow:
         # Twelve random bytes: a receiver can tell a message that came twice from two messages.
         message_id = secrets.token_hex(12)
-        stamp = format_time(now)
-        body = messages.build(kind, group.rule, alerts, self.about, message_id, stamp)
-        return {
-            "timestamp": stamp,
-            "outgoing": message_id,
-            "kind": kind,
-            "rule": group.rule,
-            "channels": list(channels),
-            "body": body,
-        }
+        body = messages.build(kind, group.rule, alerts, self.about, message_id, format_time(now))
+        return new_alert_row(now, outgoing=message_id, kind=kind, rule=group.rule, channels=channels, body=body)
 
     # -- parts
 
@@ -278,9 +270,8 @@ class Ledger:
             self.groups[rule] = Group(rule)
         return self.groups[rule]
 
-    def _named(self, row: Row) -> list[Group]:
-        rule = str(row.get("rule"))
-        return list(self.groups.values()) if rule == "all" else [self._group(rule)]
+    def _named(self, row: AlertRow) -> list[Group]:
+        return list(self.groups.values()) if row.rule == "all" else [self._group(row.rule)]
 
     def _silence_of(self, group: Group) -> float:
         return max(group.silenced_until, self._all_silenced_until)
@@ -312,12 +303,12 @@ class Ledger:
         rule = self._rules.get(group.rule)
         if rule is not None and rule.cooldown is not None:
             return rule.cooldown
-        given = group.last.get("cooldown")  # a condition of the training's own brings it along
-        return float(given) if isinstance(given, (int, float)) else self.policy.cooldown
+        given = group.last.cooldown  # a condition of the training's own brings it along
+        return given if given is not None else self.policy.cooldown
 
     def _is_worth_telling(self, group: Group) -> bool:
         alerts = [*group.firing.values(), *group.fresh.values()]
-        worst = max((SEVERITIES.index(str(row.get("severity", "warning"))) for row in alerts), default=-1)
+        worst = max((row.weight for row in alerts), default=-1)
         return worst >= SEVERITIES.index(self.policy.min_severity)
 
     def _may_speak(self, group: Group) -> bool:
@@ -338,6 +329,11 @@ class Ledger:
         more = self._escalation(rule) if group.escalated else ()
         return tuple(dict.fromkeys((*self._channels(rule), *more)))
 
-    def _over(self, group: Group) -> list[Row]:
+    def _over(self, group: Group) -> list[AlertRow]:
         """Everything that was told, as what is over now."""
-        return [{**row, "state": RESOLVED} for row in group.told.values()] or [{**group.last, "state": RESOLVED}]
+        return [replace(row, state=RESOLVED) for row in group.told.values() or (group.last,)]
+
+
+def _update(older: AlertRow, newer: AlertRow) -> AlertRow:
+    """What is known of an alert after another line about it, which may have fewer fields."""
+    return AlertRow.parse({**older.as_json(), **newer.as_json()})

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainvitals.journal.documents.rows import SEVERITIES, AlertRow
+
 SHOWN = 10
+MOST_QUOTED = 100
 VERSION = 1
 
 _WORDS = {
@@ -16,11 +19,14 @@ _WORDS = {
     "test": "test: ",
 }
 
+_QUOTED = ("labels", "state", "message", "value", "threshold", "step", "since", "host", "reason")
+"""What the message keeps of each alert."""
+
 
 def build(
     kind: str,
     rule: str,
-    alerts: Sequence[Mapping[str, Any]],
+    alerts: Sequence[AlertRow],
     about: Mapping[str, Any],
     message_id: str,
     now: str,
@@ -31,8 +37,8 @@ def build(
     The keys are documented in docs/alerts.md and do not change without a new `version`.
     """
     first = alerts[0]
-    severity = max((str(a.get("severity", "warning")) for a in alerts), key=("info", "warning", "critical").index)
-    head = str(first.get("message") or rule)
+    severity = SEVERITIES[max(alert.weight for alert in alerts)]
+    head = first.message or rule
     if len(alerts) > 1:
         head = f"{head}, and {len(alerts) - 1} more"
     body: dict[str, Any] = {
@@ -43,27 +49,22 @@ def build(
         "rule": rule,
         "severity": severity,
         "title": f"{_WORDS[kind]}{head} [{about.get('name') or about.get('run')}]",
-        "message": str(first.get("message") or rule),
-        "advice": first.get("advice"),
+        "message": first.message or rule,
+        "advice": first.advice or None,
         "time": now,
-        "since": min(str(a.get("since") or a.get("timestamp")) for a in alerts),
+        "since": min(alert.since or alert.timestamp for alert in alerts),
         "run": about.get("run"),
         "project": about.get("project"),
         "name": about.get("name"),
         "host": about.get("host"),
-        "step": first.get("step"),
-        "value": first.get("value"),
-        "threshold": first.get("threshold"),
-        "when": first.get("when"),
-        "metric": first.get("metric"),
+        "step": first.step,
+        "value": first.value,
+        "threshold": first.threshold,
+        "when": first.when,
+        "metric": first.metric,
         "link": about.get("link"),
         "alerts": [
-            {
-                key: a[key]
-                for key in ("labels", "state", "message", "value", "threshold", "step", "since", "host", "reason")
-                if key in a
-            }
-            for a in alerts[:100]
+            {key: value for key, value in alert.as_json().items() if key in _QUOTED} for alert in alerts[:MOST_QUOTED]
         ],
         "count": len(alerts),
     }

@@ -12,7 +12,8 @@ One writer per file: the agent of each host, every rank that has conditions of i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +22,35 @@ from trainvitals.alerts.engine import Change
 from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.encoding import TimeParser, encode_line, format_time
+from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
+from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
 STATES = ("pending", "firing", "resolved", "silenced", "acknowledged")
 
-Row = dict[str, Any]
 
-
-def from_change(change: Change, **more: Any) -> Row:
+def from_change(change: Change, host: str | None = None) -> AlertRow:
     """The line for a change."""
     rule = change.rule
-    row: Row = {
-        "timestamp": format_time(change.time),
-        "state": change.state,
-        "rule": rule.name,
-        "severity": rule.severity,
-        "labels": dict(change.labels),
-        "message": change.message,
-        "advice": change.advice,
-        "when": rule.when,
-        "value": change.value,
-        "threshold": change.threshold,
-        "values": dict(change.values),
-        "step": change.step,
-        "since": format_time(change.since),
-        "reason": change.reason,
-        "metric": _main_metric(change),
-        **more,
-    }
-    return {key: value for key, value in row.items() if value is not None and value != "" and value != {}}
+    return new_alert_row(
+        change.time,
+        state=change.state,
+        rule=rule.name,
+        severity=rule.severity,
+        labels=dict(change.labels),
+        message=change.message,
+        advice=change.advice,
+        when=rule.when or None,
+        value=change.value,
+        threshold=change.threshold,
+        values=dict(change.values),
+        step=change.step,
+        since=format_time(change.since),
+        reason=change.reason,
+        metric=_main_metric(change),
+        host=host,
+    )
 
 
 def _main_metric(change: Change) -> str | None:
@@ -60,68 +59,43 @@ def _main_metric(change: Change) -> str | None:
     return None if first is None or first.table in ("run", "event") else f"{first.table}.{first.name}"
 
 
-def key_of(row: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Which alert the line is about."""
-    labels = row.get("labels") or {}
-    return str(row.get("rule")), tuple(sorted((str(name), str(value)) for name, value in labels.items()))
-
-
-_parser = TimeParser()
-
-
-def seconds(row: Mapping[str, Any], field: str = "timestamp") -> float:
-    """A time in the line, as seconds since 1970; 0 if there is none."""
-    text = row.get(field)
-    micros = _parser.parse(text) if isinstance(text, str) else None
-    return micros / 1e6 if micros is not None else 0.0
-
-
-def is_silenced(row: Mapping[str, Any], now: float) -> bool:
-    """Whether somebody asked not to hear of this alert (of `current`), `now` in seconds since 1970."""
-    until = row.get("silenced")
-    return until is True or (bool(until) and seconds(row, "silenced") > now)
-
-
-def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: True) -> list[Row]:
+def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: True) -> list[AlertRow]:
     """Every line of the run's alerts in order of time, from the files that are wanted."""
-    rows: list[Row] = []
+    rows: list[AlertRow] = []
     for name, suffix, path in layout.list_files(folder):
         if name.table == "alerts" and suffix == ".jsonl" and wanted(name):
-            rows.extend(Cursor(path).read())
-    rows.sort(key=lambda row: str(row["timestamp"]))
+            rows.extend(AlertRow.parse(line) for line in Cursor(path).read())
+    rows.sort(key=lambda row: row.timestamp)
     return rows
 
 
-def ask(folder: Path, control: str, rule: str, by: str, until: float | None = None) -> Row:
-    """Leave a wish in the run folder, in a file of this process's own; the agent follows it. Returns the line."""
-    row: Row = {"timestamp": format_time(), "control": control, "rule": rule, "by": by}
-    if until is not None:
-        row["until"] = format_time(until)
+def ask(folder: Path, control: str, rule: str, by: str, until: float | None = None) -> AlertRow:
+    """Leave a request in the run folder, in a file of this process's own; the agent follows it. Returns the line."""
+    row = new_alert_row(control=control, rule=rule, by=by, until=format_time(until) if until is not None else None)
     host = layout.host_token(runtime.host_name())
     writer = LineWriter(folder, FileName("alerts", 1, "", pid=os.getpid(), host=host))
-    writer.append(encode_line(row))
+    writer.append(encode_line(row.as_json()))
     writer.close()
     return row
 
 
-def changes(rows: Iterable[Row]) -> list[Row]:
+def changes(rows: Iterable[AlertRow]) -> list[AlertRow]:
     """Only those in which an alert changed."""
-    return [row for row in rows if row.get("state") in STATES]
+    return [row for row in rows if row.state in STATES]
 
 
-def current(rows: Iterable[Row]) -> list[Row]:
+def current(rows: Iterable[AlertRow]) -> list[AlertRow]:
     """What fires now, by severity and time: the newest line of every alert that has not been resolved, with
     `silenced` and `acknowledged` where somebody asked for it."""
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], Row] = {}
+    found: dict[AlertKey, AlertRow] = {}
     for row in rows:
-        state = row.get("state")
-        if state == "firing":
-            found[key_of(row)] = row
-        elif state == "resolved":
-            found.pop(key_of(row), None)
-        elif state in ("silenced", "acknowledged"):
+        if row.state == "firing":
+            found[row.key] = row
+        elif row.state == "resolved":
+            found.pop(row.key, None)
+        elif row.state in ("silenced", "acknowledged"):
+            asked: dict[str, Any] = {row.state: row.until or True}
             for key, alert in found.items():
-                if key[0] == row.get("rule"):
-                    found[key] = {**alert, state: row.get("until", True)}
-    order = {"critical": 0, "warning": 1, "info": 2}
-    return sorted(found.values(), key=lambda row: (order.get(str(row.get("severity")), 3), str(row["timestamp"])))
+                if key[0] == row.rule:
+                    found[key] = replace(alert, **asked)
+    return sorted(found.values(), key=lambda row: (-row.weight, row.timestamp))

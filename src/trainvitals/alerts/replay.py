@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
+from trainvitals.alerts.points import EventPoints, rank_point
 from trainvitals.alerts.rules import Rule
+from trainvitals.journal.documents.cause import STALLED, Cause
+from trainvitals.journal.documents.fields import real
+from trainvitals.journal.documents.rows import EventRow
+from trainvitals.journal.documents.run import BAD_ENDS
 from trainvitals.journal.encoding import NONFINITE, TimeParser
 
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
 _LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",)}
-DEAD = ("killed", "failed", "crashed")
 _STATES = {
     "stalled": "stalled",
     "hung": "hung",
@@ -29,7 +33,7 @@ _STATES = {
 def replay(
     rules: Iterable[Rule],
     rows: Callable[[str], Iterable[Mapping[str, Any]]],
-    events: Iterable[Mapping[str, Any]],
+    events: Iterable[EventRow],
     context: Mapping[str, Any],
     *,
     baseline: Callable[[str, float], float | None] | None = None,
@@ -90,63 +94,47 @@ def _is_label(value: object) -> bool:
     return isinstance(value, str) and value not in NONFINITE
 
 
-def _event_points(rows: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
-    times = TimeParser()
-    seen: dict[str, tuple[int, float]] = {}
-    for row in rows:
-        micros = times.parse(str(row.get("timestamp")))
-        if micros is None:
-            continue
-        name, when = str(row.get("event")), micros / 1e6
-        count, before = seen.get(name, (0, 0.0))
-        seen[name] = (count + 1, when)
-        values: dict[str, Any] = {
-            "total": float(count + 1),
-            "message": str(row.get("message") or ""),
-            "severity": str(row.get("severity") or "info"),
-        }
-        if count:
-            values["interval"] = when - before
-        yield Point("event", {"event": name}, values, when)
+def _event_points(rows: Iterable[EventRow]) -> Iterator[Point]:
+    points = EventPoints()
+    return (points.take(row, row.seconds) for row in rows if row.seconds is not None)
 
 
-def _life_points(events: Iterable[Mapping[str, Any]], world_size: int) -> Iterator[Point]:
-    """What the events say about the ranks' lives, as the agent said it then: a stall for as long as it lasted."""
-    times = TimeParser()
-    stalls: dict[int, tuple[float, dict[str, Any]]] = {}
-    """By rank, when a stall was last told, and what was known of it."""
+class _Stall(NamedTuple):
+    """A rank that has stopped stepping."""
+
+    state: str
+    cause: Cause
+    noticed: float
+    silence: float
+    """How long it had been silent when it was noticed."""
+
+
+def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]:
+    """What the events say about the ranks' lives, as the agent saw it then: a stall for as long as it lasted."""
+    stalls: dict[int, _Stall] = {}
     for row in events:
-        micros = times.parse(str(row.get("timestamp")))
-        name, when = str(row.get("event")), (micros or 0) / 1e6
-        told = row.get("data")
-        data = told if isinstance(told, Mapping) else {}
-        rank = row.get("rank", 0)
-        state = _STATES.get(name)
-        if name == "run_ended" and world_size == 1 and data.get("status") in DEAD:
+        when, data, rank = row.seconds, row.data or {}, row.rank or 0
+        state = _STATES.get(row.event)
+        if row.event == "run_ended" and world_size == 1 and data.get("status") in BAD_ENDS:
             state = str(data["status"])
-        if micros is None or state is None or type(rank) is not int:
+        if when is None or state is None:
             continue
         began = stalls.pop(rank, None)
         if began is not None:
-            yield from _last(rank, *began, when)
-        message = str(row.get("message") or "")
-        values = {
-            "state": state,
-            "cause": message.partition("; ")[2] if name == "stalled" else message.partition(": ")[2] or message,
-            "seconds_since_step": float(data.get("silent_seconds") or 0.0),
-            "world_size": float(world_size),
-        }
-        if name == "hung":
-            values["cause"] = began[1]["cause"] if began is not None else ""
-        yield Point("run", {"rank": rank}, values, when)
+            yield from _last(rank, began, world_size, when)
+        cause = row.cause or Cause(detail=row.message)  # an event of an older version has a sentence only
+        if row.event == "hung":
+            cause = began.cause if began is not None else Cause(kind=STALLED)
+        silence = real(data.get("silent_seconds")) or 0.0
+        yield rank_point(rank, state, cause, silence, world_size, when)
         if state in ("stalled", "hung"):
-            stalls[rank] = (when, values)
+            stalls[rank] = _Stall(state, cause, when, silence)
 
 
-def _last(rank: int, since: float, values: dict[str, Any], until: float) -> Iterator[Point]:
+def _last(rank: int, stall: _Stall, world_size: int, until: float) -> Iterator[Point]:
     """A stall goes on: once a second for a minute, and then less often."""
-    when = since + 1.0
+    when = stall.noticed + 1.0
     while when < until:
-        silence = values["seconds_since_step"] + when - since
-        yield Point("run", {"rank": rank}, {**values, "seconds_since_step": silence}, when)
-        when += 1.0 if when < since + 60.0 else 30.0
+        silence = stall.silence + when - stall.noticed
+        yield rank_point(rank, stall.state, stall.cause, silence, world_size, when)
+        when += 1.0 if when < stall.noticed + 60.0 else 30.0

@@ -28,11 +28,15 @@ from trainvitals.alerts.delivery import Outbox
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
-from trainvitals.alerts.ledger import Ledger, Policy
+from trainvitals.alerts.ledger import ANSWERS, Ledger, Policy
+from trainvitals.alerts.points import EventPoints, rank_point
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage, Follower, parse_line
-from trainvitals.journal.encoding import TimeParser, encode_line
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.status import AlertStatus
+from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
 from trainvitals.journal.folder import slugify
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
@@ -113,7 +117,7 @@ class RunAlerts:
             self._write,
             self._may_speak if self._claims is not None else None,
         )
-        self._deliveries: deque[records.Row] = deque()
+        self._deliveries: deque[AlertRow] = deque()
         self._outbox = Outbox(
             settings.alerts_notify,
             self._take_delivery,
@@ -123,7 +127,7 @@ class RunAlerts:
             give_up_after=settings.alerts_give_up_after,
         )
         self._times = TimeParser()
-        self._events: dict[str, tuple[int, float]] = {}
+        self._events = EventPoints()
         self._next_tick = 0.0
         self._next_ledger = 0.0
         self._next_claims = 0.0
@@ -142,27 +146,26 @@ class RunAlerts:
 
         rows = records.read_rows(self.folder, is_own)
         # A line logged before the last change was judged: the agent may have read on further than it could note down.
-        self._judged_until = max((records.seconds(row) for row in records.changes(rows)), default=0.0)
+        self._judged_until = max((row.seconds for row in records.changes(rows)), default=0.0)
         theirs = []
-        for name, row in self._follower.poll():
+        for name, line in self._follower.poll():
             if name.table == "events":
                 if name.rank is not None:
-                    self.see_event(row, judge=not rows)
+                    self.see_event(EventRow.parse(line), judge=not rows)
             elif not is_own(name):
-                theirs.append(row)
-        done = {(row.get("state"), row.get("asked")) for row in rows}
-        for row in sorted([*rows, *theirs], key=lambda row: str(row["timestamp"])):
-            if "control" not in row:
+                theirs.append(AlertRow.parse(line))
+        done = {(row.state, row.asked) for row in rows}
+        for row in sorted([*rows, *theirs], key=lambda row: row.timestamp):
+            if row.control is None:
                 self.ledger.apply(row)
         for row in theirs:
-            state = {"silence": "silenced", "ack": "acknowledged"}.get(str(row.get("control")))
-            if state is not None and (state, row["timestamp"]) not in done:
+            if row.control in ANSWERS and (ANSWERS[row.control], row.timestamp) not in done:
                 self.ledger.take_row(row)  # asked for while there was no agent
         firing = {
-            key: records.seconds(alert, "since")
+            key: parse_time(alert.since) or 0.0
             for group in self.ledger.groups.values()
             for key, alert in group.firing.items()
-            if alert.get("rule") in self._rules
+            if alert.rule in self._rules
         }
         for engine in self._engines:
             engine.restore(firing)
@@ -231,30 +234,13 @@ class RunAlerts:
         self._last_slot[kind] = slot
         return True
 
-    def see_rank(self, rank: int, state: str, cause: str | None, silence: float, world_size: int) -> None:
+    def see_rank(self, rank: int, state: str, cause: Cause | None, silence: float, world_size: int) -> None:
         """What the agent knows of a rank: running, stalled, hung, finished, failed, killed, crashed."""
-        values = {
-            "state": state,
-            "cause": cause or "",
-            "seconds_since_step": silence,
-            "world_size": float(world_size),
-        }
-        self._feed(Point("run", {"rank": rank}, values, time.time()))
+        self._feed(rank_point(rank, state, cause, silence, world_size, time.time()))
 
-    def see_event(self, row: Mapping[str, Any], *, judge: bool = True) -> None:
+    def see_event(self, row: EventRow, *, judge: bool = True) -> None:
         """Something happened: a checkpoint, for instance."""
-        name = str(row.get("event"))
-        when = records.seconds(row) or time.time()
-        count, last = self._events.get(name, (0, 0.0))
-        self._events[name] = (count + 1, when)
-        values: dict[str, Any] = {
-            "total": float(count + 1),
-            "message": str(row.get("message") or ""),
-            "severity": str(row.get("severity") or "info"),
-        }
-        if count:
-            values["interval"] = when - last
-        self._feed(Point("event", {"event": name}, values, when), judge=judge)
+        self._feed(self._events.take(row, row.seconds or time.time()), judge=judge)
 
     # -- time
 
@@ -282,20 +268,20 @@ class RunAlerts:
             self._claims.refresh()
 
     def _follow(self) -> None:
-        for name, row in self._follower.poll():
+        for name, line in self._follower.poll():
             if name.table == "events":
                 if name.rank is not None:  # the agent's own events come by another way
-                    self.see_event(row)
+                    self.see_event(EventRow.parse(line))
             elif name.rank is not None or name.pid is not None:
-                self.ledger.take_row(row)
+                self.ledger.take_row(AlertRow.parse(line))
 
     def _send_due(self) -> None:
         while self._deliveries:
             self.ledger.apply(self._deliveries.popleft())
         for row in self.ledger.tick(time.time()):
             self._outbox.add(row)
-            if row.get("kind") == "resolved" and self._claims is not None:
-                self._claims.release(str(row.get("rule")))
+            if row.kind == "resolved" and self._claims is not None:
+                self._claims.release(row.rule)
 
     def _take(self, changes: list[Change]) -> None:
         for change in changes:
@@ -303,7 +289,7 @@ class RunAlerts:
             if change.state == FIRING and row is not None:
                 self._act(change.rule, row)
 
-    def _act(self, rule: Rule, row: records.Row) -> None:
+    def _act(self, rule: Rule, row: AlertRow) -> None:
         wanted = dict.fromkeys((*rule.actions, *self._settings.alerts_actions.get(rule.name, ())))
         means = Means(
             self._settings.alerts_stop_grace,
@@ -315,21 +301,21 @@ class RunAlerts:
 
     # -- what others may know
 
-    def active(self) -> list[dict[str, Any]]:
-        """What fires now, for status.json: rule, severity, how many, since when."""
-        return [
-            {
-                "rule": group.rule,
-                "severity": str(group.last.get("severity", "warning")),
-                "count": len(group.firing),
-                "since": min(str(row.get("since") or row["timestamp"]) for row in group.firing.values()),
-                "message": str(group.last.get("message", "")),
-                **({"acknowledged": True} if group.acknowledged else {}),
-                **({"silenced": True} if group.silenced_until > time.time() else {}),
-            }
+    def active(self) -> tuple[AlertStatus, ...]:
+        """What fires now, for status.json."""
+        return tuple(
+            AlertStatus(
+                rule=group.rule,
+                severity=group.last.severity or "warning",
+                count=len(group.firing),
+                since=min(row.since or row.timestamp for row in group.firing.values()),
+                message=group.last.message,
+                acknowledged=group.acknowledged,
+                silenced=group.silenced_until > time.time(),
+            )
             for group in self.ledger.groups.values()
             if group.firing
-        ]
+        )
 
     @property
     def waiting(self) -> int:
@@ -367,10 +353,10 @@ class RunAlerts:
 
     # -- writing
 
-    def _write(self, row: records.Row) -> None:
-        self._writer.append(encode_line(row))
+    def _write(self, row: AlertRow) -> None:
+        self._writer.append(encode_line(row.as_json()))
 
-    def _take_delivery(self, row: records.Row) -> None:
+    def _take_delivery(self, row: AlertRow) -> None:
         """Called from the channels' threads."""
         self._write(row)
         self._deliveries.append(row)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-FAILED = ("failed", "crashed", "killed")
+from trainvitals.journal.documents.rows import SEVERITIES, AlertRow
+from trainvitals.journal.documents.run import BAD_ENDS
+
 STUCK = ("stalled", "hung")
-_ORDER = {"info": 0, "warning": 1, "error": 2, "critical": 3}
 _ADVICE = {
     "failed": "Read the exception in the events, fix it and resume from the newest checkpoint.",
     "crashed": "Look at the last events and the console of the process; resume from the newest checkpoint.",
@@ -29,21 +30,20 @@ class Health(NamedTuple):
 
 def judge_health(
     status: str,
-    cause: str | None,
-    firing: Sequence[Mapping[str, Any]],
+    cause: str,
+    firing: Sequence[AlertRow],
     latest: Mapping[str, float],
 ) -> Health:
     """The health of a run. `firing` are the alerts that fire now, the worst first (`alerts.records.current`), without
     those that are silenced; `latest` the newest training values by name."""
-    if status in FAILED or status in STUCK:
+    if status in BAD_ENDS or status in STUCK:
         return Health(status, "critical", cause or f"the run has {status}", _ADVICE[status])
     if firing and status != "finished":
         worst = firing[0]
-        severity = "critical" if _ORDER.get(str(worst.get("severity")), 1) > 1 else str(worst.get("severity"))
+        severity = SEVERITIES[worst.weight]
         more = f" (and {len(firing) - 1} more)" if len(firing) > 1 else ""
-        said = str(worst.get("message") or worst.get("rule") or "an alert fires")
-        word = {"critical": "critical", "warning": "warning"}.get(severity, "healthy")
-        return Health(word, severity, said + more, str(worst.get("advice") or ""))
+        word = "healthy" if severity == "info" else severity
+        return Health(word, severity, (worst.message or worst.rule or "an alert fires") + more, worst.advice)
     broken = sorted(name for name, value in latest.items() if "loss" in name and not math.isfinite(value))
     if broken:
         return Health(
@@ -54,5 +54,5 @@ def judge_health(
             "precision; look at the batches just before.",
         )
     if status == "finished":
-        return Health("finished", "ok", cause or "")
+        return Health("finished", "ok", cause)
     return Health("healthy", "ok", "nothing fires and every rank steps" if latest else "no value was logged yet")

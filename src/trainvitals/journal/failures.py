@@ -7,31 +7,32 @@ from typing import NamedTuple
 
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.documents.cause import EXCEPTION, Cause
+from trainvitals.journal.documents.rows import EventRow
 
 FAILED = "failed"
 """The event that a rank writes when an exception ends it; its data has the traceback."""
 
 
 class Failure(NamedTuple):
-    """An exception that ended a rank. Sorts by time."""
+    """An exception that ended a rank."""
 
     time: float
     """Seconds since 1970, by the clock of the rank's machine."""
     rank: int
-    cause: str
+    cause: Cause
 
 
 def read_failures(folder: Path, attempt: int) -> list[Failure]:
     """The exceptions that ended ranks in this attempt, the first first."""
-    clock = TimeParser()
     found = []
     for name, suffix, path in layout.list_files(folder):
         if name.table != "events" or suffix != ".jsonl" or name.rank is None or name.attempt != attempt:
             continue
-        for row in Cursor(path).read():
-            time = clock.parse(row["timestamp"])
+        for line in Cursor(path).read():
+            row = EventRow.parse(line)
             # A program may write an event of the same name.
-            if row.get("event") == FAILED and "traceback" in (row.get("data") or {}) and time is not None:
-                found.append(Failure(time / 1e6, name.rank, str(row.get("message"))))
-    return sorted(found)
+            if row.event == FAILED and "traceback" in (row.data or {}) and row.seconds is not None:
+                cause = row.cause or Cause(kind=EXCEPTION, detail=row.message)
+                found.append(Failure(row.seconds, name.rank, cause))
+    return sorted(found, key=lambda failure: failure[:2])

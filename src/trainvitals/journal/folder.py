@@ -10,20 +10,18 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from trainvitals import runtime
 from trainvitals.errors import JournalError, RunNotFound, nearest
 from trainvitals.journal import layout
-from trainvitals.journal.encoding import encode_line, format_time
-
-RUNNING = "running"
-ENDED = ("finished", "failed", "killed", "crashed")
-"""Statuses after which nothing more happens. `hung` and `stalled` are said of a run that still lives."""
+from trainvitals.journal.documents import cause as causes
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.encoding import encode_line
 
 _STAMP = re.compile(r"\d{8}-\d{6}-")
 _STAMP_LENGTH = len("20261115-223601")
@@ -73,72 +71,59 @@ def file_rights(folder: Path) -> int:
     return folder.stat().st_mode & 0o666
 
 
-def write_run(folder: Path, run: Mapping[str, Any], mode: int = 0o600) -> None:
+def write_run(folder: Path, run: RunFile, mode: int = 0o600) -> None:
     """Replace run.json atomically."""
-    data = orjson.dumps(orjson.loads(encode_line(run)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    plain = orjson.loads(encode_line(run.as_json()))
+    data = orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     runtime.write_atomically(folder / layout.RUN_FILE, data, mode)
 
 
-def read_run(folder: Path) -> dict[str, Any]:
-    """run.json as it stands; a folder without a readable one is not a run."""
-    run = runtime.read_json(folder / layout.RUN_FILE)
+def read_run(folder: Path) -> RunFile:
+    """run.json as it is now; a folder without a readable one is not a run."""
+    run = find_run(folder)
     if run is None:
         raise RunNotFound(f"{folder} has no readable {layout.RUN_FILE}, so it is not a run folder")
     return run
 
 
-def write_status(folder: Path, status: Mapping[str, Any], host: str | None = None, mode: int = 0o600) -> None:
+def find_run(folder: Path) -> RunFile | None:
+    """run.json as it is now, None if there is none that can be read."""
+    found = runtime.read_json(folder / layout.RUN_FILE)
+    return RunFile.parse(found) if found is not None else None
+
+
+def write_status(folder: Path, status: Status, host: str | None = None, mode: int = 0o600) -> None:
     """What the agent of `host` knows, replaced atomically."""
     name = f"status.host-{layout.host_token(host)}.json" if host else "status.json"
-    runtime.write_atomically(folder / name, encode_line(status), mode)
+    runtime.write_atomically(folder / name, encode_line(status.as_json()), mode)
 
 
-def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """What each host's agent said last."""
+def read_statuses(folder: Path) -> list[Status]:
+    """What each host's agent wrote last."""
     try:
         # Asked of a thousand runs in a row, where a Path for every file takes longer than reading.
         names = sorted(name for name in os.listdir(folder) if name.startswith("status") and name.endswith(".json"))  # noqa: PTH208
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = (runtime.read_json(folder / name) for name in names)
-    return [status for status in found if status is not None]
+    return [Status.parse(status) for status in found if status is not None]
 
 
-def read_state(folder: Path, run: Mapping[str, Any] | None = None) -> tuple[str, str | None]:
+def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | None]:
     """(status, why): the truth as far as it can be known from here.
 
-    A run whose run.json says `running` may be dead with no agent left to say so; on the same machine that is
-    checked, elsewhere the word stands.
+    A run whose run.json says `running` may be dead with no agent left to write that; on the same machine that is
+    checked, elsewhere the file is believed.
     """
     run = run if run is not None else read_run(folder)
-    status = str(run.get("status", RUNNING))
-    if status in ENDED:
-        return status, run.get("cause")
-    for said in read_statuses(folder):
-        if said.get("attempt") == run.get("attempt") and said.get("state") in ("stalled", "hung"):
-            status, cause = str(said["state"]), said.get("cause")
-            break
-    else:
-        cause = run.get("cause")
-    process = run.get("process") or {}
-    pid, host = process.get("pid"), process.get("host")
-    if host != runtime.host_name() or not isinstance(pid, int):
-        return status, cause
-    if runtime.is_same_process(pid, process.get("start")):
-        return status, cause
-    return "crashed", "the process is gone and nothing recorded its end"
-
-
-def end_attempt(run: dict[str, Any], status: str, *, cause: str | None = None, **more: Any) -> dict[str, Any]:
-    """`run` with its status and its newest attempt ended."""
-    ended = format_time()
-    run.update({"status": status, "ended": ended, **more})
-    if cause is not None:
-        run["cause"] = cause
-    attempts = run.get("attempts") or []
-    if attempts:
-        attempts[-1].update({"status": status, "ended": ended, **({"cause": cause} if cause else {})})
-    return run
+    if run.is_over:
+        return run.status, run.cause
+    if run.process.is_gone:
+        return "crashed", Cause(kind=causes.GONE)
+    for status in read_statuses(folder):
+        if status.attempt == run.attempt and status.state in ("stalled", "hung"):
+            return status.state, status.cause
+    return run.status, run.cause
 
 
 def find(reference: str | Path, root: Path) -> Path:
@@ -156,7 +141,7 @@ def find(reference: str | Path, root: Path) -> Path:
     # An empty text, such as a variable that is not set, begins every id and means none.
     matches = by_id or [folder for folder in folders if text and folder.name.startswith(text)]
     if not matches:
-        matches = [f for f in folders if (runtime.read_json(f / layout.RUN_FILE) or {}).get("name") == text]
+        matches = [f for f in folders if (run := find_run(f)) is not None and run.name == text]
         matches = matches[-1:]  # several runs may share a name: the newest is meant
     if len(matches) == 1:
         return matches[0]
@@ -189,7 +174,8 @@ def _sort_by_age(folders: list[Path]) -> list[Path]:
         has_stamp = _STAMP.match(folder.name) is not None
         if has_stamp and in_one_second[stamp] == 1:
             return stamp, "", folder.name
-        created = str((runtime.read_json(folder / layout.RUN_FILE) or {}).get("created") or "")
+        run = find_run(folder)
+        created = (run.created if run is not None else None) or ""
         digits = re.sub(r"\D", "", created)
         if not has_stamp and digits:
             stamp = f"{digits[:8]}-{digits[8:14]}"

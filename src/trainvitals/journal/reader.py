@@ -24,6 +24,7 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Damage, Follower, count_rows
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.extremes import NO_STEP
@@ -255,13 +256,13 @@ class RunReader:
 
     # -- lines
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[EventRow]:
         """Everything that happened, in order of time."""
-        return self._read_lines("events")
+        return [EventRow.parse(line) for line in self._read_lines("events")]
 
-    def alerts(self) -> list[dict[str, Any]]:
+    def alerts(self) -> list[AlertRow]:
         """Every change of every alert, in order of time."""
-        return self._read_lines("alerts")
+        return [AlertRow.parse(line) for line in self._read_lines("alerts")]
 
     def follow(self, tables: Sequence[str] = ("training",), *, from_end: bool = False) -> Follower:
         """New rows as they are written."""

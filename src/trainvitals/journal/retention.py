@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainvitals.errors import JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import ENDED
 
 GB = 1 << 30
 
@@ -67,7 +68,7 @@ def is_ended(folder: Path) -> bool:
     """Whether the run is over beyond doubt; a folder whose run.json is not of our making is no run."""
     try:
         run = run_folder.read_run(folder)
-        return isinstance(run.get("format"), int) and run_folder.read_state(folder, run)[0] in run_folder.ENDED
+        return run.format is not None and run_folder.read_state(folder, run)[0] in ENDED
     except TrainvitalsError:
         return False
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.run import ENDED, RunFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,21 @@ class RunInfo:
     project: str
     name: str
     status: str
-    cause: str | None
+    cause: Cause | None
     started: str | None
     ended: str | None
     attempt: int
     simulated: bool
-    details: Mapping[str, Any] = field(repr=False)
+    file: RunFile = field(repr=False)
+
+    @property
+    def cause_text(self) -> str:
+        """In one sentence why it ended or stalls; empty if there is nothing to say."""
+        return str(self.cause) if self.cause is not None else ""
 
     @property
     def is_live(self) -> bool:
-        return self.status not in run_folder.ENDED
+        return self.status not in ENDED
 
 
 def default_root() -> Path:
@@ -56,14 +61,14 @@ def read_info(folder: Path) -> RunInfo:
     status, cause = run_folder.read_state(folder, run)
     return RunInfo(
         folder=folder,
-        id=str(run.get("id", folder.name)),
-        project=str(run.get("project", folder.parent.name)),
-        name=str(run.get("name") or run.get("id") or folder.name),
+        id=run.id or folder.name,
+        project=run.project or folder.parent.name,
+        name=run.name or run.id or folder.name,
         status=status,
         cause=cause,
-        started=run.get("started"),
-        ended=run.get("ended"),
-        attempt=int(run.get("attempt") or 1),
-        simulated=bool(run.get("simulated")),
-        details=run,
+        started=run.started,
+        ended=run.ended,
+        attempt=run.attempt,
+        simulated=run.simulated,
+        file=run,
     )

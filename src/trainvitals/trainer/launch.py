@@ -18,6 +18,7 @@ import orjson
 
 from trainvitals import runtime, settings
 from trainvitals.journal import folder, layout
+from trainvitals.journal.documents.run import COMMAND, ENDED, RunFile
 from trainvitals.journal.writer import say
 from trainvitals.trainer import ranks
 
@@ -36,8 +37,6 @@ class Place(NamedTuple):
 
     folder: Path
     attempt: int
-    joined: bool
-    """The folder was made by somebody else: `trainvitals run` or another rank."""
     identity: str | None
     """By which the ranks that write there know each other; None if there is only one."""
 
@@ -51,9 +50,9 @@ def find_place(
     identity = launch_identity(rank, os.environ)
     wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
     if wrapped and not resume and Path(wrapped) not in _ended:
-        known = runtime.read_json(Path(wrapped) / layout.RUN_FILE) or {}
-        if known.get("kind") == "command" or (identity is not None and known.get("launch") == identity):
-            return Place(Path(wrapped), int(known.get("attempt", 1)) + restarts, True, identity)
+        known = folder.find_run(Path(wrapped)) or RunFile()
+        if known.kind == COMMAND or (identity is not None and known.launch == identity):
+            return Place(Path(wrapped), known.attempt + restarts, identity)
     project = root / folder.project_folder(effective.project)
     earlier = sum(run.parent == project for run in _ended)
     if identity is not None and earlier:  # every rank counts the same, for they run the same program
@@ -62,20 +61,18 @@ def find_place(
         found = _find_resumable(root, project, name, resume)
         if found is not None:
             known = folder.read_run(found)
-            before = int(known.get("attempt", 1))
-            if identity is not None and (known.get("launch"), known.get("restarts", 0)) == (identity, restarts):
-                return Place(found, before, True, identity)  # rank 0 of this launch was faster
-            return Place(found, before + 1, False, identity)
+            if identity is not None and (known.launch, known.restarts or 0) == (identity, restarts):
+                return Place(found, known.attempt, identity)  # rank 0 of this launch was faster
+            return Place(found, known.attempt + 1, identity)
     if identity is not None:
-        place, joined = join_launch(project, name, identity, rank, effective.shared)
-        return Place(place, 1 + restarts, joined, identity)
+        return Place(join_launch(project, name, identity, rank, effective.shared), 1 + restarts, identity)
     return find_place_alone(effective, name)
 
 
 def find_place_alone(effective: settings.Settings, name: str | None) -> Place:
     """A folder that no other process knows of."""
     project = Path(effective.dir).absolute() / folder.project_folder(effective.project)
-    return Place(project / folder.new_run_id(name), 1, False, None)
+    return Place(project / folder.new_run_id(name), 1, None)
 
 
 def note_end(run: Path) -> None:
@@ -87,8 +84,8 @@ def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | 
     if resume is not True:
         return folder.find(os.fspath(resume), root)  # type: ignore[arg-type]
     for candidate in reversed(folder.list_folders(project.parent)):
-        run = runtime.read_json(candidate / layout.RUN_FILE) or {}
-        if candidate.parent == project and (name is None or run.get("name") == name):
+        run = folder.find_run(candidate) or RunFile()
+        if candidate.parent == project and name in (None, run.name):
             return candidate
     say(f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts")
     return None
@@ -98,10 +95,10 @@ def find_last_step(run: Path, rank: ranks.Rank) -> int:
     """The step this rank logged last in the newest attempt that logged any, -1 if none is known."""
     many = rank.world_size > 1
     found: dict[int, int] = {}
-    for said in folder.read_statuses(run):
-        step = (said.get("ranks") or {}).get(str(rank.rank), {}).get("step")
-        if isinstance(step, int):
-            found[int(said.get("attempt") or 1)] = step
+    for status in folder.read_statuses(run):
+        known = status.training_ranks().get(rank.rank)
+        if known is not None and known.step is not None:
+            found[status.attempt or 1] = known.step
     for name, suffix, path in layout.list_files(run):  # in order: a later file of an attempt wins
         if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
             step = _last_step_in(path)
@@ -150,8 +147,8 @@ def _find_launcher(rank: ranks.Rank, environ: Mapping[str, str]) -> int:
     return os.getpid() if started_others else os.getppid()
 
 
-def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank, shared: bool) -> tuple[Path, bool]:
-    """(the run folder all ranks of this launch use, whether another rank chose it)."""
+def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank, shared: bool) -> Path:
+    """The run folder all ranks of this launch use."""
     folder.create(project, shared)
     meeting = project / f".launch-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     deadline = time.monotonic() + (0.0 if rank.rank == 0 else WAIT_SECONDS)
@@ -159,14 +156,14 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
         known = runtime.read_json(meeting)
         # On one machine the identity holds the launcher's own process, so no other launch can have left the file.
         if known is not None and (rank.is_on_one_machine or _is_fresh(meeting, project / str(known.get("run_id")))):
-            return project / str(known["run_id"]), True
+            return project / str(known["run_id"])
         if known is None or rank.rank == 0 or time.monotonic() > deadline:
             run_id = folder.new_run_id(name)
             if known is not None:
                 meeting.unlink(missing_ok=True)  # left by an earlier launch with the same address
             if _claim(meeting, run_id, _find_launcher(rank, os.environ) if rank.is_on_one_machine else None):
                 remove_old_meetings(project)
-                return project / run_id, False
+                return project / run_id
         time.sleep(0.05)
 
 
@@ -203,12 +200,12 @@ def _is_over(meeting: Path, project: Path) -> bool:
     """Whether no rank can come to this meeting any more. A launcher may start its ranks anew after a failure, so the
     end of the run is not enough: the launcher must be gone, or, where that cannot be seen, a day have passed."""
     known = runtime.read_json(meeting) or {}
-    run = project / str(known.get("run_id")) / layout.RUN_FILE
+    run = project / str(known.get("run_id"))
     changed = meeting.stat().st_mtime
-    if meeting.suffix == ".json" and run.is_file():
-        if (runtime.read_json(run) or {}).get("status") not in folder.ENDED:
+    if meeting.suffix == ".json" and (run / layout.RUN_FILE).is_file():
+        if not (folder.find_run(run) or RunFile()).is_over:
             return False
-        changed = max(changed, run.stat().st_mtime)
+        changed = max(changed, (run / layout.RUN_FILE).stat().st_mtime)
     launcher = known.get("launcher")
     patience = OLD_SECONDS
     if isinstance(launcher, int) and known.get("host") == runtime.host_name():
@@ -226,4 +223,4 @@ def _is_fresh(meeting: Path, run: Path) -> bool:
     if not (run / layout.RUN_FILE).is_file():
         return age < FRESH_SECONDS  # rank 0 has not written it yet
     # A very short run may be over before its last rank comes.
-    return age < JUST_NOW_SECONDS or folder.read_state(run)[0] not in folder.ENDED
+    return age < JUST_NOW_SECONDS or folder.read_state(run)[0] not in ENDED

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,11 @@ from trainvitals import runtime, settings
 from trainvitals.errors import JournalError, MetricError, TrainvitalsError
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, registrations
+from trainvitals.journal.documents.cause import INTERRUPTED, Cause
+from trainvitals.journal.documents.registration import Registration, new_registration
+from trainvitals.journal.documents.rows import new_event
+from trainvitals.journal.documents.run import COMMAND, ENDED, RUNNING, RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.failures import FAILED, read_failures
 from trainvitals.journal.layout import FileName
@@ -66,20 +71,19 @@ class Run:
         folder: Path,
         rank: ranks.Rank,
         effective: settings.Settings,
-        details: dict[str, Any],
+        file: RunFile,
         *,
         first_step: int = 0,
     ) -> None:
         self.folder = folder
         self.rank = rank.rank
         self.world_size = rank.world_size
-        self.config: Mapping[str, Any] = details.get("config", {})
+        self.config: Mapping[str, Any] = file.config or {}
         self.refused = 0
         """Values that were not numbers and so were not logged."""
         self._rank = rank
         self._settings = effective
-        self._details = details
-        self._attempt = int(details.get("attempt", 1))
+        self._file = file
         self._owner = self._process = os.getpid()
         self._step = first_step - 1
         self._clock: tuple[int, bytes] = (0, b"")  # a whole second in ns, and how a line of that second begins
@@ -90,7 +94,7 @@ class Run:
         self._told: set[str] = set()
         self._pending = Pending()
         self._next_agent_check = time.monotonic() + AGENT_CHECK_SECONDS
-        self._registered: tuple[Path, runtime.Registration] | None = None
+        self._registered: tuple[Path, Registration] | None = None
         self._cells: notebook.Cells | None = None
         self.automatic = False
         """Begun by `trainvitals run`, not by the program."""
@@ -104,7 +108,7 @@ class Run:
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
             many = rank.world_size > 1
-            name = FileName("training", self._attempt, "", rank=rank.rank if many else None)
+            name = FileName("training", self.attempt, "", rank=rank.rank if many else None)
             self._writer = self._line_writer(name, on_fd=self._use_fd)
             self._events = self._line_writer(name._replace(table="events", rank=rank.rank))
 
@@ -134,19 +138,19 @@ class Run:
 
     @property
     def id(self) -> str:
-        return str(self._details["id"])
+        return self._file.id
 
     @property
     def project(self) -> str:
-        return str(self._details["project"])
+        return self._file.project
 
     @property
     def name(self) -> str:
-        return str(self._details["name"])
+        return self._file.name
 
     @property
     def attempt(self) -> int:
-        return self._attempt
+        return self._file.attempt
 
     @property
     def step(self) -> int:
@@ -298,7 +302,7 @@ class Run:
         if self._conditions is None:
             from trainvitals.alerts.conditions import Conditions
 
-            name = FileName("alerts", self._attempt, "", rank=self.rank)
+            name = FileName("alerts", self.attempt, "", rank=self.rank)
             self._conditions = Conditions(self._line_writer(name), self.rank, self._be_careful)
         return self._conditions
 
@@ -341,7 +345,7 @@ class Run:
         """Make the folder that could not be made when the run began, if that is possible by now."""
         try:
             run_folder.create(self.folder, self._settings.shared)
-            run_folder.write_run(self.folder, self._details, self._settings.file_mode)
+            run_folder.write_run(self.folder, self._file, self._settings.file_mode)
         except (JournalError, OSError):
             return  # not yet
         self._homeless = False
@@ -370,10 +374,10 @@ class Run:
         try:
             more = redact(facts.make_jsonable(values), extra=self._settings.redact)
             self.config = {**more, **self.config}
-            self._details["config"] = self.config
-            run = runtime.read_json(self.folder / layout.RUN_FILE)
+            self._file = replace(self._file, config=self.config)
+            run = run_folder.find_run(self.folder)
             if self.rank == 0 and run is not None:
-                run_folder.write_run(self.folder, {**run, "config": self.config}, self._settings.file_mode)
+                run_folder.write_run(self.folder, replace(run, config=self.config), self._settings.file_mode)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._log_failed(error)
 
@@ -382,7 +386,7 @@ class Run:
         try:
             if self._registered is not None:
                 path, registration = self._registered
-                self._registered = (path, runtime.note_cell(path, registration, began))
+                self._registered = (path, registrations.note_cell(path, registration, began))
         except OSError as error:  # the runtime folder cannot be written: an idle notebook may be called stalled
             self._tell("cell", f"the agent cannot be told which cell is being run: {error.strerror}")
 
@@ -400,18 +404,17 @@ class Run:
         if self._events is None or self._status is not None:
             return
         try:
-            row = {
-                "timestamp": format_time(),
-                "event": facts.make_jsonable(event),
-                "severity": severity,
-                "message": facts.make_jsonable(message),
-                "rank": self.rank,
-                "host": runtime.host_name(),
-                "correlation_id": self._details.get("correlation_id", ""),
-                "step": self._step,
-                **({"data": redact(facts.make_jsonable(data), extra=self._settings.redact)} if data else {}),
-            }
-            self._events.append(encode_line(row))
+            row = new_event(
+                facts.make_jsonable(event),
+                facts.make_jsonable(message),
+                severity=severity,
+                rank=self.rank,
+                host=runtime.host_name(),
+                correlation_id=self._file.correlation_id,
+                step=self._step,
+                data=redact(facts.make_jsonable(data), extra=self._settings.redact) if data else None,
+            )
+            self._events.append(encode_line(row.as_json()))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._log_failed(error)
 
@@ -436,10 +439,8 @@ class Run:
 
     def finish(self, status: str = "finished", *, exception: BaseException | None = None) -> None:
         """End the run. `status` is `finished` or `failed`; safe to call twice."""
-        if status not in run_folder.ENDED:
-            raise TrainvitalsError(
-                f"status '{status}' is not one of {', '.join(run_folder.ENDED)}", hint='say finish("failed")'
-            )
+        if status not in ENDED:
+            raise TrainvitalsError(f"status '{status}' is not one of {', '.join(ENDED)}", hint='say finish("failed")')
         self._finish(status, exception=exception)
 
     def _finish(
@@ -447,7 +448,7 @@ class Run:
         status: str,
         *,
         exception: BaseException | None = None,
-        cause: str | None = None,
+        cause: Cause | None = None,
         tentative: bool = False,
     ) -> None:
         global _current, _ended
@@ -464,8 +465,9 @@ class Run:
             if self._homeless:
                 self._move_in()
             if exception is not None:
-                cause = cause or last_words.tell_exception(exception)
-                self.event(FAILED, cause, severity="critical", traceback=last_words.tell_traceback(exception))
+                cause = cause or last_words.explain_exception(exception)
+                trace = last_words.format_traceback(exception)
+                self.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
             if self.refused:
                 self.event(
                     "refused",
@@ -485,7 +487,7 @@ class Run:
             if self.rank == 0 and not self._homeless:
                 self._write_end(status, cause, tentative)
             if self._registered is not None:
-                runtime.say_goodbye(*self._registered, status)
+                registrations.note_end(*self._registered, status)
         except Exception as error:  # noqa: BLE001 - the end of the user's program must not fail because of us
             self._status = status
             self._tell("finish", f"the end of run {self.id} could not be written: {error!r:.300}")
@@ -515,15 +517,15 @@ class Run:
         self._let_go()
         if self.watching is not None:
             self.watching.close()
-        self._status = run_folder.RUNNING
+        self._status = RUNNING
         writers, self._writer = (self._writer, self._events), None
         for writer in writers:
             if writer is not None:
                 writer.close()
         atexit.unregister(self._at_exit)
         if self.rank == 0:
-            run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
-            run_folder.write_run(self.folder, {**run, "kind": "command"}, self._settings.file_mode)
+            run = run_folder.find_run(self.folder) or self._file
+            run_folder.write_run(self.folder, replace(run, kind=COMMAND), self._settings.file_mode)
 
     def _drain(self) -> None:
         if self._writer is None:
@@ -540,23 +542,21 @@ class Run:
             self.refused += self._pending.lost
             self._tell("device", f"values that never came from the device, so not logged: {self._pending.lost}")
 
-    def _write_end(self, status: str, cause: str | None, tentative: bool) -> None:
-        run = runtime.read_json(self.folder / layout.RUN_FILE) or self._details
-        if run.get("attempt") != self._attempt:
+    def _write_end(self, status: str, cause: Cause | None, tentative: bool) -> None:
+        run = run_folder.find_run(self.folder) or self._file
+        if run.attempt != self.attempt:
             return  # a newer attempt of the run is under way elsewhere
         if status == "failed" and self.world_size > 1:
-            first = next(iter(read_failures(self.folder, self._attempt)), None)
+            first = next(iter(read_failures(self.folder, self.attempt)), None)
             if first is not None and first.rank != self.rank:  # this one often fails because that one did
-                cause = f"rank {first.rank}: {first.cause}"
-        hardware: dict[str, Any] = {}
-        for said in run_folder.read_statuses(self.folder):
-            hardware.update({str(said.get("host")): said.get("hardware")} if said.get("hardware") else {})
-        more: dict[str, Any] = {"last_step": self._step} if self._step >= 0 else {}
-        if hardware:
-            more["hardware"] = hardware
-        if tentative:
-            more["tentative"] = True
-        run_folder.end_attempt(run, status, cause=cause, **more)
+                cause = first.cause.of_rank(first.rank)
+        found = {item.host: item.hardware for item in run_folder.read_statuses(self.folder) if item.hardware}
+        run = replace(
+            run.end(status, cause),
+            last_step=self._step if self._step >= 0 else run.last_step,
+            hardware=found or run.hardware,
+            tentative=tentative,
+        )
         run_folder.write_run(self.folder, run, self._settings.file_mode)
 
     def _at_exit(self) -> None:
@@ -566,7 +566,7 @@ class Run:
             # An exit code cannot be seen from inside; the agent or `trainvitals run` corrects this if it was not 0.
             self._finish("finished", tentative=True)
         elif isinstance(exception, KeyboardInterrupt):
-            self._finish("killed", cause="interrupted (SIGINT, Ctrl-C)")
+            self._finish("killed", cause=Cause(kind=INTERRUPTED))
         else:
             self._finish("failed", exception=exception)
 
@@ -580,7 +580,7 @@ class Run:
 
     def __reduce__(self) -> tuple[Any, ...]:
         said = self._settings.as_json()
-        return _reach, (self.folder, self._rank, said, self._details, self._owner, self._step)
+        return _reach, (self.folder, self._rank, said, self._file, self._owner, self._step)
 
     def __enter__(self) -> Run:
         return self
@@ -591,9 +591,9 @@ class Run:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self._finish("finished")
         elif isinstance(error, KeyboardInterrupt):
-            self._finish("killed", cause="interrupted (SIGINT, Ctrl-C)")
+            self._finish("killed", cause=Cause(kind=INTERRUPTED))
         elif isinstance(error, SystemExit):
-            self._finish("failed", cause=last_words.tell_exit(error.code))
+            self._finish("failed", cause=last_words.explain_exit(error.code))
         else:
             self._finish("failed", exception=error)
 
@@ -640,19 +640,19 @@ def init(
             raise  # the place itself is a mistake, which room on the disk would not mend
         place, homeless = launch.find_place_alone(effective, name), True
         say(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
-    details = description.describe(place, effective, name, config, tags, notes, place_in_launch)
+    file = description.describe(place, effective, name, config, tags, notes, place_in_launch)
     if place_in_launch.rank == 0:
         for text in settings.complaints(effective):
             say(text)
         try:
             if not homeless:
-                run_folder.write_run(place.folder, details, effective.file_mode)
+                run_folder.write_run(place.folder, file, effective.file_mode)
         except OSError as error:  # a full or read-only disk: the training comes first
             say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0
     if place.attempt > 1:
         first_step = launch.find_last_step(place.folder, place_in_launch) + 1
-    run = Run(place.folder, place_in_launch, effective, details, first_step=first_step)
+    run = Run(place.folder, place_in_launch, effective, file, first_step=first_step)
     run._homeless = homeless and bool(run._writers)
     atexit.register(run._at_exit)
     if not homeless and not (effective.rank_zero_only and place_in_launch.rank != 0):
@@ -713,13 +713,13 @@ def _tell_worker() -> None:
     say("log() in a worker process that has no run: not logged. Pass it the run and call run.log()")
 
 
-def _reach(folder: Path, rank: ranks.Rank, said: dict[str, Any], details: dict[str, Any], owner: int, step: int) -> Run:
+def _reach(folder: Path, rank: ranks.Rank, said: dict[str, Any], file: RunFile, owner: int, step: int) -> Run:
     """A pickled run in the process that got it: the same run, a file of its own; only its owner can end it."""
     known = _current if owner == os.getpid() else _reached.get(folder)
     if known is not None and known.folder == folder:
         return known
     effective = settings.resolve(said, environ={}, folder=Path(os.sep))
-    run = _reached[folder] = Run(folder, rank, effective, details, first_step=step + 1)
+    run = _reached[folder] = Run(folder, rank, effective, file, first_step=step + 1)
     run._owner = owner
     for writer in (run._writer, run._events):
         if writer is not None:
@@ -735,26 +735,22 @@ def _announce(run: Run, rank: ranks.Rank, effective: settings.Settings) -> None:
     try:
         shell = notebook.find_shell()
         signal_number, stack_file = stacks.arm(run.folder, rank.rank) if effective.stack_dumps else (None, None)
-        registration = runtime.Registration(
-            run_id=run.id,
-            folder=str(run.folder),
+        registration = new_registration(
+            run.folder,
+            os.getpid(),
             rank=rank.rank,
-            pid=os.getpid(),
-            pid_start=runtime.process_start(os.getpid()),
-            host=runtime.host_name(),
             attempt=run.attempt,
             local_rank=rank.local_rank,
             world_size=rank.world_size,
             local_world_size=rank.local_world_size,
-            correlation_id=str(run._details.get("correlation_id", "")),
+            correlation_id=run._file.correlation_id,
             stack_signal=signal_number,
             stack_file=str(stack_file) if stack_file else None,
-            cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
             cell=None if shell is None else format_time(),
             settings=effective.as_json(),
-            console=run._keep_console(),
+            console=tuple(run._keep_console()),
         )
-        run._registered = (runtime.register(registration), registration)
+        run._registered = (registrations.register(registration), registration)
         if shell is not None:
             run._cells = notebook.Cells(shell, run._begin_cell, run._end_cell)
         if effective.agent and not runtime.ensure_agent():

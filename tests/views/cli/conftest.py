@@ -22,6 +22,7 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
@@ -234,7 +235,7 @@ def make_run(machine: Machine) -> Callable[..., Path]:
             "ended": format_time(began + 100),
             **details,
         }
-        run_folder.write_run(folder, {key: value for key, value in run.items() if value is not None})
+        run_folder.write_run(folder, RunFile.parse({key: value for key, value in run.items() if value is not None}))
         if rows is None:
             rows = [{"step": step, "loss": 10.0 / (step + 1), "lr": 0.1} for step in range(100)]
         for table, lines in (("training", rows), ("gpu", gpus), ("events", events), ("alerts", alerts)):

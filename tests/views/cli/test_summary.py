@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
@@ -156,7 +157,7 @@ def test_ranks_that_differ_are_named(make_run: Callable[..., Path]) -> None:
     write_ranks(folder, {0: 30, 1: 30, 2: 30, 3: 30})
     write_ranks(folder, {0: 9, 1: 6, 2: 9}, attempt=2)
     ranks = {"2": {"step": 9, "state": "crashed", "kind": "training"}}
-    run_folder.write_status(folder, {"attempt": 2, "state": "crashed", "ranks": ranks})
+    run_folder.write_status(folder, Status.parse({"attempt": 2, "state": "crashed", "ranks": ranks}))
     expected = (
         "ranks   4; the furthest is at step 9; rank 1 at step 6, rank 2 at step 9 (crashed), rank 3 logged nothing"
     )
@@ -166,7 +167,9 @@ def test_ranks_that_differ_are_named(make_run: Callable[..., Path]) -> None:
 def test_what_an_agent_said_that_died_before_the_run_does_not_count(make_run: Callable[..., Path]) -> None:
     folder = make_run(rows=[], world_size=2)
     write_ranks(folder, {0: 9, 1: 9})
-    run_folder.write_status(folder, {"attempt": 1, "state": "running", "ranks": {"1": {"step": 2, "state": "running"}}})
+    run_folder.write_status(
+        folder, Status.parse({"attempt": 1, "state": "running", "ranks": {"1": {"step": 2, "state": "running"}}})
+    )
     assert ranks_line(folder) == "ranks   2, the last step of each is 9"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
@@ -30,7 +31,9 @@ def folder(tmp_path: Path) -> Path:
     place = tmp_path / "p" / "run"
     run_folder.create(place)
     run = {"format": 1, "id": "run", "project": "p", "name": "run", "status": "finished", "attempt": 1}
-    run_folder.write_run(place, {**run, "started": format_time(BEGAN), "ended": format_time(BEGAN + 1000)})
+    run_folder.write_run(
+        place, RunFile.parse({**run, "started": format_time(BEGAN), "ended": format_time(BEGAN + 1000)})
+    )
     return place
 
 

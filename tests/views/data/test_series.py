@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
@@ -31,7 +32,7 @@ def write(tmp_path: Path) -> Callable[..., RunReader]:
         folder = tmp_path / "p" / "run"
         run_folder.create(folder)
         about = {"id": "run", "project": "p", "name": "run", "status": status, "started": format_time(BEGAN)}
-        run_folder.write_run(folder, {"format": 1, "kind": "training", "attempt": 1, **about})
+        run_folder.write_run(folder, RunFile.parse({"format": 1, "kind": "training", "attempt": 1, **about}))
         for rank in range(ranks):
             writer = LineWriter(folder, FileName("training", 1, "", rank=rank))
             for step in range(steps):

@@ -11,6 +11,7 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
@@ -73,18 +74,20 @@ def write(tmp_path: Path) -> Write:
         run_folder.create(folder)
         run_folder.write_run(
             folder,
-            {
-                "format": 1,
-                "id": folder.name,
-                "project": "p",
-                "name": name,
-                "kind": "training",
-                "status": "finished",
-                "attempt": 1,
-                "started": format_time(BEGAN),
-                "ended": format_time(BEGAN + 200),
-                **details,
-            },
+            RunFile.parse(
+                {
+                    "format": 1,
+                    "id": folder.name,
+                    "project": "p",
+                    "name": name,
+                    "kind": "training",
+                    "status": "finished",
+                    "attempt": 1,
+                    "started": format_time(BEGAN),
+                    "ended": format_time(BEGAN + 200),
+                    **details,
+                }
+            ),
         )
         rows = rows_of(200) if rows is None else rows
         for table, lines, each in (("training", rows, 1), ("gpu", gpus, gpu_count), ("alerts", alerts, 1)):

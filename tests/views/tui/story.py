@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 
 START = 1_768_471_200.0  # 2026-01-15 10:00:00 UTC
@@ -54,7 +55,7 @@ def make_run(
     }
     if status != "running":
         details["ended"] = format_time(end)
-    run_folder.write_run(folder, details)
+    run_folder.write_run(folder, RunFile.parse(details))
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(start))
     noise = random.Random(7)
     for rank in range(ranks):

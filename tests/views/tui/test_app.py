@@ -18,6 +18,8 @@ from textual.events import Key
 from textual.pilot import Pilot
 from waiting import PATIENCE
 
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import new_registration
 from trainvitals.views.tui.app import TopApp
 from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import KEYS
@@ -318,19 +320,7 @@ async def select_process(app: TopApp, pilot: Pilot[int], pid: int) -> None:
 
 
 def register(pid: int) -> None:
-    from trainvitals import runtime
-
-    runtime.register(
-        runtime.Registration(
-            run_id="20260115-sleeper",
-            folder="/nowhere",
-            rank=0,
-            pid=pid,
-            pid_start=runtime.process_start(pid),
-            host=runtime.host_name(),
-            kind="monitor",
-        )
-    )
+    registrations.register(new_registration(Path("/nowhere"), pid, run_id="20260115-sleeper", kind="monitor"))
 
 
 def test_a_signal_is_sent_only_after_the_question(make_feed: MakeFeed, folder: Path) -> None:

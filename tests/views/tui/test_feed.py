@@ -13,6 +13,10 @@ from waiting import wait_until
 
 from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.run_details import describe_run
@@ -51,11 +55,11 @@ def test_a_finished_run_is_shown_from_its_folder_alone(make_feed: MakeFeed, fold
 
 
 def tell_end(folder: Path, **more: object) -> None:
-    run_folder.write_run(folder, {**run_folder.read_run(folder), **more})
+    run_folder.write_run(folder, RunFile.parse({**run_folder.read_run(folder).as_json(), **more}))
 
 
 def tell_stall(folder: Path) -> None:
-    run_folder.write_status(folder, {"attempt": 1, "state": "stalled", "cause": "rank 0 waits for data"})
+    run_folder.write_status(folder, Status.parse({"attempt": 1, "state": "stalled", "cause": "rank 0 waits for data"}))
 
 
 def tell_alerts(folder: Path) -> None:
@@ -252,8 +256,8 @@ def test_the_run_that_lives_on_this_machine_is_found(tmp_path: Path) -> None:
     folder = story.make_run(
         tmp_path / "runs", status="running", start=time.time() - 120, steps=20, gpus=0, process=here
     )
-    runtime.register(
-        runtime.Registration(
+    registrations.register(
+        Registration(
             run_id=folder.name,
             folder=str(folder),
             rank=0,
@@ -281,10 +285,8 @@ def register_run(root: Path, name: str, pid: int) -> Path:
         ranks=1,
         process={"pid": pid, "start": start, "host": runtime.host_name()},
     )
-    runtime.register(
-        runtime.Registration(
-            run_id=folder.name, folder=str(folder), rank=0, pid=pid, pid_start=start, host=runtime.host_name()
-        )
+    registrations.register(
+        Registration(run_id=folder.name, folder=str(folder), rank=0, pid=pid, pid_start=start, host=runtime.host_name())
     )
     return folder
 
@@ -307,7 +309,7 @@ def test_around_a_program_only_its_own_runs_are_followed(make_feed: MakeFeed, tm
     assert name_shown(make_feed(sources=("system",))) == "second", "elsewhere the newest one is shown"
     register_run(tmp_path, "third", mine)
     assert name_shown(feed) == "third", "a program may begin several runs"
-    for path, entry in runtime.registrations():
+    for path, entry in registrations.read_all():
         if "third" in entry.run_id:
             path.unlink()
     assert name_shown(feed) == "third", "and the last one stays when it has ended"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE, pause, wait_until
 
-from trainvitals import runtime
+from trainvitals.journal import registrations
 from trainvitals.views.tui.keys import KEYS
 
 TRAINING = """
@@ -315,4 +315,4 @@ def test_without_the_extra_both_ways_to_the_dashboard_say_what_to_install(open_t
 
 
 def test_no_registration_is_left_behind() -> None:
-    assert runtime.registrations() == []
+    assert registrations.read_all() == []

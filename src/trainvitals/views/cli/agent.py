@@ -11,6 +11,8 @@ from typing import Any
 
 from trainvitals import runtime
 from trainvitals.errors import AgentError
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.latest import Latest, LatestRun, read_agent
 from trainvitals.journal.encoding import parse_time
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
 from trainvitals.views.cli.beginning import check_runtime
@@ -40,10 +42,10 @@ def _start(arguments: argparse.Namespace) -> int:
         os.environ["TRAINVITALS_SIMULATE_GPUS"] = str(settings.simulate_gpus)
     check_runtime()
     if arguments.foreground or arguments.keep:
-        known = runtime.read_agent()
+        known = read_agent()
         if known is not None:
             raise AgentError(
-                f"an agent runs already (process {known.get('pid')})",
+                f"an agent runs already (process {known.pid})",
                 hint="stop it first: trainvitals agent stop",
             )
     if arguments.foreground:
@@ -52,10 +54,10 @@ def _start(arguments: argparse.Namespace) -> int:
         return main(["--foreground", *(["--keep"] if arguments.keep else [])])
     if not runtime.ensure_agent(wait=runtime.START_SECONDS, keep=arguments.keep):
         raise AgentError("the agent did not start", hint="see why: trainvitals agent start --foreground")
-    about = runtime.read_agent()
-    if not about:
+    about = read_agent()
+    if about is None or about.pid is None:
         raise AgentError("the agent has ended at once", hint="see why: trainvitals agent log")
-    print(f"the agent runs as process {about['pid']}")
+    print(f"the agent runs as process {about.pid}")
     return 0
 
 
@@ -71,61 +73,52 @@ def _status(arguments: argparse.Namespace) -> int:
 
     found = status()
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(None if found is None else {**found[1].as_json(), **found[0].as_json()}, indent=2))
         return 0
     if found is None:
         print("no agent runs; it starts with the next run, or now: trainvitals agent start")
         return 0
-    if "pid" not in found:
+    about, latest = found
+    if about.pid is None:
         print("an agent is starting or ending right now")
         return 0
-    started = parse_time(found.get("started"))
+    started = parse_time(about.started)
     since = f" for {quantities.format_duration(time.time() - started)}" if started is not None else ""
-    kept = ", as a service" if found.get("keep") else ""
-    print(f"the agent runs as process {found.get('pid')}{since}, version {found.get('version')}{kept}")
-    print(f"  log  {found.get('log')}")
+    kept = ", as a service" if about.keep else ""
+    print(f"the agent runs as process {about.pid}{since}, version {about.version}{kept}")
+    print(f"  log  {about.log}")
     paint, columns = Paint(sys.stdout), width(sys.stdout) if is_terminal(sys.stdout) else None
-    runs = [_run_row(run) for run in found.get("runs") or [] if isinstance(run, dict)]
+    runs = [_run_row(run) for run in latest.runs]
     if runs:
         header: tuple[str, ...] = ("run", "state", "ranks", "last step", "folder")
         print("\n" + draw_table(header, runs, paint=paint, columns=columns, right=(2, 3), indent="  "))
-    states = found.get("states")
-    units = found.get("sources")
-    rows = _source_rows(states if isinstance(states, dict) else {}, units if isinstance(units, dict) else {})
+    rows = _source_rows(latest)
     if rows:
         header = ("source", "state", "age", "takes", "")
         print("\n" + draw_table(header, rows, paint=paint, columns=columns, right=(2, 3), indent="  "))
     return 0
 
 
-def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
-    ranks = [rank for rank in (run.get("ranks") or {}).values() if isinstance(rank, dict)]
-    steps = [rank["step"] for rank in ranks if isinstance(rank.get("step"), int)]
-    return (
-        one_line(run.get("run_id", "")),
-        str(run.get("state", "")),
-        str(len(ranks)),
-        f"{max(steps):,}" if steps else quantities.NONE,
-        one_line(run.get("folder", "")),
-    )
+def _run_row(run: LatestRun) -> tuple[str, ...]:
+    steps = [rank.step for rank in run.ranks.values() if rank.step is not None]
+    step = f"{max(steps):,}" if steps else quantities.NONE
+    return one_line(run.run_id), run.state, str(len(run.ranks)), step, one_line(run.folder)
 
 
-def _source_rows(states: dict[str, Any], units: dict[str, Any]) -> list[tuple[str, ...]]:
+def _source_rows(latest: Latest) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for name, state in states.items():
-        mine = {key: unit for key, unit in units.items() if isinstance(unit, dict) and unit.get("source") == name}
+    for name, state in latest.states.items():
+        mine = {key: unit for key, unit in latest.sources.items() if unit.source == name}
         if not mine:
             rows.append((one_line(name), Cell("none", "dim"), "", "", Cell(one_line(state), "dim")))
         for key, unit in mine.items():
-            up = bool(unit.get("up"))
-            age, takes = unit.get("age"), unit.get("duration")
             rows.append(
                 (
                     one_line(key),
-                    Cell("ok" if up else "down", "green" if up else "red"),
-                    f"{age:.1f} s" if isinstance(age, (int, float)) else quantities.NONE,
-                    f"{takes * 1000:.1f} ms" if isinstance(takes, (int, float)) else quantities.NONE,
-                    Cell(one_line(unit.get("reason") or ""), "dim"),
+                    Cell("ok" if unit.up else "down", "green" if unit.up else "red"),
+                    f"{unit.age:.1f} s" if unit.age is not None else quantities.NONE,
+                    f"{unit.duration * 1000:.1f} ms" if unit.duration is not None else quantities.NONE,
+                    Cell(one_line(unit.reason or ""), "dim"),
                 )
             )
     return rows
@@ -146,7 +139,7 @@ def _add_stop(parser: Parser) -> None:
 def _stop(arguments: argparse.Namespace) -> int:
     from trainvitals.agent.control import STOP_SECONDS, stop
 
-    watched = [item for _, item in runtime.registrations() if runtime.is_same_process(item.pid, item.pid_start)]
+    watched = [item for _, item in registrations.read_all() if runtime.is_same_process(item.pid, item.pid_start)]
     print("the agent has ended" if stop(arguments.timeout or STOP_SECONDS) else "no agent was running")
     if watched:
         say("a run is still under way: it will start the agent again when it next looks for it")

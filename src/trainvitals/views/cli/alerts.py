@@ -17,7 +17,9 @@ from trainvitals.alerts import builtin, delivery, messages, records
 from trainvitals.alerts.language import RuleError
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal.documents.rows import AlertRow
+from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
@@ -58,7 +60,7 @@ def _add_list(parser: Parser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     found: list[dict[str, Any]] = []
     for folder in _folders(arguments) or run_folder.list_folders(_root(arguments))[-1:]:
-        found += [{**row, "run": folder.name} for row in records.current(records.read_rows(folder))]
+        found += [{**row.as_json(), "run": folder.name} for row in records.current(records.read_rows(folder))]
     if arguments.json:
         _print_json(found)
         return 0
@@ -90,7 +92,7 @@ def _folders(arguments: argparse.Namespace) -> list[Path]:
     if arguments.run:
         return [run_folder.find(arguments.run, root)]
     folders = run_folder.list_folders(root)
-    return [folder for folder in folders if run_folder.read_state(folder)[0] not in run_folder.ENDED]
+    return [folder for folder in folders if run_folder.read_state(folder)[0] not in ENDED]
 
 
 # -- history
@@ -108,11 +110,11 @@ def _history(arguments: argparse.Namespace) -> int:
     folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
     rows = records.read_rows(folder)
     if not arguments.all:
-        rows = [row for row in records.changes(rows) if row["state"] != "pending"]
+        rows = [row for row in records.changes(rows) if row.state != "pending"]
     if arguments.rule:
-        rows = [row for row in rows if row.get("rule") == arguments.rule]
+        rows = [row for row in rows if row.rule == arguments.rule]
     if arguments.json:
-        _print_json(rows)
+        _print_json([row.as_json() for row in rows])
         return 0
     if not rows:
         say(f"no alert in {folder.name}")
@@ -121,35 +123,22 @@ def _history(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _history_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    if "state" in row:
-        style = _STYLES.get(str(row["state"] if row["state"] == "resolved" else row.get("severity")), "")
-        text = str(row.get("message") or row.get("until") or "")
-        text += f" ({row['reason']})" if row.get("reason") else ""
-        what = Cell(str(row["state"]), style)
-    elif "outgoing" in row:
-        what, text = (
-            Cell("message", ""),
-            f"{row.get('kind')} to {', '.join(row.get('channels') or ['nobody'])}",
-        )
-    elif "delivery" in row:
-        late = f", {row['late_seconds']:.0f} s late" if row.get("late_seconds") else ""
-        reason = f": {row['reason']}" if row.get("reason") else ""
-        what, text = Cell(str(row.get("result")), ""), f"{row.get('channel')}{late}{reason}"
+def _history_row(row: AlertRow) -> tuple[Any, ...]:
+    reason = row.reason
+    if row.state is not None:
+        what = Cell(row.state, _STYLES.get(row.state if row.state == "resolved" else row.severity or "", ""))
+        text = (row.message or row.until or "") + (f" ({reason})" if reason else "")
+    elif row.outgoing is not None:
+        what, text = Cell("message", ""), f"{row.kind} to {', '.join(row.channels) or 'nobody'}"
+    elif row.delivery is not None:
+        late = f", {row.late_seconds:.0f} s late" if row.late_seconds else ""
+        what, text = Cell(row.result or "", ""), f"{row.channel}{late}{f': {reason}' if reason else ''}"
+    elif row.action is not None:
+        what, text = Cell("action", ""), f"{row.action} {row.result or ''}"
     else:
-        word = "action" if "action" in row else "asked"
-        what, text = (
-            Cell(word, ""),
-            f"{row.get(word if word == 'action' else 'control')} {row.get('result', '')}",
-        )
-    step = row.get("step")
-    return (
-        _clock(row["timestamp"]),
-        what,
-        one_line(row.get("rule", "")),
-        "" if step is None else f"{step:,}",
-        one_line(text),
-    )
+        what, text = Cell("asked", ""), row.control or ""
+    step = "" if row.step is None else f"{row.step:,}"
+    return _clock(row.timestamp), what, one_line(row.rule), step, one_line(text)
 
 
 # -- test
@@ -195,13 +184,13 @@ def _test(arguments: argparse.Namespace) -> int:
 
 def _test_body() -> dict[str, Any]:
     now = format_time()
-    alert = {
-        "timestamp": now,
-        "since": now,
-        "severity": "info",
-        "message": "This is a test: alerts of trainvitals arrive here",
-        "advice": "Nothing. If you read this, it works.",
-    }
+    alert = AlertRow(
+        timestamp=now,
+        since=now,
+        severity="info",
+        message="This is a test: alerts of trainvitals arrive here",
+        advice="Nothing. If you read this, it works.",
+    )
     about = {"run": "test", "name": "test", "host": runtime.host_name()}
     return messages.build("test", "test", [alert], about, os.urandom(12).hex(), now)
 
@@ -260,7 +249,7 @@ def _control(arguments: argparse.Namespace, control: str, done: str, until: floa
 def _known_rules(arguments: argparse.Namespace, folder: Path) -> set[str]:
     settings = resolve_settings(arguments)
     names = {rule.name for rule in builtin.rules_of(settings)}
-    return names | {str(row.get("rule")) for row in records.read_rows(folder)}
+    return names | {row.rule for row in records.read_rows(folder)}
 
 
 # -- replay
@@ -288,7 +277,6 @@ def _replay(arguments: argparse.Namespace) -> int:
     context = {"run": reader.folder.name, "host": runtime.host_name()}
     baseline = Baseline.read(settings.alerts_baseline, reader.folder, say)
     held = _held_gpus(run_folder.read_statuses(reader.folder))
-    described = runtime.read_json(reader.folder / layout.RUN_FILE) or {}
     lowest = SEVERITIES.index(arguments.severity)
     began = time.monotonic()
     found = [
@@ -299,28 +287,27 @@ def _replay(arguments: argparse.Namespace) -> int:
             reader.events(),
             context,
             baseline=baseline.value,
-            world_size=int(described.get("world_size") or 1),
+            world_size=reader.info.file.world_size or 1,
             held_gpus=held,
         )
         if SEVERITIES.index(change.rule.severity) >= lowest
     ]
     if arguments.json:
-        _print_json(found)
+        _print_json([row.as_json() for row in found])
         return 0
-    fired = sum(row["state"] == "firing" for row in found)
+    fired = sum(row.state == "firing" for row in found)
     if found:
         _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in found])
     say(f"{len(rules)} rules over {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)")
     return 0
 
 
-def _held_gpus(statuses: Sequence[Mapping[str, Any]]) -> frozenset[str] | None:
+def _held_gpus(statuses: Sequence[Status]) -> frozenset[str] | None:
     """The GPUs that the run held; None if its agents did not say."""
-    for name in ("held_gpus", "visible_gpus"):
-        found = [status[name] for status in statuses if isinstance(status.get(name), list)]
-        if found:
-            return frozenset(str(uuid) for uuids in found for uuid in uuids)
-    return None
+    held = [status.held_gpus for status in statuses if status.held_gpus is not None]
+    visible = [status.visible_gpus for status in statuses if status.visible_gpus is not None]
+    known = held or visible
+    return frozenset(uuid for uuids in known for uuid in uuids) if known else None
 
 
 def _chosen_rules(settings: Settings, arguments: argparse.Namespace) -> list[Any]:

@@ -10,7 +10,10 @@ from typing import Any
 from trainvitals import runtime
 from trainvitals.errors import AgentError, JournalError, no_such_gpu
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, registrations
+from trainvitals.journal.documents.latest import read_agent, read_latest
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import RunFile
 from trainvitals.settings import Settings
 
 FLAG = "--dir or TRAINVITALS_DIR"
@@ -41,7 +44,7 @@ def _write_probe(folder: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def write_run(folder: Path, run: Mapping[str, Any], settings: Settings, flag: str) -> None:
+def write_run(folder: Path, run: RunFile, settings: Settings, flag: str) -> None:
     """Write run.json."""
     try:
         run_folder.write_run(folder, run, settings.file_mode)
@@ -54,10 +57,10 @@ def _another(flag: str) -> str:
     return f"choose another place: {flag}"
 
 
-def register(registration: runtime.Registration) -> Path:
+def register(registration: Registration) -> Path:
     """Tell the agent, now or later."""
     try:
-        return runtime.register(registration)
+        return registrations.register(registration)
     except OSError as error:
         raise _unwritable(error) from None
 
@@ -90,10 +93,9 @@ def tell_missing_gpus(settings: Settings) -> str:
 
 def _read_gpus(settings: Settings) -> Sequence[Mapping[str, Any]]:
     """The labels of every GPU that the living agent samples and that may be of this run."""
-    latest = runtime.read_latest() or {}
-    if (latest.get("agent") or {}).get("pid") != (runtime.read_agent() or {}).get("pid"):
-        return ()  # left by an earlier agent
-    found = [sample["labels"] for sample in latest.get("samples", {}).values() if sample["table"] == "gpu"]
+    agent = read_agent()
+    latest = read_latest(agent) if agent is not None else None
+    found = [sample.labels for sample in latest.of_table("gpu")] if latest is not None else []
     return [labels for labels in found if not labels.get("simulated") or labels["gpu_index"] < settings.simulate_gpus]
 
 

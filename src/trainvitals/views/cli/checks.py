@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from trainvitals import runtime, sources
 from trainvitals.errors import SettingError, TrainvitalsError
+from trainvitals.journal.documents.latest import read_agent
 from trainvitals.settings import Settings, resolve
 from trainvitals.settings.places import describe_unknown
 from trainvitals.views.data import quantities
@@ -258,18 +259,18 @@ def check_agent(_: World) -> Iterator[Finding]:
     import trainvitals
 
     try:
-        about = runtime.read_agent()
+        about = read_agent()
     except (OSError, TrainvitalsError):
         return  # told by check_runtime
     if about is None:
         yield Finding("agent", "ok", "does not run now; it starts with a run")
-    elif not about:
+    elif about.pid is None:
         yield Finding("agent", "ok", "is starting or ending right now")
-    elif about.get("version", trainvitals.__version__) != trainvitals.__version__:
-        text = f"process {about.get('pid')} is of version {about['version']}, this is {trainvitals.__version__}"
+    elif about.version not in ("", trainvitals.__version__):
+        text = f"process {about.pid} is of version {about.version}, this is {trainvitals.__version__}"
         yield Finding("agent", "note", text, "trainvitals agent stop")
     else:
-        yield Finding("agent", "ok", f"runs as process {about.get('pid')}")
+        yield Finding("agent", "ok", f"runs as process {about.pid}")
 
 
 def check_root(world: World, little: int = LITTLE_SPACE) -> Iterator[Finding]:

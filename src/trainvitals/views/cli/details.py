@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.journal.console import list_consoles
+from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import Settings
@@ -18,7 +18,6 @@ from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
-from trainvitals.views.data.run_rows import host_of
 from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.data.texts import read_text
 
@@ -40,9 +39,9 @@ def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
 def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """Everything, with NaN and infinity spelled as in the journal."""
     data = {
-        **summary.info.details,
+        **summary.info.file.as_json(),
         "status": summary.info.status,
-        "cause": summary.info.cause,
+        "cause": summary.info.cause_text or None,
         "folder": str(summary.info.folder),
         "summary": {
             "seconds": summary.seconds,
@@ -90,33 +89,32 @@ def _describe_gpu(gpu: GpuUse, with_host: bool) -> dict[str, Any]:
 
 def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
     """Lines of `word  text`; only what there is."""
-    run = summary.info.details
+    run = summary.info.file
     lines: list[tuple[str, str]] = []
     lines += [("name", one_line(summary.info.name))] if summary.info.name != summary.info.id else []
     lines.append(("project", one_line(summary.info.project)))
-    started = parse_time(run.get("started"))
+    started = parse_time(run.started)
     if started is not None:
         lines.append(("started", quantities.format_clock(started)))
     for key, text in (
-        ("tags", ", ".join(map(one_line, run.get("tags") or []))),
-        ("notes", one_line(run.get("notes") or "")),
-        ("command", _command(run.get("command"))),
-        ("host", one_line(host_of(run))),
-        ("git", _git(run.get("git"))),
+        ("tags", ", ".join(map(one_line, run.tags))),
+        ("notes", one_line(run.notes)),
+        ("command", one_line(run.command or "")),
+        ("host", one_line(run.host_name)),
+        ("git", _git(run.git or {})),
         ("python", one_line(_python(run))),
     ):
         lines += [(key, text)] if text else []
-    attempts = run.get("attempts")
-    if isinstance(attempts, list) and len(attempts) > 1:
-        lines.append(("attempts", ", ".join(_attempt(item) for item in attempts if isinstance(item, dict))))
-    config = run.get("config")
-    if isinstance(config, Mapping) and config:
+    if len(run.attempts) > 1:
+        lines.append(("attempts", ", ".join(map(_attempt, run.attempts))))
+    config = run.config
+    if config:
         items = [f"{one_line(key)} = {one_line(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
         more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
         lines += [("config" if place == 0 else "", item) for place, item in enumerate(items + more)]
     for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
-        moment = quantities.format_clock(parse_time(row.get("timestamp")))
-        text = f"{moment}  {row.get('severity')}  {one_line(row.get('message', row.get('event', '')))}"
+        moment = quantities.format_clock(row.seconds)
+        text = f"{moment}  {row.severity}  {one_line(row.message or row.event)}"
         lines.append(("events" if place == 0 else "", text))
     lines += _findings(diagnosis["findings"])
     lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(summary.info.folder))]
@@ -141,28 +139,20 @@ def _printed(folder: Path) -> list[str]:
     return [one_line(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
 
 
-def _attempt(attempt: Mapping[str, Any]) -> str:
-    cause = f" ({one_line(attempt['cause'])})" if attempt.get("cause") else ""
-    return f"{attempt.get('number')} {attempt.get('status')}{cause}"
+def _attempt(attempt: Attempt) -> str:
+    cause = f" ({one_line(str(attempt.cause))})" if attempt.cause is not None else ""
+    return f"{attempt.number} {attempt.status}{cause}"
 
 
-def _command(command: object) -> str:
-    if isinstance(command, list):
-        return one_line(shlex.join(map(str, command)))
-    return one_line(command) if isinstance(command, str) else ""
-
-
-def _git(git: object) -> str:
-    if not isinstance(git, Mapping) or not git.get("commit"):
+def _git(git: Mapping[str, Any]) -> str:
+    if not git.get("commit"):
         return ""
     dirty = " with changes" if git.get("dirty") else ""
     branch = f" on {git['branch']}" if git.get("branch") else ""
     return one_line(f"{str(git['commit'])[:12]}{branch}{dirty}")
 
 
-def _python(run: Mapping[str, Any]) -> str:
-    python = run.get("python")
-    version = python.get("version", "") if isinstance(python, Mapping) else python or ""
-    packages = run.get("packages")
-    known = [f"{name} {text}" for name, text in packages.items()] if isinstance(packages, Mapping) else []
+def _python(run: RunFile) -> str:
+    version = (run.python or {}).get("version", "")
+    known = [f"{name} {text}" for name, text in (run.packages or {}).items()]
     return ", ".join([str(version), *known[:6]]) if version else ""

@@ -19,9 +19,11 @@ from trainvitals.analysis.gpu_use import GpuUse, GpuUses, gpu_key
 from trainvitals.analysis.spread import Spread
 from trainvitals.errors import AgentError, JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
 from trainvitals.journal.cursor import Follower
-from trainvitals.journal.encoding import format_time, parse_time
+from trainvitals.journal.documents.latest import read_latest
+from trainvitals.journal.documents.registration import new_registration
+from trainvitals.journal.documents.run import ENDED, MONITOR, RunFile, new_run
+from trainvitals.journal.encoding import parse_time
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
@@ -130,45 +132,28 @@ class Monitor:
             self.folder = log_dir.absolute()
         else:
             self.folder = Path(settings.dir).absolute() / "monitor" / run_folder.new_run_id("monitor")
-        before = runtime.read_json(self.folder / layout.RUN_FILE) or {}
-        if before and run_folder.read_state(self.folder, before)[0] not in run_folder.ENDED:
+        before = run_folder.find_run(self.folder)
+        if before is not None and run_folder.read_state(self.folder, before)[0] not in ENDED:
             raise TrainvitalsError(f"{self.folder} belongs to a run that is not over", hint="choose another --log-dir")
-        self.attempt = int(before.get("attempt") or 0) + 1
+        self.attempt = before.attempt + 1 if before is not None else 1
         self._run = self._describe(before)
         self._registered: Path | None = None
 
-    def _describe(self, before: Mapping[str, Any]) -> dict[str, Any]:
+    def _describe(self, before: RunFile | None) -> RunFile:
         from trainvitals.trainer import facts
 
-        started = format_time()
-        attempt = {
-            "number": self.attempt,
-            "started": started,
-            "host": runtime.host_name(),
-            "status": run_folder.RUNNING,
-        }
-        run: dict[str, Any] = {
-            "format": 1,
-            "id": str(before.get("id") or self.folder.name),
-            "project": str(before.get("project") or "monitor"),
-            "name": str(before.get("name") or self.folder.name),
-            "created": before.get("created") or started,
-            "kind": "monitor",
-            "status": run_folder.RUNNING,
-            "attempt": self.attempt,
-            "started": started,
-            "process": {
-                "pid": os.getpid(),
-                "start": runtime.process_start(os.getpid()),
-                "host": runtime.host_name(),
-            },
-            "correlation_id": before.get("correlation_id") or facts.correlation_id(os.environ),
-            **facts.capture(self._settings, config=None, argv=sys.orig_argv, environ=os.environ, cwd=Path.cwd()),
-            "attempts": [*before.get("attempts", []), attempt],
-        }
-        if self._settings.simulate_gpus:
-            run["simulated"] = True
-        return run
+        return new_run(
+            self.folder.name,
+            kind=MONITOR,
+            project="monitor",
+            name=self.folder.name,
+            facts=facts.capture(self._settings, config=None, argv=sys.orig_argv, environ=os.environ, cwd=Path.cwd()),
+            pid=os.getpid(),
+            attempt=self.attempt,
+            before=before,
+            correlation_id=facts.correlation_id(os.environ),
+            simulated=self._settings.simulate_gpus > 0,
+        )
 
     def begin(self) -> None:
         """Write the run down and have the agent sample into it."""
@@ -177,16 +162,13 @@ class Monitor:
         self._follower = Follower(self.folder, ("gpu", "system", "events"), from_end=True)
         write_run(self.folder, self._run, self._settings, self._flag)
         self._registered = register(
-            runtime.Registration(
-                run_id=str(self._run["id"]),
-                folder=str(self.folder),
-                rank=0,
-                pid=os.getpid(),
-                pid_start=runtime.process_start(os.getpid()),
-                host=runtime.host_name(),
+            new_registration(
+                self.folder,
+                os.getpid(),
+                run_id=self._run.id,
                 attempt=self.attempt,
-                kind="monitor",
-                correlation_id=str(self._run["correlation_id"]),
+                kind=MONITOR,
+                correlation_id=self._run.correlation_id,
                 settings=self._settings.as_json(),
             )
         )
@@ -216,7 +198,7 @@ class Monitor:
 
     def end(self, status: str = "finished") -> None:
         """Write the end, and wait a moment until the agent has written its last lines."""
-        run_folder.end_attempt(self._run, status)
+        self._run = self._run.end(status)
         try:
             write_run(self.folder, self._run, self._settings, self._flag)
         except JournalError as error:  # what was measured is still to be printed
@@ -226,8 +208,8 @@ class Monitor:
         self._registered.unlink(missing_ok=True)
         deadline = time.monotonic() + FINAL_SECONDS
         while time.monotonic() < deadline and runtime.agent_is_alive():
-            said = run_folder.read_statuses(self.folder)
-            if any(item.get("attempt") == self.attempt and item.get("state") in run_folder.ENDED for item in said):
+            statuses = run_folder.read_statuses(self.folder)
+            if any(item.attempt == self.attempt and item.is_over for item in statuses):
                 return
             time.sleep(0.05)
 
@@ -406,6 +388,7 @@ def _percent(value: object) -> str:
 
 def _why_no_gpu() -> str:
     """The reasons that the agent's GPU sources give."""
-    states = (runtime.read_latest() or {}).get("states") or {}
+    latest = read_latest()
+    states = latest.states if latest is not None else {}
     found = [str(states[name]) for name in ("nvidia", "amd", "intel", "apple") if states.get(name, "ok") != "ok"]
     return "; ".join(found[:1]) or "no source found one"

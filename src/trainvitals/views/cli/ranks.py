@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
-from trainvitals.views.data.run_rows import reported_ranks
 from trainvitals.views.data.safe_text import one_line
 
 MAX_RANKS = 4
@@ -27,28 +27,28 @@ class RankEnd(NamedTuple):
 
 def read_ranks(reader: RunReader, info: RunInfo) -> list[RankEnd]:
     """Every rank of the newest attempt, in order; none if the run has only one."""
-    told: dict[int, Mapping[str, Any]] = {}
-    for said in run_folder.read_statuses(reader.folder):
-        is_last_word = info.is_live or said.get("state") in run_folder.ENDED  # else the agent died before the run
-        if said.get("attempt") == info.attempt and is_last_word:
-            told |= dict(reported_ranks(said))
+    known: dict[int, RankStatus] = {}
+    for status in run_folder.read_statuses(reader.folder):
+        # Else the agent died before the run.
+        if status.attempt == info.attempt and (info.is_live or status.is_over):
+            known |= status.training_ranks()
     wrote = {
         name.rank
         for name, _, _ in layout.list_files(reader.folder)
         if name.table == "training" and name.attempt == info.attempt and name.rank is not None
     }
-    size = info.details.get("world_size")
-    ranks = sorted({*told, *wrote, *range(size if isinstance(size, int) else 0)})
-    return [_read_rank(reader, rank, told.get(rank, {}), rank in wrote) for rank in ranks] if len(ranks) > 1 else []
+    ranks = sorted({*known, *wrote, *range(info.file.world_size or 0)})
+    if len(ranks) < 2:
+        return []
+    return [_read_rank(reader, rank, known.get(rank, RankStatus()), rank in wrote) for rank in ranks]
 
 
-def _read_rank(reader: RunReader, rank: int, told: Mapping[str, Any], wrote: bool) -> RankEnd:
-    step, state = told.get("step"), told.get("state")
-    if not isinstance(step, int) and wrote:  # no agent watched it: from its files
-        step = max(
-            (item.last_step for item in reader.summary(rank=rank).values() if item.last_step is not None), default=None
-        )
-    return RankEnd(rank, step if isinstance(step, int) else None, state if isinstance(state, str) else None)
+def _read_rank(reader: RunReader, rank: int, known: RankStatus, wrote: bool) -> RankEnd:
+    step = known.step
+    if step is None and wrote:  # no agent watched it: from its files
+        steps = (item.last_step for item in reader.summary(rank=rank).values())
+        step = max((item for item in steps if item is not None), default=None)
+    return RankEnd(rank, step, known.state)
 
 
 def tell_ranks(ranks: Sequence[RankEnd], status: str) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trainvitals import runtime
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.encoding import format_time
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import new_registration
+from trainvitals.journal.documents.run import COMMAND, Process, new_run
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
@@ -130,48 +132,34 @@ class Watched:
             self.environ[dashboard.RUNNING] = "1"
         if settings.autostart:
             self.environ["PYTHONPATH"] = autostart.python_path(self.environ.get("PYTHONPATH"))
-        started = format_time()
-        self._details: dict[str, Any] = {
-            "format": 1,
-            "id": self.folder.name,
-            "project": settings.project,
-            "name": name,
-            "created": started,
-            "kind": "command",
-            "status": run_folder.RUNNING,
-            "attempt": 1,
-            "started": started,
-            "tags": sorted({redact_text(tag) for tag in arguments.tag}),
-            "notes": redact_text(arguments.notes),
-            "correlation_id": self._correlation_id,
-            **facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
-            "attempts": [{"number": 1, "started": started, "host": runtime.host_name(), "status": run_folder.RUNNING}],
-        }
-        if os.environ.get("TRAINVITALS_RUN_ID"):
-            self._details["below"] = os.environ["TRAINVITALS_RUN_ID"]
-        if settings.simulate_gpus:
-            self._details["simulated"] = True
+        self._file = new_run(
+            self.folder.name,
+            kind=COMMAND,
+            project=settings.project,
+            name=name,
+            facts=facts.capture(settings, config=None, argv=command, environ=os.environ, cwd=Path.cwd()),
+            pid=None,
+            correlation_id=self._correlation_id,
+            tags=[redact_text(tag) for tag in arguments.tag],
+            notes=redact_text(arguments.notes),
+            below=os.environ.get("TRAINVITALS_RUN_ID") or None,
+            simulated=settings.simulate_gpus > 0,
+        )
         create_folder(self.folder, settings, FLAG)
 
     def begin(self, pid: int) -> None:
         """Write the run down and have it watched, before the program does anything."""
-        process = {"pid": pid, "start": runtime.process_start(pid), "host": runtime.host_name()}
         try:
-            write_run(self.folder, {**self._details, "process": process}, self._settings, FLAG)
+            write_run(self.folder, replace(self._file, process=Process.of(pid)), self._settings, FLAG)
             self._written = True
             self._registered = register(
-                runtime.Registration(
-                    run_id=self.folder.name,
-                    folder=str(self.folder),
-                    rank=0,
-                    pid=pid,
-                    pid_start=runtime.process_start(pid),
-                    host=runtime.host_name(),
-                    kind="command",
+                new_registration(
+                    self.folder,
+                    pid,
+                    kind=COMMAND,
                     correlation_id=self._correlation_id,
-                    cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
                     settings=self._settings.as_json(),
-                    console=console.find_files() if self._settings.console != "off" else [],
+                    console=tuple(console.find_files()) if self._settings.console != "off" else (),
                 )
             )
             if self._settings.agent and not runtime.ensure_agent():
@@ -268,22 +256,18 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
     from trainvitals.agent.causes import ExitStatus, judge
 
     run = run_folder.read_run(folder)
-    known = {"exit_code": ended.code} if ended.signal is None else {"signal": ended.signal_name}
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
-    stands = run.get("status") in run_folder.ENDED and (not run.get("tentative") or verdict.status == "finished")
+    stands = run.is_over and (not run.tentative or verdict.status == "finished")
     if not ask_agent:
-        run.pop("tentative", None)
-    if ask_agent or stands:
-        run.update(known)
-    else:
-        run_folder.end_attempt(run, verdict.status, cause=verdict.cause, **known)
-    run_folder.write_run(folder, run, mode)
+        run = replace(run, tentative=False) if stands else run.end(verdict.status, verdict.cause)
+    known = replace(run, exit_code=ended.code) if ended.signal is None else replace(run, signal=ended.signal_name)
+    run_folder.write_run(folder, known, mode)
 
 
 def wait_for_agent(folder: Path, seconds: float) -> None:
     """Give the agent time to write what it knows of the end; it then takes the registrations away."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and runtime.agent_is_alive():
-        if not any(Path(item.folder) == folder for _, item in runtime.registrations()):
+        if not any(Path(item.folder) == folder for _, item in registrations.read_all()):
             return
         time.sleep(0.05)

@@ -11,6 +11,7 @@ from typing import Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.documents.run import ENDED, RUNNING
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.cli.arguments import (
@@ -37,7 +38,7 @@ from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import RunRow, read_row
 from trainvitals.views.data.safe_text import one_line
 
-STATUSES = (run_folder.RUNNING, "stalled", "hung", *run_folder.ENDED)
+STATUSES = (RUNNING, "stalled", "hung", *ENDED)
 
 
 # -- list
@@ -96,7 +97,7 @@ def _as_json(row: RunRow) -> dict[str, Any]:
         "name": info.name,
         "kind": row.kind or None,
         "status": info.status,
-        "cause": info.cause,
+        "cause": info.cause_text or None,
         "started": info.started,
         "ended": info.ended,
         "seconds": row.seconds(),
@@ -134,7 +135,7 @@ def _remark(info: RunInfo) -> str:
     if info.attempt > 1:
         parts.append(f"attempt {info.attempt}")
     if info.cause:
-        parts.append(one_line(info.cause)[:60])
+        parts.append(one_line(info.cause_text)[:60])
     return ", ".join(parts)
 
 

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from trainvitals import catalog, runtime
+from trainvitals import catalog
 from trainvitals.analysis.gpu_use import GpuUse, total_energy
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
 from trainvitals.journal.cursor import Damage
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
@@ -69,7 +69,7 @@ class Summary:
     warnings: int
     criticals: int
     damage: Damage
-    last_events: Sequence[Mapping[str, Any]] = field(default=())
+    last_events: Sequence[EventRow] = field(default=())
     ranks: Sequence[RankEnd] = field(default=())
     """None if there is only one."""
     below: Sequence[RunRow] = field(default=())
@@ -92,7 +92,7 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
     row = make_row(info, statuses)
     metrics = reader.summary()
     events = reader.events()
-    severe = [row for row in events if row.get("severity") in ("warning", "critical") and not _tells_end(row)]
+    severe = [event for event in events if event.severity in ("warning", "critical") and not _tells_end(event)]
     return Summary(
         info=info,
         seconds=row.seconds(),
@@ -100,8 +100,8 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
         metrics=metrics,
         gpus=read_gpus(reader, statuses),
         alerts=count_alerts(reader.alerts()),
-        warnings=sum(row.get("severity") == "warning" for row in severe),
-        criticals=sum(row.get("severity") == "critical" for row in severe),
+        warnings=sum(event.severity == "warning" for event in severe),
+        criticals=sum(event.severity == "critical" for event in severe),
         damage=reader.damage(),
         last_events=severe[-5:],
         ranks=read_ranks(reader, info),
@@ -113,18 +113,18 @@ def read_below(root: Path, info: RunInfo) -> list[RunRow]:
     """The runs that programs of this `trainvitals run` began besides it, oldest first."""
     # Not until its end: that may be the end of its first program, and the next one began later.
     later = [item for item in run_folder.list_folders(root) if item.name[:_STAMP] >= info.id[:_STAMP]]
-    below = [item for item in later if (runtime.read_json(item / layout.RUN_FILE) or {}).get("below") == info.id]
+    below = [item for item in later if (run := run_folder.find_run(item)) is not None and run.below == info.id]
     return sorted((read_row(item) for item in below), key=lambda row: row.started or 0.0)
 
 
-def _tells_end(row: Mapping[str, Any]) -> bool:
+def _tells_end(event: EventRow) -> bool:
     """Whether the event says no more than the status and cause of the run do."""
-    return row.get("event") == "run_ended" or (row.get("event") in ("failed", "rank_lost") and not row.get("rank"))
+    return event.event == "run_ended" or (event.event in ("failed", "rank_lost") and not event.rank)
 
 
-def count_alerts(rows: Sequence[Mapping[str, Any]]) -> list[AlertCount]:
-    """What fired, worst first. The file also holds messages, deliveries and wishes, which have no `state`."""
-    found = Counter((str(row.get("rule")), str(row.get("severity"))) for row in rows if row.get("state") == "firing")
+def count_alerts(rows: Sequence[AlertRow]) -> list[AlertCount]:
+    """What fired, worst first. The file also holds messages, deliveries and requests, which have no `state`."""
+    found = Counter((row.rule, row.severity or "warning") for row in rows if row.state == "firing")
     counts = [AlertCount(rule, severity, times) for (rule, severity), times in found.items()]
     return sorted(counts, key=lambda item: (_SEVERITIES.get(item.severity, len(_SEVERITIES)), -item.times, item.rule))
 
@@ -166,7 +166,7 @@ def draw_head(summary: Summary, paint: Paint) -> str:
         parts.append(paint("yellow", "GPUs simulated"))
     lines = [f"{paint('bold', one_line(info.id))}  {'  '.join(parts)}"]
     if info.cause and info.status != "running":
-        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), one_line(info.cause)[:300])}")
+        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), one_line(info.cause_text)[:300])}")
     return "\n".join(lines)
 
 
@@ -260,7 +260,7 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
         parts += [f"{summary.warnings:,} warning{'s' if summary.warnings > 1 else ''}"] if summary.warnings else []
-        newest = one_line(summary.last_events[-1].get("message", ""))[:80] if summary.last_events else ""
+        newest = one_line(summary.last_events[-1].message)[:80] if summary.last_events else ""
         lines.append(("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}"))
     if summary.damage:
         lines.append(("damage", paint("yellow", f"{summary.damage}; everything else was read")))

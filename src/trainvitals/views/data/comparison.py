@@ -57,7 +57,7 @@ def describe_comparison(
         ],
         "config": [
             {"key": item.key, "values": list(item.values)}
-            for item in compare_configs([info.details.get("config") or {} for info in infos])
+            for item in compare_configs([info.file.config or {} for info in infos])
         ],
         "metrics": rows,
         "verdicts": _verdicts([reader for _, reader in readers], [n for n in _telling(shared) if better(n)][:8]),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals.journal import layout
+from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.encoding import encode_line
 from trainvitals.views.data.safe_text import csv_cell
 
@@ -34,8 +35,8 @@ class Rows:
         self._tables = tables
         self._count = count
         # A live run goes on while it is exported: every pass is over what there was when the first began.
-        lines = {"events": reader.events, "alerts": reader.alerts}
-        self._lines = {table: lines[table]() for table in tables if table in lines}
+        lines: dict[str, Callable[[], Sequence[Document]]] = {"events": reader.events, "alerts": reader.alerts}
+        self._lines = {table: [row.as_json() for row in lines[table]()] for table in tables if table in lines}
         self._extents = {table: reader.extent(table) for table in tables if table not in lines}
 
     def __iter__(self) -> Iterator[Row]:

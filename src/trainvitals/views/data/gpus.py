@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.gpu_use import METRICS, GpuUse, gpu_key, parse_uses
 from trainvitals.analysis.spread import spread_of
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.reader import RunReader, Series
 
 
-def read_gpus(reader: RunReader, statuses: Sequence[Mapping[str, Any]]) -> list[GpuUse]:
+def read_gpus(reader: RunReader, statuses: Sequence[Status]) -> list[GpuUse]:
     """Every GPU of the run, in order of host and index."""
-    found = [use for status in statuses for use in parse_uses(status.get("gpu_summary"), status.get("host"))]
+    found = [use for status in statuses for use in parse_uses(status.gpu_summary, status.host)]
     # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
     if len(found) < len(reader.labels("gpu")) or not all(map(_is_whole, found)):
         found = _read_series(reader)

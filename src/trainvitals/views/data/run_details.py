@@ -6,7 +6,7 @@ Every function takes a `RunReader` (or several) and gives a dict that `wire.enco
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,13 +18,14 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.console import list_consoles
+from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views import panels
 from trainvitals.views.data.cost import find_cost
 from trainvitals.views.data.layers import layer_measures, list_histograms
-from trainvitals.views.data.run_rows import MAX_VALUES, RunRow, make_row, reported_ranks
+from trainvitals.views.data.run_rows import MAX_VALUES, RunRow, make_row
 from trainvitals.views.data.texts import stack_files
 from trainvitals.views.data.wire import Answer
 
@@ -83,7 +84,6 @@ def _describe_panel(panel: panels.Panel) -> Answer:
 def describe_row(row: RunRow, key: str) -> Answer:
     """A run on one line of the table of runs."""
     info = row.info
-    config = info.details.get("config")
     return {
         "key": key,
         "id": info.id,
@@ -91,7 +91,7 @@ def describe_row(row: RunRow, key: str) -> Answer:
         "project": info.project,
         "status": info.status,
         "live": info.is_live,
-        "cause": info.cause,
+        "cause": info.cause_text or None,
         "kind": row.kind,
         "started": info.started,
         "ended": info.ended,
@@ -101,7 +101,7 @@ def describe_row(row: RunRow, key: str) -> Answer:
         "simulated": info.simulated,
         "tags": row.tags,
         "host": row.host,
-        "config": flatten(config) if isinstance(config, Mapping) else {},
+        "config": flatten(info.file.config or {}),
         "summary": row.last_values,
         "energy_joules": row.energy_joules,
     }
@@ -113,19 +113,22 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
     statuses = run_folder.read_statuses(reader.folder)
     summary = reader.summary()
     alerts = reader.alerts()
-    firing = [alert for alert in records.current(alerts) if not records.is_silenced(alert, time.time())]
+    firing = [alert for alert in records.current(alerts) if not alert.is_silenced(time.time())]
     latest = {name: item.last for name, item in summary.items()}
     row = make_row(info, statuses)
     step = find_last_step(reader, row, summary)
-    ranks = _ranks(statuses)
-    pace = _pace(ranks, reader, row)
-    progress = find_progress(info.details.get("config") or {}, step, latest.get("epoch"), pace, info.is_live)
+    ranks = sorted(
+        ((number, item.host, rank) for item in statuses for number, rank in item.training_ranks().items()),
+        key=lambda item: item[0],
+    )
+    pace = _pace([rank for _, _, rank in ranks], reader, row)
+    progress = find_progress(info.file.config or {}, step, latest.get("epoch"), pace, info.is_live)
     gpu_seconds = _gpu_seconds(reader, row)
     return {
         **describe_row(row, key),
         "step": step,
         "summary": dict(list(latest.items())[:MAX_VALUES]),
-        "health": judge_health(info.status, info.cause, firing, latest)._asdict(),
+        "health": judge_health(info.status, info.cause_text, firing, latest)._asdict(),
         "progress": progress._asdict(),
         "step_seconds": find_step_time(latest, pace),
         "cost": find_cost(prices or {}, gpu_seconds, row.energy_joules),
@@ -134,8 +137,8 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
         "tables": {table: _describe_table(reader, table) for table in reader.tables()},
         "layers": layer_measures(reader.names()),
         "histograms": list_histograms(reader.folder),
-        "ranks": ranks,
-        "firing": firing,
+        "ranks": [_describe_rank(*rank) for rank in ranks],
+        "firing": [alert.as_json() for alert in firing],
         "damage": asdict(reader.damage()),
         "details": _details(info),
         "stacks": [path.name for path in stack_files(reader.folder)],
@@ -144,12 +147,13 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
 
 
 def find_last_step(reader: RunReader, row: RunRow, summary: Mapping[str, MetricSummary]) -> int | None:
-    """As the row has it, else, where no agent watched the run, from its files."""
-    if row.last_step is not None or row.info.details.get("last_step") is not None:
+    """As the run noted it at its end, else from its files, which are newer than what its agent wrote."""
+    if row.info.file.last_step is not None:
         return row.last_step
     newest = reader.newest_steps(1)
-    steps = [item.last_step for item in summary.values() if item.last_step is not None]
-    return newest[-1][0] if newest else max(steps, default=None)
+    if newest or row.last_step is not None:
+        return newest[-1][0] if newest else row.last_step
+    return max((item.last_step for item in summary.values() if item.last_step is not None), default=None)
 
 
 def describe_metrics(summary: Mapping[str, MetricSummary]) -> list[Answer]:
@@ -173,31 +177,27 @@ def _describe_table(reader: RunReader, table: str) -> Answer:
 def _details(info: RunInfo) -> Answer:
     hidden = ("config", "tags", "status", "cause")
     return {
-        **{key: value for key, value in info.details.items() if key not in hidden},
-        "config": info.details.get("config") or {},
+        **{key: value for key, value in info.file.as_json().items() if key not in hidden},
+        "config": info.file.config or {},
         "folder": str(info.folder),
     }
 
 
-def _ranks(statuses: Iterable[Mapping[str, Any]]) -> list[Answer]:
+def _describe_rank(number: int, host: str, rank: RankStatus) -> Answer:
     wanted = ("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause")
-    found = [
-        (number, {"rank": str(number), "host": status.get("host"), **{key: rank[key] for key in wanted if key in rank}})
-        for status in statuses
-        for number, rank in reported_ranks(status)
-    ]
-    return [rank for _, rank in sorted(found, key=lambda item: item[0])]
+    known = {key: value for key, value in rank.as_json().items() if key in wanted}
+    return {"rank": str(number), "host": host, **known}
 
 
-def _pace(ranks: Sequence[Mapping[str, Any]], reader: RunReader, row: RunRow) -> float | None:
+def _pace(ranks: Sequence[RankStatus], reader: RunReader, row: RunRow) -> float | None:
     """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
     the slowest rank, else from the newest steps that are not sealed, else from the beginning and end of the run."""
-    known = [rank["step_seconds"] for rank in ranks if isinstance(rank.get("step_seconds"), (int, float))]
-    if known and not row.info.is_live:
-        return float(max(known))
+    slowest = max((rank.step_seconds for rank in ranks if rank.step_seconds is not None), default=None)
+    if slowest is not None and not row.info.is_live:
+        return slowest
     pace = find_pace(reader.newest_steps(PACE_STEPS))
-    if pace is not None or known:
-        return pace if pace is not None else float(max(known))
+    if pace is not None or slowest is not None:
+        return pace if pace is not None else slowest
     if row.started is not None and row.ended is not None and row.last_step:
         return (row.ended - row.started) / row.last_step
     return None
@@ -215,7 +215,7 @@ def _gpu_seconds(reader: RunReader, row: RunRow) -> float | None:
 
 def describe_events(reader: RunReader, limit: int = 1000, text: str = "") -> Answer:
     """The newest events, newest first, and how many there are."""
-    rows = reader.events()
+    rows = [row.as_json() for row in reader.events()]
     if text:
         wanted = text.lower()
         rows = [row for row in rows if any(wanted in str(value).lower() for value in row.values())]
@@ -226,10 +226,10 @@ def describe_alerts(reader: RunReader, limit: int = 1000) -> Answer:
     """What fires now, and every change and delivery, newest first."""
     rows = reader.alerts()
     changes = records.changes(rows)
-    deliveries = [row for row in rows if "delivery" in row or "action" in row]
+    deliveries = [row for row in rows if row.delivery is not None or row.action is not None]
     return {
-        "firing": records.current(rows),
+        "firing": [row.as_json() for row in records.current(rows)],
         "total": len(changes),
-        "history": changes[::-1][:limit],
-        "deliveries": deliveries[::-1][:limit],
+        "history": [row.as_json() for row in changes[::-1][:limit]],
+        "deliveries": [row.as_json() for row in deliveries[::-1][:limit]],
     }

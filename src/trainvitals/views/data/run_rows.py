@@ -6,20 +6,20 @@ Made from run.json and the status files alone, so that thousands are listed quic
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeGuard
 
 from trainvitals import catalog
 from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.encoding import number, parse_time
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo, list_runs, read_info
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
-Status = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class RunRow:
 
     @property
     def kind(self) -> str:
-        return str(self.info.details.get("kind") or "")
+        return self.info.file.kind
 
     @property
     def tags(self) -> list[str]:
-        return [str(tag) for tag in self.info.details.get("tags") or []]
+        return list(self.info.file.tags)
 
     def last_value(self, metric: str) -> float | None:
         """Of a metric by the catalog's name, whichever of its names was logged."""
@@ -73,56 +73,29 @@ def read_row(folder: Path) -> RunRow:
 
 def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
     """`statuses` is what the agents reported, each of its host."""
-    current = [status for status in statuses if status.get("attempt") in (None, info.attempt)]
-    reported = [parse_energy(status.get("gpu_summary")) for status in statuses]
+    current = [status for status in statuses if status.attempt in (None, info.attempt)]
+    reported = [parse_energy(status.gpu_summary) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
     return RunRow(
         info=info,
         started=parse_time(info.started),
         ended=parse_time(info.ended),
         last_step=_last_step(info, current),
-        host=host_of(info.details),
+        host=info.file.host_name,
         last_values=_last_values(current),
         energy_joules=sum(energies) if energies else None,
     )
 
 
-def host_of(run: Mapping[str, Any]) -> str:
-    """The host in a run.json: of the machine's description, else of the process."""
-    host, process = run.get("host"), run.get("process")
-    if isinstance(host, Mapping):
-        host = host.get("name") or host.get("hostname")
-    return str(host or (process.get("host") if isinstance(process, Mapping) else "") or "")
-
-
-def reported_ranks(status: Status) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The training's ranks in a status file. `command0` is the program around rank 0, and not one of them."""
-    ranks = status.get("ranks")
-    for name, rank in ranks.items() if isinstance(ranks, Mapping) else ():
-        if str(name).isdecimal() and isinstance(rank, Mapping):
-            yield int(name), rank
-
-
 def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
     """Of run.json where the run has noted it at its end, else the furthest of what the agents saw last."""
-    stated = info.details.get("last_step")
-    steps = [rank.get("step") for status in current for _, rank in reported_ranks(status)]
-    return max(
-        (step for step in ([stated] if _is_step(stated) else steps) if _is_step(step) and step >= 0), default=None
-    )
-
-
-def _is_step(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    if info.file.last_step is not None:
+        return info.file.last_step if info.file.last_step >= 0 else None
+    steps = (status.last_step for status in current)
+    return max((step for step in steps if step is not None and step >= 0), default=None)
 
 
 def _last_values(current: Sequence[Status]) -> dict[str, float]:
     """Of several hosts, as the one reports it that follows the lowest rank."""
-
-    def lowest_rank(status: Status) -> int:
-        return min((rank for rank, _ in reported_ranks(status)), default=1 << 30)
-
-    summary = min(current, key=lowest_rank, default={}).get("summary")
-    items = list(summary.items())[:MAX_VALUES] if isinstance(summary, Mapping) else []
-    found = ((str(name), number(item.get("last"))) for name, item in items if isinstance(item, dict))
-    return {name: value for name, value in found if value is not None}
+    summary = Status.of_lowest_rank(current).summary
+    return {name: item.last for name, item in islice(summary.items(), MAX_VALUES) if item.last is not None}

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
-from trainvitals.journal.encoding import format_time, parse_time
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.latest import LatestSample, read_latest
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import EventRow, new_event
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.data.run_rows import RunRow, list_rows
@@ -102,10 +106,10 @@ class Feed:
         self._processes_at = -math.inf
         self._runs: tuple[RunRow, ...] = ()
         self._runs_at = -math.inf
-        self._entries: list[runtime.Registration] = []
+        self._entries: list[Registration] = []
         self._entries_at = -math.inf
         self._known_panels: tuple[tuple[object, ...], tuple[Panel, ...]] | None = None
-        self._notices: deque[dict[str, Any]] = deque(maxlen=500)
+        self._notices: deque[EventRow] = deque(maxlen=500)
         self._detail: dict[tuple[Any, ...], tuple[float, list[Any]]] = {}
         self._world = World(simulated_gpus=options.simulate_gpus, ranks=self._rank_processes)
 
@@ -182,7 +186,7 @@ class Feed:
                 self._following.reset()
         if time.monotonic() - self._entries_at >= ENTRIES_SECONDS:
             self._entries_at = time.monotonic()
-            self._entries = [entry for _, entry in runtime.registrations()]
+            self._entries = [entry for _, entry in registrations.read_all()]
         following = self._follow()
         from_folder = following is not None and self._is_elsewhere(following)
         notes: list[str] = []
@@ -202,9 +206,9 @@ class Feed:
         gpus = shown
         panels = self._panels(following, from_folder, request.filter)
         charted = panels[request.offset : request.offset + max(request.charts, 0)]
-        events = following.events() if following is not None else []
+        events = following.events() if following is not None else ()
         changes, active = following.alerts() if following is not None else ((), ())
-        firing = _audible(active, now) if active else ()
+        firing = tuple(row for row in active if not row.is_silenced(now))
         if following is not None and following.problem:
             notes.append(following.problem)
         return Snapshot(
@@ -251,7 +255,7 @@ class Feed:
         # The run that was shown until now has ended: it stays on the screen, which says how it ended.
         return self._found
 
-    def _is_followed(self, entry: runtime.Registration) -> bool:
+    def _is_followed(self, entry: Registration) -> bool:
         if entry.kind == "monitor" or not runtime.is_same_process(entry.pid, entry.pid_start):
             return False
         if self.options.holds is not None and not self.options.holds(entry.pid):
@@ -271,26 +275,22 @@ class Feed:
     # -- hardware, live
 
     def _read_live(self, now: float, notes: list[str]) -> tuple[str, tuple[Gpu, ...], Mapping[str, Value]]:
-        latest = runtime.read_latest()
+        latest = read_latest()
         limit = max(AGENT_FRESH_SECONDS, 3 * self.interval)
-        if latest is not None and now - _seconds(latest.get("written")) <= limit and self.options.simulate_gpus == 0:
+        written = parse_time(latest.written) if latest is not None else None
+        if latest is not None and now - (written or 0.0) <= limit and self.options.simulate_gpus == 0:
             if self._sampler is not None:
                 self._sampler.end()
                 self._sampler = None
-            samples = latest.get("samples") or {}
-            reasons = {
-                key: str(said["reason"])
-                for key, said in (latest.get("sources") or {}).items()
-                if isinstance(said, dict) and said.get("reason")
-            }
-            return "agent", *self._take(samples, reasons, now)
+            reasons = {key: unit.reason for key, unit in latest.sources.items() if unit.reason}
+            return "agent", *self._take(latest.samples, reasons, now)
         samples, reasons = self._sample_here()
-        if not any(item["table"] == "gpu" for item in samples.values()):
+        if not any(sample.table == "gpu" for sample in samples.values()):
             missing = [f"{name}: {reasons[name]}" for name in ("nvidia",) if reasons.get(name)]
             notes.extend(missing)
         return "own sampling", *self._take(samples, reasons, now)
 
-    def _sample_here(self) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    def _sample_here(self) -> tuple[Mapping[str, LatestSample], dict[str, str]]:
         from trainvitals.agent.demand import Demand
         from trainvitals.agent.log import Log
         from trainvitals.agent.sampling import Sampler
@@ -311,30 +311,23 @@ class Feed:
         self._sampler.check()
         reasons = {name: word for name, word in self._sampler.states().items() if word != "ok"}
         reasons |= {health.unit: health.reason for health in self._sampler.health() if health.reason}
-        return self._sampler.latest.as_json(), reasons
+        return self._sampler.latest.describe(), reasons
 
     def _deliver(self, reading: Any) -> None:
         for item in reading.items:
             if isinstance(item, Notice):
-                self._notices.append(
-                    {
-                        "timestamp": format_time(item.time),
-                        "event": item.event,
-                        "severity": item.severity,
-                        "message": item.message,
-                    }
-                )
+                self._notices.append(new_event(item.event, item.message, when=item.time, severity=item.severity))
 
     def _take(
-        self, samples: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str], now: float
+        self, samples: Mapping[str, LatestSample], reasons: Mapping[str, str], now: float
     ) -> tuple[tuple[Gpu, ...], Mapping[str, Value]]:
         from trainvitals.views.tui.tracks import identity
 
         gpus: list[Gpu] = []
         system: dict[str, Value] = {}
         for unit, sample in samples.items():
-            table, labels, values = sample["table"], sample["labels"], sample["values"]
-            moment = _seconds(sample["time"])
+            table, labels, values = sample.table, sample.labels, sample.values
+            moment = parse_time(sample.time) or 0.0
             if table not in LIVE_TABLES:
                 continue
             key, label, order = identity(table, labels)
@@ -498,11 +491,6 @@ class Feed:
         return [RankProcess(entry.run_id, entry.rank, entry.pid) for entry in self._entries]
 
 
-def _seconds(moment: object) -> float:
-    """Seconds since 1970 of a number or a journal time; 0 for anything else."""
-    return float(moment) if isinstance(moment, (int, float)) else parse_time(moment) or 0.0
-
-
 def judge_machine(gpus: Sequence[Gpu]) -> Health:
     """The health of a machine on which no run is shown: a GPU that does not answer is the trouble there can be."""
     troubled = [gpu for gpu in gpus if gpu.problem and gpu.problem != "asleep"]
@@ -510,12 +498,6 @@ def judge_machine(gpus: Sequence[Gpu]) -> Health:
         return WELL
     more = f" (and {len(troubled) - 1} more)" if len(troubled) > 1 else ""
     return Health("warning", "warning", f"GPU {troubled[0].index}: {troubled[0].problem}{more}")
-
-
-def _audible(active: Sequence[Mapping[str, Any]], now: float) -> tuple[Mapping[str, Any], ...]:
-    from trainvitals.alerts.records import is_silenced
-
-    return tuple(row for row in active if not is_silenced(row, now))
 
 
 def _place(gpu: Gpu) -> dict[str, Any]:

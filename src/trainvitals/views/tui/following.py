@@ -16,20 +16,22 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trainvitals import catalog, runtime
+from trainvitals import catalog
 from trainvitals.alerts import records
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import RunNotFound
 from trainvitals.journal.console import list_consoles, show
 from trainvitals.journal.cursor import Cursor
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import TimeParser, number, parse_time
 from trainvitals.journal.layout import FileName, list_files
 from trainvitals.journal.points import Axis
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.journal.run_info import RunInfo, read_info
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import host_of, read_row
+from trainvitals.views.data.run_rows import read_row
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
@@ -66,7 +68,8 @@ class Following:
         self._attempt: int | None = None
         self._clock = TimeParser()
         self._lines: dict[str, tuple[list[tuple[str, int]], list[dict[str, Any]]]] = {}
-        self._alerts: tuple[list[dict[str, Any]], tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]] | None = None
+        self._events: tuple[list[dict[str, Any]], tuple[EventRow, ...]] | None = None
+        self._alerts: tuple[list[dict[str, Any]], tuple[AlertRow, ...], tuple[AlertRow, ...]] | None = None
         self._gpus: dict[str, tuple[Mapping[str, Any], dict[str, Any], float]] = {}
         self._system: dict[str, Any] = {}
         self._read_once = False
@@ -223,48 +226,44 @@ class Following:
         self._tracks.clear()
         self._loaded = {(table, name) for table, names in self._names.items() for name in names}
 
-    def run(self, registered: Sequence[runtime.Registration] = ()) -> Run | None:
+    def run(self, registered: Sequence[Registration] = ()) -> Run | None:
         """The run as it stands now. `registered` are the ranks of this machine: they say which process is which."""
         info = self._info
         if info is None:
             return None
-        details = info.details
         steps = self._recent.get(self._lowest_rank if self._lowest_rank is not None else 0)
         live = info.is_live and not self.problem
         pace = find_pace([(place, moment) for place, moment, _ in steps]) if steps else None
-        config = details.get("config")
         return Run(
             id=info.id,
             name=info.name,
             project=info.project,
             folder=str(info.folder),
             status="gone" if self.problem else info.status,
-            cause=self.problem or info.cause or "",
+            cause=self.problem or info.cause_text,
             live=live,
             started=parse_time(info.started),
             ended=parse_time(info.ended),
             attempt=info.attempt,
             simulated=info.simulated,
             step=self._step,
-            progress=find_progress(
-                config if isinstance(config, Mapping) else {}, self._step, self._values.get("epoch"), pace, live
-            ),
+            progress=find_progress(info.file.config or {}, self._step, self._values.get("epoch"), pace, live),
             step_seconds=pace,
             last_step_time=max((recent[-1][1] for recent in self._recent.values() if recent), default=None),
             values=dict(self._values),
-            ranks=self._ranks(details, registered),
+            ranks=self._ranks(info.id, registered),
         )
 
-    def health(self, firing: Sequence[Mapping[str, Any]]) -> Health:
+    def health(self, firing: Sequence[AlertRow]) -> Health:
         """In one word, as the page in the browser and the report say it."""
         if self.problem:
             return Health("gone", "critical", self.problem, "Pick another run with 7.")
         info = self._info
-        return judge_health(info.status, info.cause, firing, self._named) if info is not None else Health("", "ok")
+        return judge_health(info.status, info.cause_text, firing, self._named) if info is not None else Health("", "ok")
 
     def host(self) -> str:
         """Where the run's first rank runs or ran."""
-        return host_of(self._info.details) if self._info is not None else ""
+        return self._info.file.host_name if self._info is not None else ""
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs as the folder last saw them: for a run that has ended or runs elsewhere."""
@@ -306,14 +305,18 @@ class Following:
             values[series.name] = float(series.y[-1])
             self._gpus[key] = (labels, values, max(moment, float(series.x[-1])))
 
-    def events(self) -> list[dict[str, Any]]:
-        return self._all_lines("events")
+    def events(self) -> tuple[EventRow, ...]:
+        lines = self._all_lines("events")
+        if self._events is None or self._events[0] is not lines:
+            self._events = (lines, tuple(map(EventRow.parse, lines)))
+        return self._events[1]
 
-    def alerts(self) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    def alerts(self) -> tuple[tuple[AlertRow, ...], tuple[AlertRow, ...]]:
         """(every change in order of time, what fires now)."""
-        rows = self._all_lines("alerts")
-        if self._alerts is None or self._alerts[0] is not rows:
-            self._alerts = (rows, tuple(records.changes(rows)), tuple(records.current(rows)))
+        lines = self._all_lines("alerts")
+        if self._alerts is None or self._alerts[0] is not lines:
+            rows = [AlertRow.parse(line) for line in lines]
+            self._alerts = (lines, tuple(records.changes(rows)), tuple(records.current(rows)))
         return self._alerts[1:]
 
     def output(self) -> tuple[str, ...]:
@@ -346,10 +349,10 @@ class Following:
 
     # -- pieces
 
-    def _ranks(self, details: Mapping[str, Any], registered: Sequence[runtime.Registration]) -> tuple[Rank, ...]:
+    def _ranks(self, run_id: str, registered: Sequence[Registration]) -> tuple[Rank, ...]:
         durations = {rank: _durations(recent) for rank, recent in self._recent.items()}
         usual = _usual(durations)
-        hosts = {entry.rank: entry for entry in registered if entry.run_id == details.get("id")}
+        hosts = {entry.rank: entry for entry in registered if entry.run_id == run_id}
         processes = self._process_values()
         found = []
         for rank, recent in sorted(self._recent.items()):

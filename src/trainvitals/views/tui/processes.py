@@ -13,6 +13,7 @@ import psutil
 
 from trainvitals import runtime, sources
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.sources import SourceUnavailable, World
 from trainvitals.views.tui.snapshot import Process
 
@@ -28,7 +29,7 @@ class ProcessList:
         self._known: dict[int, psutil.Process] = {}
         self._gpus = GpuProcesses(world)
 
-    def read(self, runs: Sequence[runtime.Registration], *, with_gpus: bool = True) -> tuple[Process, ...]:
+    def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[Process, ...]:
         """Processes of GPUs and runs, the runs' children included; the busiest of the machine if there are none."""
         on_gpus = self._gpus.read() if with_gpus else {}
         of_runs: dict[int, tuple[str, int]] = {}

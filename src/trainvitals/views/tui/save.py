@@ -33,7 +33,7 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
         "gpus": [{name: value for name, value in asdict(gpu).items() if name != "history"} for gpu in snapshot.gpus],
         "system": dict(snapshot.system),
         "processes": [asdict(process) for process in snapshot.processes],
-        "alerts": [dict(row) for row in snapshot.firing],
+        "alerts": [row.as_json() for row in snapshot.firing],
         "notes": list(snapshot.notes),
     }
     found: dict[str, Any] = spell_all(_without_none(content))

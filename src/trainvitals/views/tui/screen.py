@@ -111,7 +111,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
         start = width_of(line)
         style = palette.strong + palette.selected if chosen else palette.dim
         if name == "alerts" and active and not chosen:
-            style = palette.severity(str(active[0].get("severity", "warning")))
+            style = palette.severity(active[0].severity or "warning")
         line.append(Segment(text, style))
         hits.append(Hit(0, 1, start, start + len(text), "page", place))
     told = time.strftime("%H:%M:%S ", time.localtime(snapshot.time)) if snapshot.time else ""

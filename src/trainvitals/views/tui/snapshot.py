@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.panels import Panel
 
@@ -155,13 +156,13 @@ class Snapshot:
     runs: tuple[RunRow, ...] = ()
     health: Health = WELL
     """Of the run; where none is shown, of this machine."""
-    alerts: tuple[Mapping[str, Any], ...] = ()
+    alerts: tuple[AlertRow, ...] = ()
     """Every change of every alert, in order of time."""
-    active: tuple[Mapping[str, Any], ...] = ()
+    active: tuple[AlertRow, ...] = ()
     """What fires now, the worst first, with `silenced` and `acknowledged` where somebody asked for it."""
-    firing: tuple[Mapping[str, Any], ...] = ()
+    firing: tuple[AlertRow, ...] = ()
     """Those of them that are not silenced."""
-    events: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[EventRow, ...] = ()
     output: tuple[str, ...] = ()
     """The newest lines that the watched program printed: always under `trainvitals run --top`, elsewhere on the page
     of events, where they are kept."""

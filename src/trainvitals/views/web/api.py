@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
+from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
 from trainvitals.redaction import redact_text
 from trainvitals.views.data import comparison, export, run_details, texts
 from trainvitals.views.data.diagnosis import DiagnosisCache
@@ -103,17 +104,13 @@ def _searched(row: dict[str, Any]) -> str:
 
 def machine(web: Web, values: Values) -> dict[str, Any]:
     """The newest samples of this machine's agent; `written` is null where no agent runs."""
-    from trainvitals import runtime
-
     try:
-        latest = runtime.read_latest() if runtime.agent_is_alive() else None
+        agent = read_agent()
+        latest = read_latest(agent) if agent is not None else None
     except TrainvitalsError:
         latest = None
-    samples = (latest or {}).get("samples")
-    return {
-        "written": (latest or {}).get("written"),
-        "samples": list(samples.values()) if isinstance(samples, dict) else [],
-    }
+    latest = latest or Latest()
+    return {"written": latest.written, "samples": [sample.as_json() for sample in latest.samples.values()]}
 
 
 # -- one run
@@ -258,14 +255,14 @@ def compare(web: Web, values: Values) -> dict[str, Any]:
 def edit_run(web: Web, values: Values) -> dict[str, Any]:
     folder = web.runs.find(values["run"])
     run = run_folder.read_run(folder)
-    if run.get("status") not in run_folder.ENDED:
+    if not run.is_over:
         raise Conflict("the run lives and writes its own run.json", hint="wait until it ends")
     if values["tags"] is not None:
-        run["tags"] = list(dict.fromkeys(redact_text(tag) for tag in values["tags"]))
+        run = replace(run, tags=tuple(dict.fromkeys(redact_text(tag) for tag in values["tags"])))
     if values["notes"] is not None:
-        run["notes"] = redact_text(values["notes"])
+        run = replace(run, notes=redact_text(values["notes"]))
     run_folder.write_run(folder, run, (folder / "run.json").stat().st_mode & 0o777)
-    return {"tags": run.get("tags") or [], "notes": run.get("notes") or ""}
+    return {"tags": list(run.tags), "notes": run.notes}
 
 
 def delete_run(web: Web, values: Values) -> dict[str, Any]:
@@ -283,11 +280,11 @@ def delete_run(web: Web, values: Values) -> dict[str, Any]:
 def control_alert(web: Web, values: Values) -> dict[str, Any]:
     """Ask the agent to acknowledge or silence a rule."""
     folder = web.runs.find(values["run"])
-    known = {str(row.get("rule")) for row in records.read_rows(folder)} | {str(rule["name"]) for rule in builtin.RULES}
+    known = {row.rule for row in records.read_rows(folder)} | {str(rule["name"]) for rule in builtin.RULES}
     if values["rule"] not in known and values["rule"] != "all":
         raise NotFound(f"there is no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
     until = time.time() + values["seconds"] if values["action"] == "silence" else None
-    return {"asked": records.ask(folder, values["action"], values["rule"], "web", until)}
+    return {"asked": records.ask(folder, values["action"], values["rule"], "web", until).as_json()}
 
 
 def openapi(web: Web, values: Values) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     return {
         "status": info.status,
         "live": info.is_live,
-        "cause": info.cause,
+        "cause": info.cause_text or None,
         "attempt": info.attempt,
         "ended": info.ended,
         "consoles": {path.name: path.stat().st_size for path in list_consoles(folder)},

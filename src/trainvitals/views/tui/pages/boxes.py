@@ -65,18 +65,18 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
     if view.page == "alerts":
         alerts = shown_alerts(snapshot, view)
         if row < len(alerts):
-            return "Alert", _pairs(alerts[row])
+            return "Alert", _pairs(alerts[row].as_json())
     if view.page == "events":
         events = shown_events(snapshot, view)
         if row < len(events):
-            return "Event", _pairs(events[row])
+            return "Event", _pairs(events[row].as_json())
     if view.page == "runs":
         runs = shown_runs(snapshot, view)
         chosen = runs[row] if row < len(runs) else None
         if chosen is not None:
             info = chosen.info
-            names = ("id", "name", "project", "status", "cause", "folder")
-            more = {"host": chosen.host, "last step": chosen.last_step}
+            names = ("id", "name", "project", "status", "folder")
+            more = {"cause": info.cause_text, "host": chosen.host, "last step": chosen.last_step}
             return "Run", _pairs({name: getattr(info, name) for name in names} | more)
     if snapshot.run is not None:
         return "Run", _run(snapshot)

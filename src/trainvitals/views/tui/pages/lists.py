@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.wording import count_of
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 STRAGGLER = 1.2
 """A rank whose median step takes this many times the median of all is marked."""
+
+R = TypeVar("R", AlertRow, EventRow)
 
 
 def text_column(
@@ -192,34 +195,31 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 # -- alerts
 
 
-def shown_alerts(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
+def shown_alerts(snapshot: Snapshot, view: View) -> list[AlertRow]:
     """What fires now first, then everything that ever changed, newest first."""
     now = {id(row) for row in snapshot.active}
     rows = [*snapshot.active, *(row for row in reversed(snapshot.alerts) if id(row) not in now)]
     return _filtered(rows, view.filters.get("alerts", ""))
 
 
-def place_of(row: Mapping[str, Any]) -> str:
+def place_of(row: AlertRow) -> str:
     """What an alert is about, where its message does not say it: `rank 3`, `GPU 0`; empty for the whole run."""
-    labels = row.get("labels")
-    labels = labels if isinstance(labels, Mapping) else {}
-    message = str(row.get("message", "")).casefold()
     for name, word in (("rank", "rank"), ("gpu_index", "GPU"), ("gpu", "GPU")):
-        if name in labels:
-            place = f"{word} {labels[name]}"
-            return place if place.casefold() not in message else ""
+        if name in row.labels:
+            place = f"{word} {row.labels[name]}"
+            return place if place.casefold() not in row.message.casefold() else ""
     return ""
 
 
-def grouped_alerts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+def grouped_alerts(rows: Sequence[AlertRow]) -> list[tuple[AlertRow, str]]:
     """(alert, places) with those as one that say the same of several ranks or GPUs, in their order."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[AlertRow]] = {}
     for row in rows:
-        groups.setdefault((str(row.get("rule", "")), str(row.get("message", ""))), []).append(row)
+        groups.setdefault((row.rule, row.message), []).append(row)
     return [(group[0], _places(group)) for group in groups.values()]
 
 
-def _places(group: Sequence[Mapping[str, Any]]) -> str:
+def _places(group: Sequence[AlertRow]) -> str:
     """`rank 3`, `ranks 0, 1, 5`, `ranks 0 to 15`."""
     found = [place.split(" ", 1) for row in group if (place := place_of(row))]
     if len(found) < 2:
@@ -241,28 +241,28 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         word = "no alert so far" if snapshot.run is not None else "no run is shown, so there are no alerts"
         return Page(empty(word, width, palette), [])
 
-    def state_of(row: Mapping[str, Any]) -> str:
-        return next((word for word in ("silenced", "acknowledged") if row.get(word)), str(row.get("state", "")))
+    def state_of(row: AlertRow) -> str:
+        return next((word for word in ("silenced", "acknowledged") if getattr(row, word)), row.state or "")
 
-    def rule_of(row: Mapping[str, Any]) -> str:
-        return str(row.get("rule", ""))
+    def rule_of(row: AlertRow) -> str:
+        return row.rule
 
-    def colour(row: Mapping[str, Any]) -> Style:
+    def colour(row: AlertRow) -> Style:
         state = state_of(row)
         if state == "resolved":
             return palette.good
         if state in ("silenced", "acknowledged", "pending"):
             return palette.dim
-        return palette.severity(str(row.get("severity", "warning")))
+        return palette.severity(row.severity or "warning")
 
-    def told(row: Mapping[str, Any]) -> str:
-        place, message = place_of(row), str(row.get("message", ""))
-        return f"{place}: {message}" if place else message
+    def told(row: AlertRow) -> str:
+        place = place_of(row)
+        return f"{place}: {row.message}" if place else row.message
 
-    columns: list[Column[Mapping[str, Any]]] = [
+    columns: list[Column[AlertRow]] = [
         _time_column(snapshot, rows, 3, palette.dim),
         text_column("STATE", _longest(map(state_of, rows), 5, 12), 2, state_of, colour),
-        text_column("SEVERITY", 8, 5, lambda row: str(row.get("severity", "")), colour),
+        text_column("SEVERITY", 8, 5, lambda row: row.severity or "", colour),
         text_column("RULE", 14, 4, rule_of, lambda _: palette.strong, most=_longest(map(rule_of, rows), 14, 30)),
         text_column("MESSAGE", 24, 1, told, colour, most=400),
     ]
@@ -273,7 +273,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
 # -- events and output
 
 
-def shown_events(snapshot: Snapshot, view: View) -> list[Mapping[str, Any]]:
+def shown_events(snapshot: Snapshot, view: View) -> list[EventRow]:
     """Newest first."""
     return _filtered(list(reversed(snapshot.events)), view.filters.get("events", ""))
 
@@ -290,29 +290,27 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         for text in snapshot.output[-(height - room - 1) :]:
             pane.append([Segment(fit(f" {text}", width), palette.text)])
 
-    def event_of(row: Mapping[str, Any]) -> str:
-        return str(row.get("event", ""))
+    def event_of(row: EventRow) -> str:
+        return row.event
 
-    columns: list[Column[Mapping[str, Any]]] = [
+    columns: list[Column[EventRow]] = [
         _time_column(snapshot, rows, 2, palette.dim),
         text_column("EVENT", 14, 3, event_of, lambda _: palette.strong, most=_longest(map(event_of, rows), 14, 24)),
-        text_column("RANK", 4, 5, lambda row: str(row.get("rank", "")), lambda _: palette.dim, right=True),
-        text_column("STEP", 8, 4, lambda row: _step(row.get("step")), lambda _: palette.dim, right=True),
+        text_column(
+            "RANK", 4, 5, lambda row: "" if row.rank is None else str(row.rank), lambda _: palette.dim, right=True
+        ),
+        text_column("STEP", 8, 4, lambda row: _step(row.step), lambda _: palette.dim, right=True),
         text_column(
             "MESSAGE",
             16,
             1,
-            lambda row: str(row.get("message", "")),
-            lambda row: (
-                palette.severities.get(str(row.get("severity")), palette.text)
-                if row.get("severity") not in (None, "info")
-                else palette.text
-            ),
+            lambda row: row.message,
+            lambda row: palette.severities.get(row.severity, palette.text) if row.severity != "info" else palette.text,
             most=400,
         ),
     ]
     for title, name in (("RANK", "rank"), ("STEP", "step")):
-        if all(row.get(name) is None for row in rows):
+        if all(getattr(row, name) is None for row in rows):
             columns = [column for column in columns if column.title != title]
     if not rows:
         page = Page(empty("nothing has happened yet", width, palette), [])
@@ -373,7 +371,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         column("PROJECT", 8, 7, lambda row: row.info.project, palette.dim, most=20),
         text_column("NAME", 14, 1, name, lambda _: palette.strong, most=44),
         column("HOST", 8, 11, lambda row: row.host, palette.dim, most=20),
-        column("CAUSE", 16, 8, lambda row: row.info.cause or "", palette.dim, most=200),
+        column("CAUSE", 16, 8, lambda row: row.info.cause_text, palette.dim, most=200),
     ]
     return _page(
         columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter shows it")
@@ -406,11 +404,11 @@ def _longest(words: Iterable[str], least: int, most: int) -> int:
     return min(max(least, max(map(len, words), default=0)), most)
 
 
-def _filtered(rows: list[Mapping[str, Any]], filter: str) -> list[Mapping[str, Any]]:
+def _filtered(rows: list[R], filter: str) -> list[R]:
     words = filter.casefold().split()
     if not words:
         return rows
-    return [row for row in rows if all(word in " ".join(map(str, row.values())).casefold() for word in words)]
+    return [row for row in rows if all(word in " ".join(map(str, row.as_json().values())).casefold() for word in words)]
 
 
 def clock(timestamp: object, now: float) -> str:
@@ -422,15 +420,11 @@ def clock(timestamp: object, now: float) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
 
 
-def _time_column(
-    snapshot: Snapshot, rows: Sequence[Mapping[str, Any]], importance: int, style: Style
-) -> Column[Mapping[str, Any]]:
+def _time_column(snapshot: Snapshot, rows: Sequence[R], importance: int, style: Style) -> Column[R]:
     """When it was; as wide as the oldest row needs."""
-    oldest = min((str(row.get("timestamp", "")) for row in rows), default="")
+    oldest = min((row.timestamp for row in rows), default="")
     size = max(len(clock(oldest, snapshot.time)), 8)
-    return text_column(
-        "TIME", size, importance, lambda row: clock(row.get("timestamp"), snapshot.time), lambda _: style
-    )
+    return text_column("TIME", size, importance, lambda row: clock(row.timestamp, snapshot.time), lambda _: style)
 
 
 def _day(seconds: float | None) -> str:

@@ -133,8 +133,8 @@ def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[
     shown = groups if len(groups) <= count else groups[: count - 1]
     lines: list[Line] = [[], rule(f"{len(active)} alerts", width, view.palette)]
     for row, places in shown:
-        grave = str(row.get("severity", "warning"))
-        text = f" {row.get('rule', '')}: {row.get('message', '')}" + (f" ({places})" if places else "")
+        grave = row.severity or "warning"
+        text = f" {row.rule}: {row.message}" + (f" ({places})" if places else "")
         lines.append([Segment(fit(text, width), view.palette.severity(grave))])
     if len(shown) < len(groups):
         lines.append([Segment(fit(f" {len(groups) - len(shown)} more: press 5", width), view.palette.dim)])

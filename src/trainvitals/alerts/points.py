@@ -1,0 +1,38 @@
+"""What rules judge besides measurements: the lives of the ranks, and events. The same live and in a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainvitals.alerts.engine import Point
+from trainvitals.journal.documents.cause import INTERRUPTED, STALLED, Cause
+from trainvitals.journal.documents.rows import EventRow
+
+
+def rank_point(rank: int, state: str, cause: Cause | None, silence: float, world_size: int, when: float) -> Point:
+    """A rank is running, stalled, hung, finished, failed, killed or crashed, and why."""
+    cause = cause or Cause(kind="")
+    values = {
+        "state": state,
+        # Of a stall the message of the rule says the rest.
+        "cause": cause.detail if cause.kind == STALLED else str(cause),
+        "cause_kind": INTERRUPTED if cause.is_interruption else cause.kind,
+        "seconds_since_step": silence,
+        "world_size": float(world_size),
+    }
+    return Point("run", {"rank": rank}, values, when)
+
+
+class EventPoints:
+    """Events, with how many there were of each name and how long ago the one before was."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def take(self, row: EventRow, when: float) -> Point:
+        count, before = self._seen.get(row.event, (0, 0.0))
+        self._seen[row.event] = (count + 1, when)
+        values: dict[str, Any] = {"total": float(count + 1), "message": row.message, "severity": row.severity}
+        if count:
+            values["interval"] = when - before
+        return Point("event", {"event": row.event}, values, when)

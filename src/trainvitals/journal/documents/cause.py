@@ -1,0 +1,133 @@
+"""Why a process ended or a rank stalls, as data. The sentence is made of it, never the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from trainvitals.journal.documents.fields import Document, entry, finite, flag, text, whole
+
+EXCEPTION = "exception"
+EXIT_CODE = "exit_code"
+SIGNAL = "signal"
+INTERRUPTED = "interrupted"
+OUT_OF_MEMORY = "out_of_memory"
+CPU_LIMIT = "cpu_limit"
+UNKNOWN = "unknown"
+UNWATCHED = "unwatched"
+GONE = "gone"
+STALLED = "stalled"
+OTHER = "other"
+"""A sentence of a version that wrote no more than that, or of the user."""
+
+_SIGNALS = {
+    "SIGKILL": "kill -9, or a job scheduler at its limit",
+    "SIGTERM": "asked to end, such as by a job scheduler or a launcher",
+    "SIGINT": "Ctrl-C",
+    "SIGHUP": "its terminal was closed",
+    "SIGSEGV": "it touched memory that is not its own",
+    "SIGBUS": "a memory access that cannot be served, such as a full /dev/shm",
+    "SIGABRT": "it stopped itself, such as after a failed check in native code",
+    "SIGFPE": "an arithmetic fault",
+    "SIGILL": "an instruction this processor does not have",
+    "SIGXCPU": "its limit on CPU time (ulimit -t)",
+    "SIGXFSZ": "its limit on file size (ulimit -f)",
+}
+_MEMORY = {
+    "group": "out of memory: killed by the kernel (OOM) at the memory limit of its control group",
+    "machine": "out of memory: killed by the kernel (OOM)",
+}
+_BEFORE = {"stalled": "; it had stalled before", "hung": "; it had been hung before"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause(Document):
+    """`str(cause)` is the sentence. Fields that do not apply are empty."""
+
+    kind: str = entry(text, OTHER)
+    detail: str = entry(text, "")
+    """The exception in one line, the text of `sys.exit`, or where a stalled rank is."""
+    exception: str = entry(text, "")
+    """The class of the exception."""
+    signal: str | None = entry(text, None)
+    exit_code: int | None = entry(whole, None)
+    rank: int | None = entry(whole, None)
+    """The rank that it is about, where the run has several and it is not rank 0."""
+    memory: str = entry(text, "")
+    """Whose memory ran out: `group` (the limit of its control group) or `machine`."""
+    seconds: float | None = entry(finite, None)
+    """How long a stalled rank has been silent."""
+    before: str = entry(text, "")
+    """What the rank was before it ended: `stalled` or `hung`."""
+    at_exit: bool = entry(flag, False)
+    """It happened while Python was exiting, after the run had ended well."""
+
+    @classmethod
+    def read(cls, value: object) -> Self | None:
+        """Of a document: an object, or the bare sentence of an older version."""
+        if isinstance(value, str):
+            return cls(detail=value) if value else None
+        return cls.parse(value) if isinstance(value, Mapping) else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {key: value for key, value in Document.as_json(self).items() if value != ""}
+
+    def of_rank(self, rank: int) -> Self:
+        """The same as the cause of a whole run that has other ranks."""
+        return self if self.rank is not None else replace(self, rank=rank)
+
+    @property
+    def is_interruption(self) -> bool:
+        """Whether somebody at the keyboard ended it."""
+        return self.kind == INTERRUPTED or self.signal == "SIGINT"
+
+    def __str__(self) -> str:
+        whose = f"rank {self.rank}: " if self.rank is not None and self.kind != STALLED else ""
+        exiting = ", while Python was exiting" if self.at_exit else ""
+        return f"{whose}{self._sentence()}{_BEFORE.get(self.before, '')}{exiting}"
+
+    def _sentence(self) -> str:
+        if self.kind == EXIT_CODE:
+            return f"exit code {self.exit_code}" + (f": {self.detail}" if self.detail else "")
+        if self.kind == SIGNAL:
+            words = f" ({_SIGNALS[self.signal]})" if self.signal in _SIGNALS else ""
+            return f"killed by {self.signal}{words}"
+        if self.kind == OUT_OF_MEMORY:
+            sentence = _MEMORY.get(self.memory, _MEMORY["machine"])
+            return sentence if self.signal else f"probably {sentence}; its exit status is not known"
+        if self.kind == STALLED:
+            where = f"; {self.detail}" if self.detail else ""
+            return f"rank {self.rank or 0} has not logged for {self.seconds or 0.0:.0f} s{where}"
+        return _SENTENCES.get(self.kind) or self.detail
+
+
+_SENTENCES = {
+    INTERRUPTED: "interrupted (SIGINT, Ctrl-C)",
+    CPU_LIMIT: "killed by the kernel at its limit on CPU time (ulimit -t)",
+    UNKNOWN: "the process is gone; nothing is known about why",
+    UNWATCHED: "the process ended while no agent was watching",
+    GONE: "the process is gone and nothing recorded its end",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caused(Document):
+    """A document with a cause: `cause` in the file is the sentence, `reason` the data behind it."""
+
+    cause: Cause | None = entry(Cause.read, None)
+
+    @classmethod
+    def parse(cls, data: object) -> Self:
+        if isinstance(data, Mapping) and isinstance(data.get("reason"), Mapping):
+            data = {**data, "cause": data["reason"]}
+            del data["reason"]
+        return super(Caused, cls).parse(data)
+
+    def as_json(self) -> dict[str, Any]:
+        found = Document.as_json(self)
+        if self.cause is not None:
+            found["cause"] = str(self.cause)
+            if self.cause.kind != OTHER:
+                found["reason"] = self.cause.as_json()
+        return found

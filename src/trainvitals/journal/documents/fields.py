@@ -1,0 +1,164 @@
+"""Fields of a JSON document, read one by one: what is missing or damaged has its default and harms no other."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+from trainvitals.journal.encoding import number
+
+T = TypeVar("T")
+D = TypeVar("D", bound="Document")
+
+Read = Callable[[object], T | None]
+"""A JSON value as a Python one; None if it is something else."""
+
+
+# -- readers
+
+
+def text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def real(value: object) -> float | None:
+    """A number, NaN and infinity included; true and false are none."""
+    return None if isinstance(value, bool) else number(value)
+
+
+def finite(value: object) -> float | None:
+    found = real(value)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def scalar(value: object) -> float | str | None:
+    """A number or a text."""
+    found = real(value)
+    return found if found is not None else text(value)
+
+
+def flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def texts(value: object) -> tuple[str, ...] | None:
+    """The texts of a list; what else is in it is left out."""
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, (list, tuple)) else None
+
+
+def mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
+
+
+def mapping_of(read: Read[T]) -> Read[Mapping[str, T]]:
+    """An object whose values are all of one kind; those that are not are left out."""
+
+    def parse(value: object) -> Mapping[str, T] | None:
+        if not isinstance(value, Mapping):
+            return None
+        return {str(key): found for key, item in value.items() if (found := read(item)) is not None}
+
+    return parse
+
+
+def list_of(read: Read[T]) -> Read[tuple[T, ...]]:
+    """A list whose items are all of one kind; those that are not are left out."""
+
+    def parse(value: object) -> tuple[T, ...] | None:
+        if not isinstance(value, (list, tuple)):
+            return None
+        return tuple(found for item in value if (found := read(item)) is not None)
+
+    return parse
+
+
+def document(kind: type[D]) -> Read[D]:
+    """A document within another."""
+    return lambda value: kind.parse(value) if isinstance(value, Mapping) else None
+
+
+def entry(read: Read[Any], default: Any, *, always: bool = False) -> Any:
+    """A field of a document: how it is read, and what it is when it is missing. With `always` it is written even if it
+    is empty."""
+    metadata = {"read": read, "default": default, "always": always}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+# -- documents
+
+
+class _Field(NamedTuple):
+    name: str
+    read: Read[Any]
+    default: Any
+    is_empty: bool
+    """The default says that there is nothing: it is not written."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A JSON object with known fields. What is missing is not written: None, and a default that is empty or False."""
+
+    rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What is not understood here or says no more than the default, and is kept."""
+
+    @classmethod
+    def parse(cls, data: object) -> Self:
+        """Never fails: what is no object is an empty document."""
+        rest = dict(data) if isinstance(data, Mapping) else {}
+        known: dict[str, Any] = {}
+        for name, read, default, _ in _fields(cls):
+            if name in rest:
+                value = read(rest[name])
+                if value is not None and value != default:
+                    known[name] = value
+                    del rest[name]
+        return cls(**known, rest=rest)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `parse` takes them."""
+        found = dict(self.rest)
+        for name, _, default, is_empty in _fields(type(self)):
+            value = getattr(self, name)
+            if value is None or (value == default and (is_empty or name in found)):
+                continue
+            found[name] = _plain(value)
+        return found
+
+
+_known_fields: dict[type[Document], tuple[_Field, ...]] = {}
+
+
+def _fields(kind: type[Document]) -> tuple[_Field, ...]:
+    if kind not in _known_fields:
+        _known_fields[kind] = tuple(_list_fields(kind))
+    return _known_fields[kind]
+
+
+def _list_fields(kind: type[Document]) -> Iterator[_Field]:
+    for item in dataclasses.fields(kind):
+        if "read" in item.metadata:
+            default = item.metadata["default"]
+            is_empty = isinstance(default, Document) or (not default and type(default) is not int)
+            yield _Field(item.name, item.metadata["read"], default, is_empty and not item.metadata["always"])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int, float)):
+        return value
+    as_json = getattr(value, "as_json", None)
+    if as_json is not None:
+        return as_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

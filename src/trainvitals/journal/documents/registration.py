@@ -1,0 +1,73 @@
+"""runs/*.json of the runtime folder: "watch this process, write into that folder"."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from trainvitals import runtime
+from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, text, whole
+from trainvitals.journal.documents.run import TRAINING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration(Document):
+    """One process of a run that wants to be watched."""
+
+    run_id: str = entry(text, "")
+    folder: str = entry(text, "")
+    rank: int = entry(whole, 0)
+    pid: int = entry(whole, 0)
+    pid_start: float | None = entry(finite, None)
+    host: str = entry(text, "")
+    attempt: int = entry(whole, 1)
+    local_rank: int = entry(whole, 0)
+    world_size: int = entry(whole, 1)
+    local_world_size: int = entry(whole, 1)
+    kind: str = entry(text, TRAINING)
+    correlation_id: str = entry(text, "")
+    stack_signal: int | None = entry(whole, None)
+    stack_file: str | None = entry(text, None)
+    cuda_visible_devices: str | None = entry(text, None)
+    goodbye: str = entry(text, "")
+    """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
+    cell: str | None = entry(text, None)
+    """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
+    console: tuple[Mapping[str, Any], ...] = entry(list_of(mapping), ())
+    """The files to which its output goes (`trainer/console.py`)."""
+    settings: Mapping[str, Any] = entry(mapping, {})
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """The registration in the file; None if it is gone, or does not say which process of which run."""
+        found = cls.parse(runtime.read_json(path))
+        essential = ("run_id", "folder", "rank", "pid", "host", "attempt", "kind", "settings")
+        damaged = any(name in found.rest for name in essential)
+        return found if found.run_id and found.folder and found.pid > 0 and not damaged else None
+
+    @property
+    def file_name(self) -> str:
+        suffix = "" if self.kind == TRAINING else f".{self.kind}"
+        return f"{self.run_id}.rank{self.rank}{suffix}.json"
+
+    def is_same(self, other: Registration | None) -> bool:
+        """Whether both are about the same process and attempt."""
+        return other is not None and (other.pid, other.attempt) == (self.pid, self.attempt)
+
+
+def new_registration(folder: Path, pid: int, *, environ: Mapping[str, str] = os.environ, **more: Any) -> Registration:
+    """A process of this machine, of the run in `folder`; `more` are other fields."""
+    return Registration(
+        **{
+            "run_id": folder.name,
+            "folder": str(folder),
+            "pid": pid,
+            "pid_start": runtime.process_start(pid),
+            "host": runtime.host_name(),
+            "cuda_visible_devices": environ.get("CUDA_VISIBLE_DEVICES"),
+            **more,
+        }
+    )

@@ -1,0 +1,186 @@
+"""run.json: what a run is, how it was started and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from trainvitals import runtime
+from trainvitals.journal.documents.cause import Cause, Caused
+from trainvitals.journal.documents.fields import (
+    Document,
+    document,
+    entry,
+    finite,
+    flag,
+    list_of,
+    mapping,
+    text,
+    texts,
+    whole,
+)
+from trainvitals.journal.encoding import format_time
+
+FORMAT = 1
+
+RUNNING = "running"
+ENDED = ("finished", "failed", "killed", "crashed")
+"""Statuses after which nothing more happens. A run that still lives may be `stalled` or `hung`."""
+BAD_ENDS = ("failed", "killed", "crashed")
+
+TRAINING = "training"
+COMMAND = "command"
+"""A program under `trainvitals run` that has not called init."""
+MONITOR = "monitor"
+
+_LASTING = ("id", "name", "project", "created", "correlation_id")
+"""What every attempt of a run has in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process(Document):
+    """A process, so that it is not mistaken for a later one of the same number."""
+
+    pid: int | None = entry(whole, None)
+    start: float | None = entry(finite, None)
+    host: str = entry(text, "")
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process of this machine."""
+        return cls(pid=pid, start=runtime.process_start(pid), host=runtime.host_name())
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was a process of this machine and has ended. Of another machine nothing is known."""
+        if self.pid is None or self.host != runtime.host_name():
+            return False
+        return not runtime.is_same_process(self.pid, self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt(Caused):
+    """One start of the run."""
+
+    number: int | None = entry(whole, None)
+    started: str | None = entry(text, None)
+    host: str = entry(text, "")
+    status: str = entry(text, RUNNING)
+    ended: str | None = entry(text, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile(Caused):
+    """run.json. It has one writer: the training (rank 0), or its heir, the agent, when it died without a word."""
+
+    format: int | None = entry(whole, None)
+    id: str = entry(text, "")
+    project: str = entry(text, "")
+    name: str = entry(text, "")
+    created: str | None = entry(text, None)
+    kind: str = entry(text, TRAINING)
+    status: str = entry(text, RUNNING)
+    tentative: bool = entry(flag, False)
+    """The status was written at exit, when the exit code was not known yet."""
+    attempt: int = entry(whole, 1)
+    started: str | None = entry(text, None)
+    ended: str | None = entry(text, None)
+    exit_code: int | None = entry(whole, None)
+    signal: str | None = entry(text, None)
+    last_step: int | None = entry(whole, None)
+    world_size: int | None = entry(whole, None)
+    process: Process = entry(document(Process), Process())
+    tags: tuple[str, ...] = entry(texts, (), always=True)
+    notes: str = entry(text, "", always=True)
+    correlation_id: str = entry(text, "")
+    below: str | None = entry(text, None)
+    """The run of the `trainvitals run` around it, if that is another one."""
+    launch: str | None = entry(text, None)
+    """What the ranks of one launch have in common."""
+    restarts: int | None = entry(whole, None)
+    simulated: bool = entry(flag, False)
+    command: str | None = entry(text, None)
+    argv: tuple[str, ...] = entry(texts, ())
+    cwd: str | None = entry(text, None)
+    python: Mapping[str, Any] | None = entry(mapping, None)
+    host: Mapping[str, Any] | None = entry(mapping, None)
+    environment: Mapping[str, Any] | None = entry(mapping, None)
+    packages: Mapping[str, Any] | None = entry(mapping, None)
+    git: Mapping[str, Any] | None = entry(mapping, None)
+    config: Mapping[str, Any] | None = entry(mapping, None)
+    attempts: tuple[Attempt, ...] = entry(list_of(document(Attempt)), ())
+    hardware: Mapping[str, Any] | None = entry(mapping, None)
+    """What each host is made of, by host and source."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ENDED
+
+    def has_ended(self, attempt: int) -> bool:
+        """Whether this attempt is over, and not only said to be at exit."""
+        return self.attempt == attempt and self.is_over and not self.tentative
+
+    @property
+    def host_name(self) -> str:
+        """Of the machine's description, else of the process."""
+        host = self.host or {}
+        return text(host.get("name")) or text(host.get("hostname")) or self.process.host
+
+    def end(self, status: str, cause: Cause | None = None, *, ended: str | None = None, **more: Any) -> Self:
+        """The run with its newest attempt ended in this way; `more` are other fields."""
+        ended = ended or format_time()
+        attempts = self.attempts
+        if attempts:
+            last = replace(attempts[-1], status=status, ended=ended, cause=cause or attempts[-1].cause)
+            attempts = (*attempts[:-1], last)
+        cause = cause or self.cause
+        return replace(self, status=status, ended=ended, cause=cause, attempts=attempts, tentative=False, **more)
+
+    def correct(self, status: str, cause: Cause | None) -> Self:
+        """The run with another reason for an end that was already written; its time stays."""
+        attempts = tuple(replace(item, status=status, cause=cause) for item in self.attempts[-1:])
+        return replace(self, status=status, cause=cause, attempts=(*self.attempts[:-1], *attempts))
+
+
+def new_run(
+    run_id: str,
+    *,
+    kind: str,
+    project: str,
+    name: str,
+    facts: Mapping[str, Any],
+    pid: int | None,
+    attempt: int = 1,
+    before: RunFile | None = None,
+    correlation_id: str = "",
+    tags: Iterable[str] = (),
+    **more: Any,
+) -> RunFile:
+    """A run, or another attempt of the one in `before`, which keeps its name and project, that starts now. `facts` are
+    about program and machine (`trainer.facts`), `more` are other fields."""
+    started = format_time()
+    kept = {key: value for key in _LASTING if before is not None and (value := getattr(before, key))}
+    earlier = tuple(item for item in before.attempts if item.number != attempt) if before is not None else ()
+    first = Attempt(number=attempt, started=started, host=runtime.host_name())
+    captured = RunFile.parse(facts)
+    return replace(
+        captured,
+        **{
+            "format": FORMAT,
+            "id": run_id,
+            "project": project,
+            "name": name,
+            "created": started,
+            "correlation_id": correlation_id,
+            **kept,
+            "kind": kind,
+            "status": RUNNING,
+            "attempt": attempt,
+            "started": started,
+            "process": Process.of(pid) if pid is not None else Process(),
+            "tags": tuple(sorted({*(before.tags if before is not None else ()), *tags})),
+            "attempts": (*earlier, first),
+            **more,
+        },
+    )

@@ -1,0 +1,125 @@
+"""status[.host-H].json: what the agent of a host knows of a run, and what the next agent needs to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from trainvitals.journal.documents.cause import Caused
+from trainvitals.journal.documents.fields import (
+    Document,
+    document,
+    entry,
+    finite,
+    flag,
+    list_of,
+    mapping,
+    mapping_of,
+    real,
+    text,
+    texts,
+    whole,
+)
+from trainvitals.journal.documents.run import ENDED, TRAINING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStatus(Caused):
+    """One process of the run on this host."""
+
+    pid: int | None = entry(whole, None)
+    kind: str = entry(text, TRAINING)
+    alive: bool | None = entry(flag, None)
+    state: str | None = entry(text, None)
+    """running, stalled, hung while it lives; how it ended afterwards"""
+    lines: int | None = entry(whole, None)
+    step: int | None = entry(whole, None)
+    last_log: str | None = entry(text, None)
+    step_seconds: float | None = entry(finite, None)
+    longest_pause: float | None = entry(finite, None)
+    exit_code: int | None = entry(whole, None)
+    signal: str | None = entry(text, None)
+    oom_kills: Mapping[str, Any] | None = entry(mapping, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricStatus(Document):
+    """What a training metric came to so far. `low` and `high` look at finite values only."""
+
+    last: float | None = entry(real, None)
+    last_step: int | None = entry(whole, None)
+    low: float | None = entry(real, None)
+    low_step: int | None = entry(whole, None)
+    high: float | None = entry(real, None)
+    high_step: int | None = entry(whole, None)
+    count: int = entry(whole, 0)
+    nonfinite: int = entry(whole, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineDamage(Document):
+    """Lines that could not be understood."""
+
+    torn: int = entry(whole, 0)
+    foreign: int = entry(whole, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertStatus(Document):
+    """The alerts of one rule that fire."""
+
+    rule: str = entry(text, "")
+    severity: str = entry(text, "warning")
+    count: int = entry(whole, 1)
+    since: str | None = entry(text, None)
+    message: str = entry(text, "")
+    acknowledged: bool = entry(flag, False)
+    silenced: bool = entry(flag, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status(Caused):
+    """What one agent wrote last."""
+
+    updated: str | None = entry(text, None)
+    host: str = entry(text, "")
+    agent_pid: int | None = entry(whole, None)
+    attempt: int | None = entry(whole, None)
+    state: str | None = entry(text, None)
+    ranks: Mapping[str, RankStatus] = entry(mapping_of(document(RankStatus)), {})
+    """By number, with the kind before it where it is not a training: `0`, `command0`."""
+    summary: Mapping[str, MetricStatus] = entry(mapping_of(document(MetricStatus)), {})
+    summary_left_out: int = entry(whole, 0)
+    """Values of metrics beyond the most that are summed up."""
+    positions: Mapping[str, int] = entry(mapping_of(whole), {})
+    """How far each training file has been read, in bytes."""
+    hardware: Mapping[str, Any] | None = entry(mapping, None)
+    visible_gpus: tuple[str, ...] | None = entry(texts, None)
+    held_gpus: tuple[str, ...] | None = entry(texts, None)
+    gpu_summary: Mapping[str, Mapping[str, Any]] = entry(mapping_of(mapping), {})
+    """What each GPU did, by UUID (`analysis.gpu_use`)."""
+    alerts: tuple[AlertStatus, ...] = entry(list_of(document(AlertStatus)), ())
+    consoles: Mapping[str, Any] = entry(mapping, {})
+    damage: LineDamage = entry(document(LineDamage), LineDamage())
+    dropped_lines: int = entry(whole, 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ENDED
+
+    def training_ranks(self) -> dict[int, RankStatus]:
+        """The ranks of the training on this host, by number."""
+        found = (item for item in self.ranks.items() if item[0].isdecimal() and item[1].kind == TRAINING)
+        return {int(number): rank for number, rank in found}
+
+    @property
+    def last_step(self) -> int | None:
+        """The furthest step of any rank of the training."""
+        steps = (rank.step for rank in self.training_ranks().values())
+        return max((step for step in steps if step is not None), default=None)
+
+    @classmethod
+    def of_lowest_rank(cls, statuses: Iterable[Self]) -> Self:
+        """Of several hosts the one that follows the lowest rank; an empty one if there are none."""
+        return min(statuses, key=lambda item: min(item.training_ranks(), default=1 << 30), default=cls())
