@@ -12,6 +12,7 @@ kernel releases it with the process.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -26,6 +27,10 @@ from typing import IO, Any
 from trainvitals.errors import AgentError
 
 MOST_DESCRIPTORS = 65_536
+MOST_BYTES = 64 << 20
+"""A larger document is not read: a run.json is a few kilobytes, with a very large configuration some megabytes."""
+LONGEST_INT = 300
+"""Digits of an integer in a document; one with more is taken for a float, and so for infinity."""
 START_SECONDS = 60.0
 """How long who needs the agent waits for it: it is up in half a second, or on a busy node after many of them."""
 
@@ -145,13 +150,40 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """The content of a file of at most this many bytes. OSError for anything else: opening a pipe or a device that
+    somebody put in its place would wait for ever, or read without end."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"is larger than {most >> 20} MB", str(path))
+        return file.read(most)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in the file, or None if it is not there or not an object."""
     try:
-        value = json.loads(path.read_bytes())
+        return load_json(path)
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    """The object in the file. OSError or ValueError says what is wrong with it."""
+    try:
+        value = json.loads(read_regular(path, MOST_BYTES), parse_int=_parse_int)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
+
+
+def _parse_int(text: str) -> int | float:
+    return int(text) if len(text) < LONGEST_INT else float(text)
 
 
 # -- the agent's lock

@@ -80,10 +80,13 @@ def write_run(folder: Path, run: RunFile, mode: int = 0o600) -> None:
 
 def read_run(folder: Path) -> RunFile:
     """run.json as it is now; a folder without a readable one is not a run."""
-    run = find_run(folder)
-    if run is None:
-        raise RunNotFound(f"{folder} has no readable {layout.RUN_FILE}, so it is not a run folder")
-    return run
+    try:
+        return RunFile.parse(runtime.load_json(folder / layout.RUN_FILE))
+    except FileNotFoundError:
+        raise RunNotFound(f"{folder} has no {layout.RUN_FILE}, so it is not a run folder") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RunNotFound(f"{folder / layout.RUN_FILE} cannot be read: {why}") from None
 
 
 def find_run(folder: Path) -> RunFile | None:
@@ -158,10 +161,10 @@ def list_folders(root: Path) -> list[Path]:
     """Every run folder below `root` (<root>/<project>/<run-id> or <root>/<run-id>), oldest first."""
     found = []
     for folder in _subfolders(root):
-        if (folder / layout.RUN_FILE).is_file():
+        if (folder / layout.RUN_FILE).exists():
             found.append(folder)
         else:
-            found.extend(inner for inner in _subfolders(folder) if (inner / layout.RUN_FILE).is_file())
+            found.extend(inner for inner in _subfolders(folder) if (inner / layout.RUN_FILE).exists())
     return _sort_by_age(found)
 
 

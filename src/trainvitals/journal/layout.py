@@ -11,6 +11,7 @@ one second, so a clock that is set back or two rotations in one second keep thei
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -123,17 +124,23 @@ def _seconds(stamp: str) -> int:
     return calendar.timegm(time.strptime(stamp, STAMP_FORMAT))
 
 
+def _parse_entry(entry: os.DirEntry[str]) -> tuple[FileName, str] | None:
+    parsed = parse_name(entry.name)
+    try:
+        return parsed if parsed is not None and entry.is_file() else None
+    except OSError:
+        return None  # a link that leads to itself
+
+
 def list_files(folder: Path) -> list[tuple[FileName, str, Path]]:
     """Every journal file of a run folder, sealed ones included, in reading order."""
-    found = []
+    found: list[tuple[FileName, str, Path]] = []
     for place in (folder, folder / SEGMENTS):
         try:
-            names = [entry.name for entry in place.iterdir()]
+            with os.scandir(place) as entries:
+                # A pipe or a device of such a name would be waited for without end.
+                found += [(*parsed, place / entry.name) for entry in entries if (parsed := _parse_entry(entry))]
         except (FileNotFoundError, NotADirectoryError):
             continue
-        for name in names:
-            parsed = parse_name(name)
-            if parsed is not None:
-                found.append((*parsed, place / name))
     found.sort(key=lambda item: (item[0].table, item[0].attempt, item[0].stamp, item[0].writer[1:].__repr__()))
     return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainvitals.errors import TrainvitalsError
+from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.journal.documents.cause import Cause
-from trainvitals.journal.documents.run import ENDED, RunFile
+from trainvitals.journal.documents.run import ENDED, UNREADABLE, RunFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class RunInfo:
 
     @property
     def is_live(self) -> bool:
-        return self.status not in ENDED
+        return self.status not in (*ENDED, UNREADABLE)
 
 
 def default_root() -> Path:
@@ -45,20 +46,34 @@ def default_root() -> Path:
 
 
 def list_runs(root: str | Path | None = None) -> list[RunInfo]:
-    """All runs below `root`, oldest first. A folder that cannot be read is left out."""
+    """All runs below `root`, oldest first. One that cannot be read is `unreadable`, and its cause says why."""
     found = []
     for folder in run_folder.list_folders(Path(root) if root is not None else default_root()):
         try:
-            found.append(read_info(folder))
-        except TrainvitalsError:
-            continue  # removed or half-copied between listing and reading
+            found.append(find_info(folder))
+        except RunNotFound:
+            continue  # removed between listing and reading
     return found
+
+
+def find_info(folder: Path) -> RunInfo:
+    """The run at a glance; if its run.json cannot be read it is `unreadable`, and the cause says why."""
+    try:
+        return read_info(folder)
+    except RunNotFound as error:
+        if not (folder / layout.RUN_FILE).exists():
+            raise
+        return _make_info(folder, RunFile(), UNREADABLE, Cause(detail=error.message))
 
 
 def read_info(folder: Path) -> RunInfo:
     """The run at a glance."""
     run = run_folder.read_run(folder)
     status, cause = run_folder.read_state(folder, run)
+    return _make_info(folder, run, status, cause)
+
+
+def _make_info(folder: Path, run: RunFile, status: str, cause: Cause | None) -> RunInfo:
     return RunInfo(
         folder=folder,
         id=run.id or folder.name,

@@ -70,9 +70,6 @@ class Cause(Document):
             return cls(detail=value) if value else None
         return cls.parse(value) if isinstance(value, Mapping) else None
 
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in Document.as_json(self).items() if value != ""}
-
     def of_rank(self, rank: int) -> Self:
         """The same as the cause of a whole run that has other ranks."""
         return self if self.rank is not None else replace(self, rank=rank)

@@ -125,13 +125,14 @@ class Document:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `parse` takes them."""
-        found = dict(self.rest)
+        found: dict[str, Any] = {}
         for name, _, default, is_empty in _fields(type(self)):
             value = getattr(self, name)
-            if value is None or (value == default and (is_empty or name in found)):
-                continue
-            found[name] = _plain(value)
-        return found
+            if name in self.rest and value == default:
+                found[name] = self.rest[name]
+            elif value is not None and not (is_empty and value == default):
+                found[name] = _plain(value)
+        return found | {key: value for key, value in self.rest.items() if key not in found}
 
 
 _known_fields: dict[type[Document], tuple[_Field, ...]] = {}

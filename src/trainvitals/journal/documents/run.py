@@ -28,6 +28,8 @@ RUNNING = "running"
 ENDED = ("finished", "failed", "killed", "crashed")
 """Statuses after which nothing more happens. A run that still lives may be `stalled` or `hung`."""
 BAD_ENDS = ("failed", "killed", "crashed")
+UNREADABLE = "unreadable"
+"""Of a folder whose run.json cannot be read."""
 
 TRAINING = "training"
 COMMAND = "command"

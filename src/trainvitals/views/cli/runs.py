@@ -11,7 +11,7 @@ from typing import Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.documents.run import ENDED, RUNNING
+from trainvitals.journal.documents.run import ENDED, RUNNING, UNREADABLE
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.cli.arguments import (
@@ -38,7 +38,7 @@ from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import RunRow, read_row
 from trainvitals.views.data.safe_text import one_line
 
-STATUSES = (RUNNING, "stalled", "hung", *ENDED)
+STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
 
 
 # -- list

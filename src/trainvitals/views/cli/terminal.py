@@ -16,6 +16,7 @@ STATUS_STYLES = {
     "crashed": "red",
     "stalled": "yellow",
     "hung": "red",
+    "unreadable": "red",
 }
 
 

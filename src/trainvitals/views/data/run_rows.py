@@ -16,7 +16,7 @@ from trainvitals.analysis.gpu_use import parse_energy
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.run_info import RunInfo, list_runs, read_info
+from trainvitals.journal.run_info import RunInfo, find_info, list_runs
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
@@ -67,8 +67,8 @@ def list_rows(root: Path | None = None) -> list[RunRow]:
 
 
 def read_row(folder: Path) -> RunRow:
-    """The run in `folder`."""
-    return make_row(read_info(folder), run_folder.read_statuses(folder))
+    """The run in `folder`, as a list shows it: also one that cannot be read."""
+    return make_row(find_info(folder), run_folder.read_statuses(folder))
 
 
 def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:

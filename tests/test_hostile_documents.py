@@ -1,0 +1,251 @@
+"""Documents of a run folder with anything in them: nothing raises, nothing hangs, and one bad run harms no other."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_runs import make_run, write
+from starlette.testclient import TestClient
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.fields import Document
+from trainvitals.journal.documents.latest import Latest
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
+from trainvitals.views.cli.main import main
+from trainvitals.views.report.document import draw_report
+from trainvitals.views.tui import screen
+from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.view import View
+from trainvitals.views.web.app import make_app
+
+BEFORE = Path(__file__).parent / "data" / "runs_before" / "default"
+KINDS = (RunFile, Status, Latest, Registration, EventRow, AlertRow, Cause)
+
+# What JSON files are found to hold: what Python's json module reads, and so more than JSON itself allows.
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([10**400, -(10**25), 2**63, float("nan"), float("inf"), -float("inf")]),
+    st.floats(),
+    st.text(max_size=12),
+    st.sampled_from(
+        ["\ud800", "\x00\x1b[2J", "NaN", "Infinity", "2026-01-01T00:00:00Z", "9999999-13-45T99:99", "x" * 5000]
+    ),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
+)
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value within, the whole first."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places_in(item, (*path, key))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """`value` with something else at that place."""
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put(value[path[0]], path[1:], new)
+    return copy
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: Any) -> Any:
+    """A document of ours in which some values are anything."""
+    for _ in range(draw(st.integers(1, 4))):
+        whole = put(whole, draw(st.sampled_from(list(places_in(whole)))), draw(VALUES))
+    return whole
+
+
+def read(name: str) -> Any:
+    folder = next(BEFORE.glob(f"*-{name.split('/')[0]}-*"))
+    file = next(folder.glob(name.split("/")[1]))
+    return json.loads(file.read_text().splitlines()[-1] if file.suffix == ".jsonl" else file.read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50, deadline=None)
+@given(value=st.one_of(VALUES, st.dictionaries(st.text(max_size=8), VALUES)))
+def test_anything_is_parsed_and_nothing_of_it_is_lost(kind: type[Document], value: Any) -> None:
+    found = kind.parse(value).as_json()
+    for key, item in value.items() if isinstance(value, dict) else ():
+        assert repr(found[key]) == repr(item) or key in kind.__dataclass_fields__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_what_is_damaged_in_a_known_field_is_kept_until_it_is_replaced(
+    kind: type[Document], data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from([name for name, item in kind.__dataclass_fields__.items() if item.metadata]))
+    value = data.draw(VALUES)
+    document = kind.parse({name: value, "of another version": [1]})
+    assert document.as_json()["of another version"] == [1]
+    again = kind.parse(document.as_json())
+    assert repr(again.as_json()) == repr(document.as_json()), "reading and writing changes nothing more"
+
+
+class Place:
+    """A healthy run and a bad one, and everybody who lists or shows runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.good = make_run(root / "p" / "20260101-000000-good-aaaa")
+        self.bad = root / "p" / "20260102-000000-bad-bbbb"
+        write(self.good, ({"step": step, "loss": 1.0} for step in range(10)))
+        self.client = TestClient(
+            make_app(root, lambda *_: b""), base_url="http://localhost", raise_server_exceptions=False
+        )
+
+    def make_bad(self, source: str = "sealed") -> None:
+        shutil.rmtree(self.bad, ignore_errors=True)
+        shutil.copytree(next(BEFORE.glob(f"*-{source}-*")), self.bad)
+
+    def look(self) -> None:
+        """As every view does. Refusals are fine, and other exceptions are not."""
+        listed = json.loads(self.run("runs", "--dir", str(self.root), "--json"))
+        assert [Path(row["folder"]).name for row in listed] == [self.good.name, self.bad.name]
+        self.run("runs", "--dir", str(self.root))
+        self.run("runs", "show", str(self.bad))
+        self.run("runs", "show", str(self.bad), "--json")
+        self.run("alerts", "list", str(self.bad))
+        self.run("alerts", "history", str(self.bad), "--all")
+        rows = self.get("/api/v1/runs")["runs"]
+        assert [row["id"] for row in rows if row["key"] == self.good.name] == [self.good.name]
+        (key,) = (row["key"] for row in rows if row["key"] != self.good.name)
+        for path in ("", "/events", "/alerts", "/findings", "/series?name=loss"):
+            self.get(f"/api/v1/v1/runs/{key}{path}")
+        self.get("/api/v1/machine")
+        with contextlib.suppress(TrainvitalsError):
+            draw_report([self.bad], "md", {})
+        self.draw()
+
+    def run(self, *words: str) -> str:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(list(words))
+        assert "Traceback" not in err.getvalue()
+        assert code in (0, 1), err.getvalue()
+        return out.getvalue()
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code < 500, (path, answer.text)
+        return answer.json()
+
+    def draw(self) -> None:
+        feed = Feed(Options(run=self.bad, root=self.root, sources=()))
+        try:
+            for page in ("overview", "charts", "ranks", "alerts", "events", "runs"):
+                feed.want(Request(page=page, charts=2))
+                screen.draw(feed.read(), View(page=page), 100, 30)
+        finally:
+            feed.stop()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield Place(tmp_path_factory.mktemp("runs"))
+
+
+fuzzed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@fuzzed
+@given(content=damaged(read("sealed/run.json")))
+def test_a_run_json_with_anything_in_it_takes_no_list_down(place: Place, content: Any) -> None:
+    place.make_bad()
+    (place.bad / "run.json").write_text(json.dumps(content))
+    place.look()
+
+
+@fuzzed
+@given(content=damaged(read("sealed/status.json")))
+def test_a_status_json_with_anything_in_it_takes_no_list_down(place: Place, content: Any) -> None:
+    place.make_bad()
+    (place.bad / "status.json").write_text(json.dumps(content))
+    place.look()
+
+
+@fuzzed
+@given(
+    event=damaged(read("ranks/events_*.jsonl")), alert=damaged(read("ranks/alerts_*.jsonl")), row=damaged({"step": 1})
+)
+def test_lines_with_anything_in_them_take_no_list_down(place: Place, event: Any, alert: Any, row: Any) -> None:
+    place.make_bad("ranks")
+    for stem, line in (("events", event), ("alerts", alert), ("training_metrics", row), ("gpu_metrics", row)):
+        (place.bad / f"{stem}_20260101_000000.jsonl").write_text(json.dumps(line) + "\n")
+    place.look()
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def write_bytes(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def write_hole(path: Path) -> None:
+    """A file of four gigabytes that takes no room."""
+    path.touch()
+    os.truncate(path, 1 << 32)
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "nothing in it": write_bytes(b""),
+    "deep nesting": write_bytes(b'{"config": %s}' % DEEP),
+    "a number of many digits": write_bytes(b'{"attempt": %s}' % (b"9" * 10_000)),
+    "a list": write_bytes(b"[1, 2]"),
+    "not UTF-8": write_bytes(b'{"name": "\xff\xfe"}'),
+    "too large": write_hole,
+}
+
+
+DOCUMENTS = ("run.json", "status.json")
+LINES = ("events_20260101_000000.jsonl", "alerts_20260101_000000.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((name, what) for name in DOCUMENTS for what in ODD),
+        # Lines are read in pieces, however long the file is.
+        *((name, what) for name in LINES for what in ODD if what != "too large"),
+    ],
+)
+def test_what_is_no_document_at_all_is_a_marked_row_or_is_ignored(place: Place, name: str, what: str) -> None:
+    place.make_bad("ranks")
+    (place.bad / name).unlink(missing_ok=True)
+    ODD[what](place.bad / name)
+    if (name, what) == ("run.json", "a link to itself"):  # there is nothing at its end, so this is not a run
+        assert "ranks" not in place.run("runs", "--dir", str(place.root))
+    else:
+        place.look()
