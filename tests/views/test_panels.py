@@ -7,6 +7,7 @@ import pytest
 
 from trainvitals import catalog
 from trainvitals.views import panels
+from trainvitals.views.data.dashboard import describe_panels
 from trainvitals.views.panels import BY_ID, GROUPS, PANELS, THRESHOLDS, Panel, find_names, severity
 
 
@@ -72,3 +73,21 @@ def test_the_users_own_alert_thresholds_colour_too() -> None:
     changed = panels.make_thresholds({"gpu_temperature_celsius": 70, "cpu_usage_percent": 99})
     assert changed["gpu", "temperature_celsius"][0].value == 70
     assert [t.severity for t in changed["system", "cpu_usage_percent"]] == ["warning"], "critical would be milder"
+
+
+def test_what_is_on_every_overview_is_what_matters_most_in_the_order_of_the_screen() -> None:
+    assert [panel.id for panel in panels.OVERVIEW][:4] == ["loss", "accuracy", "learning_rate", "gradient_norm"]
+    assert all(panel.log_scale for panel in PANELS if panel.log_first)
+    assert not any(panel.smooth for panel in PANELS if panel.table != "training" or panel.chart != "line")
+
+
+def test_the_page_gets_every_rule_of_display_from_the_panel() -> None:
+    served = {item["id"]: item for item in describe_panels()["panels"]}
+    for panel in PANELS:
+        shown = served[panel.id]
+        rules = (shown["importance"], shown["log"], shown["log_first"], shown["smooth"], shown["rate"])
+        assert rules == (panel.importance, panel.log_scale, panel.log_first, panel.smooth, panel.is_rate)
+
+
+def test_a_metric_of_the_users_own_is_smoothed_unless_it_is_scheduled() -> None:
+    assert panels.own_panel("reward").smooth and not panels.own_panel("epoch").smooth

@@ -105,11 +105,11 @@ def gone_back_to_an_earlier_step(folder: Path) -> Answer:
 
 
 def on_two_hosts(folder: Path) -> Answer:
-    """The lowest rank tells the loss, the furthest rank the step."""
+    """Loss and step are those of the lowest rank, whichever host it is on."""
     running(folder)
     (folder / "status.json").unlink()
-    run_folder.write_status(folder, Status.parse(status_of(9.0, _1=STEPS - 1)), host="node8")
-    run_folder.write_status(folder, Status.parse(status_of(0.25, _0=STEPS - 2, command0=500)), host="node7")
+    run_folder.write_status(folder, Status.parse(status_of(9.0, _1=STEPS + 5)), host="node8")
+    run_folder.write_status(folder, Status.parse(status_of(0.25, _0=STEPS - 1, command0=500)), host="node7")
     return Answer("running", NOW - START, STEPS - 1, "elsewhere", 0.25, 14_400.0)
 
 

@@ -113,12 +113,6 @@ class Status(Caused):
         found = (item for item in self.ranks.items() if item[0].isdecimal() and item[1].kind == TRAINING)
         return {int(number): rank for number, rank in found}
 
-    @property
-    def last_step(self) -> int | None:
-        """The furthest step of any rank of the training."""
-        steps = (rank.step for rank in self.training_ranks().values())
-        return max((step for step in steps if step is not None), default=None)
-
     @classmethod
     def of_lowest_rank(cls, statuses: Iterable[Self]) -> Self:
         """Of several hosts the one that follows the lowest rank; an empty one if there are none."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.analysis.gpu_use import gpu_key
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.settings import Settings
@@ -196,7 +197,7 @@ class PlainView:
 
     def _read_gpus(self) -> None:
         for _, row in self._follower.poll():
-            self._gpus[str(row.get("gpu_uuid", row.get("gpu_index")))] = row
+            self._gpus[gpu_key(row)] = row
 
     def _draw(self) -> None:
         step = self._steps[-1]

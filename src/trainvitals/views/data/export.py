@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 from trainvitals.journal import layout
 from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.encoding import encode_line
+from trainvitals.views.data.parquet import CSV_SPELLING, find_types, write_parquet
 from trainvitals.views.data.safe_text import csv_cell
 
 FORMATS = ("json", "jsonl", "csv", "parquet")
 TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
-CSV_SPELLING = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 Row = dict[str, Any]
 
 
@@ -65,8 +65,6 @@ class Rows:
 def write_rows(rows: Rows, format: str, file: BinaryIO) -> Mapping[str, str]:
     """In one of FORMATS. The names whose columns had to be called otherwise, and how."""
     if format == "parquet":
-        from trainvitals.views.data.parquet import find_types, write_parquet
-
         return write_parquet(find_types(rows.quietly()), rows, file)
     {"json": _write_json, "jsonl": _write_jsonl, "csv": _write_csv}[format](rows, file)
     return {}

@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 
 from trainvitals.journal.encoding import NONFINITE
 from trainvitals.journal.parquet import OpenFolder, connect, literal
-from trainvitals.views.data.export import CSV_SPELLING
 
 _NULL = "\\N"
+CSV_SPELLING = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+"""What the journal spells, as programs that read CSV do."""
 
 
 def write_parquet(types: dict[str, str], rows: Iterable[Mapping[str, Any]], file: BinaryIO) -> dict[str, str]:

@@ -22,7 +22,6 @@ from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views import panels
 from trainvitals.views.data.cost import find_cost
 from trainvitals.views.data.layers import layer_measures, list_histograms
 from trainvitals.views.data.run_rows import MAX_VALUES, RunRow, make_row
@@ -30,55 +29,6 @@ from trainvitals.views.data.texts import stack_files
 from trainvitals.views.data.wire import Answer
 
 MAX_NAMES = 20_000
-
-
-# -- what is known without a run
-
-
-def describe_panels() -> Answer:
-    """The dashboard's panels, their groups, and every metric of the catalog."""
-    return {
-        "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
-        "panels": [_describe_panel(panel) for panel in panels.PANELS],
-        "scheduled": list(panels.SCHEDULED),
-        "metrics": {
-            table: [
-                {"name": m.name, "unit": m.unit, "help": m.help, "kind": m.kind, "aliases": list(m.aliases)}
-                for m in rows
-            ]
-            for table, rows in catalog.TABLES.items()
-        },
-        "thresholds": [
-            {"table": table, "metric": name, "severity": t.severity, "value": t.value, "below": t.below}
-            for (table, name), found in panels.THRESHOLDS.items()
-            for t in found
-        ],
-    }
-
-
-def _describe_panel(panel: panels.Panel) -> Answer:
-    return {
-        "id": panel.id,
-        "title": panel.title,
-        "group": panel.group,
-        "table": panel.table,
-        "metrics": list(panel.metrics),
-        "importance": panel.importance,
-        "chart": panel.chart,
-        "by": list(panel.by),
-        "limit": panel.limit,
-        "low": panel.low,
-        "high": panel.high,
-        "log": panel.log_scale,
-        "log_first": panel.log_first,
-        "smooth": panel.smooth,
-        "unit": panel.unit,
-        "rate": panel.is_rate,
-        "thresholds": [{"severity": t.severity, "value": t.value, "below": t.below} for t in panel.thresholds],
-    }
-
-
-# -- one run
 
 
 def describe_row(row: RunRow, key: str) -> Answer:
@@ -147,10 +97,9 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
 
 
 def find_last_step(reader: RunReader, row: RunRow, summary: Mapping[str, MetricSummary]) -> int | None:
-    """As the run noted it at its end, else from its files, which are newer than what its agent wrote."""
-    if row.info.file.last_step is not None:
-        return row.last_step
-    newest = reader.newest_steps(1)
+    """As the run noted it at its end, else of its newest line, which an agent may not have reported yet; where all is
+    sealed, as the agents reported it."""
+    newest = reader.newest_steps(1) if row.info.file.last_step is None else []
     if newest or row.last_step is not None:
         return newest[-1][0] if newest else row.last_step
     return max((item.last_step for item in summary.values() if item.last_step is not None), default=None)

@@ -31,7 +31,7 @@ class RunRow:
     """Seconds since 1970."""
     ended: float | None
     last_step: int | None
-    """The step that was logged last, which is not the highest where steps went back."""
+    """The step that the lowest rank logged last, which is not the highest where steps went back."""
     host: str
     """Where its first rank runs or ran."""
     last_values: Mapping[str, float]
@@ -88,11 +88,11 @@ def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
 
 
 def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
-    """Of run.json where the run has noted it at its end, else the furthest of what the agents saw last."""
+    """As the run noted it at its end, else as the agents report it; both are of the lowest rank that logs."""
     if info.file.last_step is not None:
         return info.file.last_step if info.file.last_step >= 0 else None
-    steps = (status.last_step for status in current)
-    return max((step for step in steps if step is not None and step >= 0), default=None)
+    ranks = ((number, rank.step) for status in current for number, rank in status.training_ranks().items())
+    return min(((number, step) for number, step in ranks if step is not None and step >= 0), default=(0, None))[1]
 
 
 def _last_values(current: Sequence[Status]) -> dict[str, float]:

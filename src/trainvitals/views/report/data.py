@@ -16,7 +16,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
-from trainvitals.views.data import comparison, run_details, texts
+from trainvitals.views.data import comparison, dashboard, run_details, texts
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_states, pack_series
@@ -42,7 +42,7 @@ def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] |
     share = POINTS // max(len(runs), 1)
     data: Data = {
         "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
-        "panels": run_details.describe_panels(),
+        "panels": dashboard.describe_panels(),
         "runs": {key: _describe(key, reader, share, prices) for key, reader in runs},
         "written": format_time(time.time()),
     }

@@ -17,7 +17,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
 from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
 from trainvitals.redaction import redact_text
-from trainvitals.views.data import comparison, export, run_details, texts
+from trainvitals.views.data import comparison, dashboard, export, run_details, texts
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_series, describe_states
@@ -79,7 +79,7 @@ def about(web: Web, values: Values) -> dict[str, Any]:
 
 
 def list_panels(web: Web, values: Values) -> dict[str, Any]:
-    return run_details.describe_panels()
+    return dashboard.describe_panels()
 
 
 def list_runs(web: Web, values: Values) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""The declared panels and the catalog of metrics as plain values: what the page needs to draw any run."""
+
+from __future__ import annotations
+
+from trainvitals import catalog
+from trainvitals.views import panels
+from trainvitals.views.data.wire import Answer
+
+
+def describe_panels() -> Answer:
+    """The dashboard's panels, their groups, and every metric of the catalog."""
+    return {
+        "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
+        "panels": [_describe_panel(panel) for panel in panels.PANELS],
+        "scheduled": list(panels.SCHEDULED),
+        "metrics": {
+            table: [
+                {"name": m.name, "unit": m.unit, "help": m.help, "kind": m.kind, "aliases": list(m.aliases)}
+                for m in rows
+            ]
+            for table, rows in catalog.TABLES.items()
+        },
+        "thresholds": [
+            {"table": table, "metric": name, "severity": t.severity, "value": t.value, "below": t.below}
+            for (table, name), found in panels.THRESHOLDS.items()
+            for t in found
+        ],
+    }
+
+
+def _describe_panel(panel: panels.Panel) -> Answer:
+    return {
+        "id": panel.id,
+        "title": panel.title,
+        "group": panel.group,
+        "table": panel.table,
+        "metrics": list(panel.metrics),
+        "importance": panel.importance,
+        "chart": panel.chart,
+        "by": list(panel.by),
+        "limit": panel.limit,
+        "low": panel.low,
+        "high": panel.high,
+        "log": panel.log_scale,
+        "log_first": panel.log_first,
+        "smooth": panel.smooth,
+        "unit": panel.unit,
+        "rate": panel.is_rate,
+        "thresholds": [{"severity": t.severity, "value": t.value, "below": t.below} for t in panel.thresholds],
+    }
