@@ -37,29 +37,38 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
     broken: dict[int, float] = {}
     for x, y in full:
         finite = np.isfinite(y)
-        places = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, count - 1)
-        for at, value in zip(places[~finite].tolist(), y[~finite].tolist(), strict=True):
-            broken.setdefault(at, value)
-        place = places[finite]
-        np.minimum.at(low, place, y[finite])
-        np.maximum.at(high, place, y[finite])
+        strange = np.empty(0, dtype=np.int64)
+        if not finite.all():
+            strange = np.clip(np.searchsorted(edges, x[~finite], side="right") - 1, 0, count - 1)
+            for at, value in zip(strange.tolist(), y[~finite].tolist(), strict=True):
+                broken.setdefault(at, value)
+            x, y = x[finite], y[finite]
+        if not len(x):
+            continue
+        # x ascends, so that each piece is a stretch of y: a terminal draws dozens of long curves twice a second.
+        firsts = np.searchsorted(x, edges[:-1])
+        counts = np.diff(firsts, append=len(x))
+        known = np.flatnonzero(counts)
+        starts = firsts[known]
+        low[known] = np.minimum(low[known], np.minimum.reduceat(y, starts))
+        high[known] = np.maximum(high[known], np.maximum.reduceat(y, starts))
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = np.add.reduceat(y, starts) / counts[known]
+        # Series that are not logged at the same moments each miss a piece now and then: there a series is where the
+        # line between its neighbours is, or the edge of the band would jump.
+        missed = counts == 0
+        missed[: known[0]] = missed[known[-1] :] = missed[strange] = False
+        between = np.flatnonzero(missed)
+        guessed = np.interp(between, known, means)
+        low[between] = np.minimum(low[between], guessed)
+        high[between] = np.maximum(high[between], guessed)
         # The mean is of the series' means: a rank that logs twice as often does not count twice.
-        sums = np.bincount(place, weights=y[finite], minlength=count)
-        counts = np.bincount(place, minlength=count)
-        there = counts > 0
-        logged |= there
-        means = np.divide(sums, counts, out=np.full(count, np.nan), where=there)
-        known = np.flatnonzero(there)
-        if len(known):
-            # Series that are not logged at the same moments each miss a piece now and then: there a series is where
-            # the line between its neighbours is, or the edge of the band would jump.
-            missed = ~there
-            missed[: known[0]] = missed[known[-1] :] = missed[places[~finite]] = False
-            means[missed] = np.interp(np.flatnonzero(missed), known, means[known])
-            low[missed], high[missed] = np.minimum(low[missed], means[missed]), np.maximum(high[missed], means[missed])
-        part = ~np.isnan(means)
-        total[part] += means[part]
-        seen[part] += 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            total[known] += means
+            total[between] += guessed
+        seen[known] += 1
+        seen[between] += 1
+        logged[known] = True
     x = (edges[:-1] + edges[1:]) / 2
     if count > 1:
         x[0], x[-1] = start, end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from made_runs import START, make_run, write
 
 from trainvitals.analysis.gpu_use import GpuUse, GpuUses
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 
@@ -29,12 +30,12 @@ def reader(tmp_path: Path) -> RunReader:
     return RunReader(folder)
 
 
-def status() -> dict[str, Any]:
+def status() -> Status:
     """As an agent makes it that saw the same rows."""
     uses = GpuUses()
     for at, row in enumerate(ROWS):
         uses.add(row, row, START + at)
-    return {"host": "node7", "gpu_summary": uses.as_json()}
+    return Status(host="node7", gpu_summary=uses.as_json())
 
 
 def values(gpu: GpuUse) -> dict[str, Any]:
@@ -56,13 +57,13 @@ def test_the_agents_count_and_the_recorded_series_agree(reader: RunReader) -> No
 
 
 def test_a_status_file_that_knows_less_is_not_used(reader: RunReader) -> None:
-    one_gpu = {"host": "node7", "gpu_summary": {"GPU-0": status()["gpu_summary"]["GPU-0"]}}
+    one_gpu = Status(host="node7", gpu_summary={"GPU-0": status().gpu_summary["GPU-0"]})
     assert len(read_gpus(reader, [one_gpu])) == 2
     older = {"GPU-0": {"gpu_index": 0, "memory_used_mb_max": 7.0}, "GPU-1": {"gpu_index": 1}}
-    assert read_gpus(reader, [{"gpu_summary": older}])[0].spreads["memory_used_mb"].high == 490
+    assert read_gpus(reader, [Status(gpu_summary=older)])[0].spreads["memory_used_mb"].high == 490
 
 
 def test_gpus_of_several_hosts_are_told_apart_by_the_host(reader: RunReader) -> None:
-    gpus = read_gpus(reader, [status(), {**status(), "host": "node8"}])
+    gpus = read_gpus(reader, [status(), replace(status(), host="node8")])
     assert is_of_many_hosts(gpus) and not is_of_many_hosts(gpus[:2])
     assert [gpu.title(with_host=True) for gpu in gpus] == ["node7 GPU0", "node7 GPU1", "node8 GPU0", "node8 GPU1"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainvitals.views.data import quantities
+from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.report.data import Data
 from trainvitals.views.report.document import comparison_title
 
@@ -21,8 +22,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 def text(value: object) -> str:
     """Anything as text on one line that Markdown and HTML leave alone: names are anybody's."""
-    line = "".join(c if c.isprintable() else " " for c in str(value))
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").translate(_SPECIAL)
+    return one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").translate(_SPECIAL)
 
 
 def value(number: Any, unit: str = "") -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,8 @@ from trainvitals import catalog
 from trainvitals.alerts import records
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
-from trainvitals.errors import RunNotFound
-from trainvitals.journal.console import list_consoles, show
+from trainvitals.errors import JournalError, RunNotFound
+from trainvitals.journal.console import list_consoles
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
@@ -32,6 +31,7 @@ from trainvitals.journal.reader import RunReader, Series
 from trainvitals.journal.run_info import RunInfo, read_info
 from trainvitals.views.data.run_details import find_last_step
 from trainvitals.views.data.run_rows import read_row
+from trainvitals.views.data.texts import read_text
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
@@ -323,14 +323,11 @@ class Following:
         """The newest lines the program printed, where that is kept: of the file that was written last."""
         try:
             written = max((path.stat().st_mtime, path) for path in list_consoles(self.folder))[1]
-            with open(written, "rb") as file:
-                start = max(file.seek(0, os.SEEK_END) - OUTPUT_BYTES, 0)
-                file.seek(start)
-                text = file.read().decode("utf-8", "replace")
-        except (ValueError, OSError):  # there is none, or it was put aside just now
+            found = read_text([written], written.name, OUTPUT_BYTES)
+        except (ValueError, OSError, JournalError):  # there is none, or it was put aside just now
             return ()
-        lines = show(text).rstrip("\n").split("\n")
-        return tuple(lines[1:] if start else lines)
+        lines = found["text"].rstrip("\n").split("\n")
+        return tuple(lines[1:] if found["cut"] else lines)
 
     def _all_lines(self, table: str) -> list[dict[str, Any]]:
         """Every line of a small table; read again only when one of its files has changed."""
