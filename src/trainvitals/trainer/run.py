@@ -39,7 +39,7 @@ from trainvitals.trainer import console, description, facts, last_words, launch,
 from trainvitals.trainer.pending import Late, Pending
 
 if TYPE_CHECKING:
-    from trainvitals.alerts.conditions import Conditions
+    from trainvitals.alerts.python_rules import PythonRules
     from trainvitals.journal.summaries import MetricSummary
     from trainvitals.trainer.tee import Tee
     from trainvitals.trainer.watch.loop import Watch
@@ -89,7 +89,7 @@ class Run:
         self._clock: tuple[int, bytes] = (0, b"")  # a whole second in ns, and how a line of that second begins
         self._fd = -1
         self._careful = False  # tensors or arrays were logged: every call goes the slow way, which looks after them
-        self._conditions: Conditions | None = None
+        self._python_rules: PythonRules | None = None
         self._status: str | None = None
         self._told: set[str] = set()
         self._pending = Pending()
@@ -286,10 +286,10 @@ class Run:
             if waiting:
                 self._pending.add(stamp, number, waiting)
             arrived = self._write_late(self._pending.take())
-        if self._conditions is not None:
+        if self._python_rules is not None:
             for late in arrived:
-                self._conditions.check(late.values, late.step)
-            self._conditions.check(values, number)
+                self._python_rules.check(late.values, late.step)
+            self._python_rules.check(values, number)
 
     def _be_careful(self) -> None:
         """From now on every call goes the slow way."""
@@ -297,14 +297,14 @@ class Run:
         self.log = self._log_carefully  # type: ignore[method-assign]
 
     @property
-    def alerts(self) -> Conditions:
-        """Conditions of your own, judged in this process: `run.alerts.add_rule(...)` (docs/alerts.md)."""
-        if self._conditions is None:
-            from trainvitals.alerts.conditions import Conditions
+    def alerts(self) -> PythonRules:
+        """Rules of your own in Python, judged in this process: `run.alerts.add_rule(...)` (docs/alerts.md)."""
+        if self._python_rules is None:
+            from trainvitals.alerts.python_rules import PythonRules
 
             name = FileName("alerts", self.attempt, "", rank=self.rank)
-            self._conditions = Conditions(self._line_writer(name), self.rank, self._be_careful)
-        return self._conditions
+            self._python_rules = PythonRules(self._line_writer(name), self.rank, self._be_careful)
+        return self._python_rules
 
     def _next_step(self, step: Any) -> int:
         if step is None:

@@ -14,7 +14,7 @@ from trainvitals.integrations.classic.monitors import GPUMonitor, GPUResourceMon
 from trainvitals.trainer.run import Run
 
 if TYPE_CHECKING:
-    from trainvitals.alerts.conditions import Conditions
+    from trainvitals.alerts.python_rules import PythonRules
 
 
 class TrainingMonitor:
@@ -34,7 +34,7 @@ class TrainingMonitor:
         return self.attachment.run
 
     @property
-    def alert_system(self) -> Conditions:
+    def alert_system(self) -> PythonRules:
         """`alert_system.add_alert_rule(name, condition, ...)`: the run's own conditions (docs/alerts.md)."""
         if self.attachment.run is None:
             raise TrainvitalsError("there is no run yet to judge", hint="first: monitor.start_monitoring()")

@@ -1,4 +1,4 @@
-"""Conditions written in Python, judged in the training's own process: `run.alerts.add_rule(...)`.
+"""Rules whose condition is a Python function, judged in the training's own process: `run.alerts.add_rule(...)`.
 
 They see each logged line right after it was written, behind a guard: one that raises is reported once and switched
 off, and the training goes on. What they find goes into the run folder; the agent sends it like any other alert.
@@ -66,7 +66,7 @@ class Alert:
 
 
 @dataclass(slots=True)
-class _Condition:
+class _PythonRule:
     name: str
     condition: Callable[[Any], Any]
     severity: str
@@ -81,7 +81,7 @@ class _Condition:
     disabled: bool = False
 
 
-class Conditions:
+class PythonRules:
     """`run.alerts`."""
 
     def __init__(self, writer: LineWriter, rank: int, on_first: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Conditions:
         self._writer = writer
         self._rank = rank
         self._on_first = on_first
-        self._rules: dict[str, _Condition] = {}
+        self._rules: dict[str, _PythonRule] = {}
         self._metrics = Metrics()
 
     def add_rule(
@@ -121,7 +121,7 @@ class Conditions:
             raise SettingError(f"rule '{name}': the action must be a function")
         template.check(message)
         template.check(advice)
-        self._rules[name] = _Condition(
+        self._rules[name] = _PythonRule(
             name, condition, severity, message or name, advice, float(cooldown_seconds), action
         )
         self._on_first()
@@ -146,7 +146,7 @@ class Conditions:
                 continue
             self._change(rule, holds, step)
 
-    def _change(self, rule: _Condition, holds: bool, step: int) -> None:
+    def _change(self, rule: _PythonRule, holds: bool, step: int) -> None:
         if holds and not rule.is_firing:
             now = time.monotonic()
             if rule.fired_at is not None and now - rule.fired_at < rule.cooldown:
@@ -159,7 +159,7 @@ class Conditions:
             rule.is_firing = False
             self._write(rule, "resolved", step)
 
-    def _write(self, rule: _Condition, state: str, step: int) -> str:
+    def _write(self, rule: _PythonRule, state: str, step: int) -> str:
         fields = {**self._metrics, "rank": self._rank, "step": step}
         message, missing = template.fill(rule.message, fields)
         if state == "resolved":
@@ -183,7 +183,7 @@ class Conditions:
         self._writer.append(encode_line(row.as_json()))
         return message
 
-    def _act(self, rule: _Condition, alert: Alert) -> None:
+    def _act(self, rule: _PythonRule, alert: Alert) -> None:
         assert rule.action is not None
         try:
             takes = len(inspect.signature(rule.action).parameters)
@@ -201,7 +201,7 @@ class Conditions:
         row = new_alert_row(action="callback", rule=rule.name, result=result)
         self._writer.append(encode_line(row.as_json()))
 
-    def _disable(self, rule: _Condition, why: str) -> None:
+    def _disable(self, rule: _PythonRule, why: str) -> None:
         rule.disabled = True
         say(f"rule '{rule.name}' is switched off: {why}; the training goes on")
         row = new_alert_row(control="disabled", rule=rule.name, reason=why, labels={"rank": self._rank})

@@ -1,4 +1,4 @@
-"""Conditions in Python: judged in the training, guarded, and written for the agent to send."""
+"""Rules in Python: judged in the training, guarded, and written for the agent to send."""
 
 from __future__ import annotations
 
