@@ -1,0 +1,358 @@
+"""GPUs: heat, errors, memory, and whether they have something to do."""
+
+from __future__ import annotations
+
+from trainvitals.conditions.promql import GPU, correlation
+from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRule, Threshold
+
+HELD_PERCENT = 2
+"""A GPU with more of its memory in use is held by somebody."""
+OOM_WINDOW, OOM_CORRELATION, OOM_STEPS = "5m", 0.95, 100
+"""Over which time memory must rise how straight, and after how many steps: start-up fills memory too."""
+
+ROWS: tuple[Condition, ...] = (
+    Condition(
+        "gpu_temperature_high",
+        "gpu",
+        "GPUs that are too hot",
+        "warning",
+        "Check the fans and the air in front of the machine, or lower the power limit: "
+        "nvidia-smi -i {gpu_index} -pl WATTS.",
+        thresholds=(
+            Threshold("gpu_temperature_celsius", 80, "°C", "a GPU above this is too hot"),
+            Threshold("gpu_temperature_critical_celsius", 90, "°C", "a GPU above this is about to slow itself down"),
+        ),
+        live=LiveRule(
+            "gpu[*].temperature_celsius > $gpu_temperature_celsius",
+            "GPU {gpu_index} is at {temperature_celsius:.0f} °C (limit {threshold:g} °C)",
+            wait="30s",
+            clear="gpu[*].temperature_celsius < $gpu_temperature_celsius - 5",
+            clear_wait="30s",
+        ),
+        prometheus=PrometheusRule(
+            "<gpu.temperature_celsius> > $gpu_temperature_celsius", GPU + " is hot: {{ $value }} °C"
+        ),
+        findings=("gpu.hot",),
+        colours=(Colour("gpu", "temperature_celsius", "gpu_temperature_celsius", "gpu_temperature_critical_celsius"),),
+    ),
+    Condition(
+        "gpu_temperature_limit",
+        "gpu",
+        "GPUs at the temperature at which they slow down",
+        "critical",
+        "Cooling has failed or is blocked. Stop the run if it does not fall within minutes.",
+        live=LiveRule(
+            "gpu[*].temperature_celsius >= gpu[*].temperature_limit_celsius",
+            "GPU {gpu_index} is at {temperature_celsius:.0f} °C: at {threshold:g} °C it slows itself down",
+            clear="gpu[*].temperature_celsius < gpu[*].temperature_limit_celsius - 5",
+        ),
+        prometheus=PrometheusRule(
+            "<gpu.temperature_celsius> >= <gpu.temperature_limit_celsius>",
+            GPU + " is at the temperature at which it slows itself down",
+        ),
+        findings=("gpu.hot",),
+    ),
+    Condition(
+        "gpu_memory_temperature_high",
+        "gpu",
+        "GPU memory that is too hot",
+        "warning",
+        "Check the cooling of the card's memory; a lower power limit cools it too.",
+        thresholds=(
+            Threshold("gpu_memory_temperature_celsius", 95, "°C", "memory of a GPU above this is too hot"),
+            Threshold("gpu_memory_temperature_critical_celsius", 105, "°C", "above this it slows down or fails"),
+        ),
+        colours=(
+            Colour(
+                "gpu",
+                "memory_temperature_celsius",
+                "gpu_memory_temperature_celsius",
+                "gpu_memory_temperature_critical_celsius",
+            ),
+        ),
+    ),
+    Condition(
+        "gpu_memory_high",
+        "gpu",
+        "device memory that is nearly full",
+        "info",
+        "Normal for a run that fits tightly, if nothing varies. If it fails with out of memory, lower the batch size "
+        "or accumulate gradients.",
+        thresholds=(
+            Threshold("gpu_memory_percent", 90, "%", "memory of a GPU is nearly full"),
+            Threshold("gpu_memory_critical_percent", 98, "%", "memory of a GPU is full"),
+        ),
+        live=LiveRule(
+            "gpu[*].memory_percent > $gpu_memory_percent",
+            "GPU {gpu_index} uses {memory_percent:.0f} % of its memory",
+            wait="60s",
+            clear="gpu[*].memory_percent < $gpu_memory_percent - 5",
+        ),
+        prometheus=PrometheusRule(
+            "<gpu.memory_percent> > ~gpu.memory_percent:$gpu_memory_percent", GPU + ": memory is nearly full"
+        ),
+        findings=("gpu.memory_full",),
+        colours=(Colour("gpu", "memory_percent", "gpu_memory_percent", "gpu_memory_critical_percent"),),
+    ),
+    Condition(
+        "gpu_throttled_heat",
+        "gpu",
+        "GPUs that are slowed down by heat",
+        "warning",
+        "It computes slower than it could, and so do all ranks that wait for it. Check its cooling: fans, air flow, "
+        "neighbours in the rack.",
+        thresholds=(
+            Threshold("gpu_throttled_percent", 1, "%", "share of the time in which a GPU is slowed down"),
+            Threshold("gpu_throttled_critical_percent", 10, "%", "the same, critical"),
+        ),
+        live=LiveRule(
+            'contains(gpu[*].throttle_reasons, "thermal slowdown")',
+            "GPU {gpu_index} is slowed down by heat ({throttle_reasons})",
+            wait="5s",
+            clear='not contains(gpu[*].throttle_reasons, "thermal slowdown")',
+            clear_wait="60s",
+        ),
+        prometheus=PrometheusRule(
+            'gpu_throttle_reason{reason=~".*thermal slowdown"} == 1', GPU + " is slowed down by heat"
+        ),
+        findings=("gpu.throttle",),
+    ),
+    Condition(
+        "gpu_throttled_power",
+        "gpu",
+        "GPUs that are slowed down by the hardware",
+        "warning",
+        "The power supply asks for less, or protects itself. Check cables and supply, or lower the power limit of all "
+        "GPUs.",
+        live=LiveRule(
+            'contains(gpu[*].throttle_reasons, "power brake") '
+            'or contains(gpu[*].throttle_reasons, "hardware slowdown")',
+            "GPU {gpu_index} is slowed down by the hardware ({throttle_reasons})",
+            wait="5s",
+            clear='not contains(gpu[*].throttle_reasons, "power brake") '
+            'and not contains(gpu[*].throttle_reasons, "hardware slowdown")',
+            clear_wait="60s",
+        ),
+        prometheus=PrometheusRule(
+            'gpu_throttle_reason{reason=~".*power brake|.*hardware slowdown"} == 1',
+            GPU + " is slowed down by the hardware",
+        ),
+        findings=("gpu.throttle",),
+    ),
+    Condition(
+        "gpu_xid",
+        "gpu",
+        "Xid errors",
+        "critical",
+        "Look the number up in the events; reset the GPU or restart the machine.",
+        live=LiveRule(
+            "change(gpu[*].xid_errors_total, 10m) > 0",
+            "GPU {gpu_index}: Xid {xid:.0f}",
+            let={"xid": "gpu[*].xid_last"},
+            advice="{xid_advice}",
+        ),
+        prometheus=PrometheusRule("increase(<gpu.xid_errors_total>[10m]) > 0", GPU + " reports Xid errors"),
+        findings=("gpu.error",),
+        colours=(Colour("gpu", "xid_errors_total", critical=1.0),),
+    ),
+    Condition(
+        "gpu_ecc_uncorrected",
+        "gpu",
+        "uncorrected memory errors",
+        "critical",
+        "Results since then may be wrong. Restart from the last checkpoint and reset the GPU; if it comes again, "
+        "replace it.",
+        live=LiveRule(
+            "change(gpu[*].ecc_uncorrected_total, 10m) > 0",
+            "GPU {gpu_index}: {value:.0f} memory errors that ECC could not correct",
+        ),
+        prometheus=PrometheusRule(
+            "increase(<gpu.ecc_uncorrected_total>[10m]) > 0", GPU + ": ECC could not correct an error"
+        ),
+        findings=("gpu.error",),
+        colours=(Colour("gpu", "ecc_uncorrected_total", critical=1.0),),
+    ),
+    Condition(
+        "gpu_row_remap_failed",
+        "gpu",
+        "memory rows that could not be remapped",
+        "critical",
+        "Replace this GPU; do not start long runs on it.",
+        live=LiveRule("gpu[*].row_remap_failed == 1", "GPU {gpu_index}: a bad memory row could not be set aside"),
+        prometheus=PrometheusRule("<gpu.row_remap_failed> == 1", GPU + ": a bad memory row could not be set aside"),
+        findings=("gpu.error",),
+        colours=(Colour("gpu", "row_remap_failed", critical=1.0),),
+    ),
+    Condition(
+        "gpu_row_remap_pending",
+        "gpu",
+        "memory rows waiting for a reset",
+        "warning",
+        "Reset the GPU when the run is done: nvidia-smi --gpu-reset -i {gpu_index}.",
+        live=LiveRule(
+            "gpu[*].row_remap_pending == 1", "GPU {gpu_index}: a bad memory row waits for a reset", wait="10s"
+        ),
+        prometheus=PrometheusRule("<gpu.row_remap_pending> == 1", GPU + ": a bad memory row waits for a reset"),
+        findings=("gpu.error",),
+        colours=(Colour("gpu", "row_remap_pending", 1.0),),
+    ),
+    Condition(
+        "gpu_rows_remapped",
+        "gpu",
+        "memory rows remapped after an uncorrected error",
+        "warning",
+        "Watch the card: if it comes again, it is defective.",
+        findings=("gpu.error",),
+    ),
+    Condition(
+        "gpu_lost",
+        "gpu",
+        "GPUs that are lost",
+        "critical",
+        "Restart the machine (lost) or reset the GPU (reset required), then resume from the last checkpoint. "
+        "If it comes again, replace the GPU.",
+        live=LiveRule(
+            'gpu[*].state == "lost" or gpu[*].state == "reset required"',
+            "GPU {gpu_index} is {state}",
+            clear='gpu[*].state == "ok"',
+        ),
+        prometheus=PrometheusRule('gpu_state{state=~"lost|reset required"} == 1', GPU + " is {{ $labels.state }}"),
+    ),
+    Condition(
+        "gpu_fan_stopped",
+        "gpu",
+        "fans that stand still on a warm GPU",
+        "critical",
+        "Stop the run before the GPU slows down or switches off, and look at the fan.",
+        live=LiveRule(
+            # Many cards stop their fans on purpose when cool.
+            "gpu[*].fan_speed_percent == 0 and gpu[*].temperature_celsius > $gpu_temperature_celsius - 10",
+            "The fan of GPU {gpu_index} stands still at {temperature_celsius:.0f} °C",
+            clear="gpu[*].fan_speed_percent > 0 or gpu[*].temperature_celsius < $gpu_temperature_celsius - 20",
+        ),
+        prometheus=PrometheusRule(
+            "<gpu.fan_speed_percent> == 0 and <gpu.temperature_celsius> > $gpu_temperature_celsius - 10",
+            f"The fan of {GPU} stands still",
+        ),
+    ),
+    Condition(
+        "gpu_idle",
+        "gpu",
+        "idle GPUs and what they cost",
+        "warning",
+        "See what the run waits for: trainvitals top, or py-spy dump on its process. Data, a lock, or another rank. "
+        "Release GPUs that are not used.",
+        thresholds=(
+            Threshold("gpu_idle_percent", 5, "%", "a GPU that is used less does nothing"),
+            Threshold("gpu_idle_time_percent", 10, "%", "share of the time in which GPUs did nothing"),
+            Threshold("gpu_idle_time_high_percent", 30, "%", "the same, worth a warning"),
+        ),
+        live=LiveRule(
+            f"max(gpu[*].utilization_percent, 10m) < $gpu_idle_percent and gpu[*].memory_percent > {HELD_PERCENT} "
+            "and gpu[*].held_by_run == 1",
+            "GPU {gpu_index} has done nothing for over 10 minutes while the run holds it",
+            wait="5m",
+            clear="gpu[*].utilization_percent >= $gpu_idle_percent",
+        ),
+        prometheus=PrometheusRule(
+            "max_over_time(<gpu.utilization_percent>[10m]) < ~gpu.utilization_percent:$gpu_idle_percent"
+            f" and <gpu.memory_percent> > ~gpu.memory_percent:{HELD_PERCENT}",
+            GPU + " has done nothing for over 10 minutes while somebody holds it",
+        ),
+        findings=("gpu.waste",),
+    ),
+    Condition(
+        "gpu_low_use",
+        "gpu",
+        "GPUs with little to do, and why",
+        "info",
+        "Find what it waits for: trainvitals runs show latest. Profile one step; watch the model with "
+        "trainvitals.watch to see its phases; try a larger batch.",
+        thresholds=(
+            Threshold("gpu_low_use_percent", 30, "%", "a GPU that is used less on average is hardly used"),
+            Threshold("gpu_low_use_p95_percent", 70, "%", "a GPU that is nearly always used less has little to do"),
+            Threshold("gpu_price_per_hour", 2.0, "", "price of an hour of a GPU, for the message"),
+        ),
+        live=LiveRule(
+            f"mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > {HELD_PERCENT} "
+            "and gpu[*].held_by_run == 1",
+            "GPU {gpu_index} was used {mean_use:.0f} % over 30 minutes: about {waste:.2f} of {price:.2f} per hour is "
+            "paid for nothing",
+            wait="5m",
+            clear="mean(gpu[*].utilization_percent, 30m) > $gpu_low_use_percent + 10",
+            let={
+                "mean_use": "mean(gpu[*].utilization_percent, 30m)",
+                "waste": "(1 - mean(gpu[*].utilization_percent, 30m) / 100) * $gpu_price_per_hour",
+                "price": "$gpu_price_per_hour",
+            },
+            advice="Find what it waits for: trainvitals runs show latest. "
+            "The price is alerts.thresholds.gpu_price_per_hour.",
+        ),
+        prometheus=PrometheusRule(
+            "avg_over_time(<gpu.utilization_percent>[30m]) < ~gpu.utilization_percent:$gpu_low_use_percent"
+            f" and <gpu.memory_percent> > ~gpu.memory_percent:{HELD_PERCENT}",
+            GPU + " is hardly used",
+        ),
+        findings=("gpu.low_use",),
+    ),
+    Condition(
+        "gpu_memory_leak",
+        "rank",
+        "tensors that are never freed",
+        "warning",
+        "Something keeps tensors: a list of losses without .item() or .detach(), a graph that is retained, a cache, "
+        "hooks added again.",
+        thresholds=(Threshold("gpu_leak_percent", 5, "%", "memory held by tensors that grows by more is a leak"),),
+        live=LiveRule(
+            "correlation(memory_allocated_mb, 1000) > 0.95 "
+            "and change(memory_allocated_mb, 1000) > mean(memory_allocated_mb, 1000) * $gpu_leak_percent / 100",
+            "GPU memory of rank {rank} grows with every step: {memory_allocated_mb:.0f} MB now",
+            wait="200 steps",
+            after="2000 steps",
+            clear="correlation(memory_allocated_mb, 1000) < 0.5",
+        ),
+        findings=("gpu.memory_leak",),
+        noticed_by_watch=True,
+    ),
+    Condition(
+        "gpu_memory_fragmented",
+        "rank",
+        "fragmented device memory",
+        "info",
+        "If memory is short: PYTORCH_ALLOC_CONF=expandable_segments:True, or batches of one shape.",
+        thresholds=(
+            Threshold("gpu_fragmentation_percent", 20, "%", "share of a card that the allocator keeps without use"),
+        ),
+        findings=("gpu.fragmentation",),
+    ),
+    Condition(
+        "gpu_oom_soon",
+        "gpu",
+        "device memory that is full soon",
+        "critical",
+        "Save a checkpoint now. Then look for tensors that are kept (losses without .item()), or lower the batch size.",
+        thresholds=(Threshold("oom_minutes", 30, "min", "memory that is full within this time is full soon"),),
+        live=LiveRule(
+            f"correlation(gpu[*].memory_used_mb, {OOM_WINDOW}) > {OOM_CORRELATION} "
+            f"and slope(gpu[*].memory_used_mb, {OOM_WINDOW}) > 0 and "
+            "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) "
+            f"/ slope(gpu[*].memory_used_mb, {OOM_WINDOW}) < $oom_minutes * 60 "
+            f"and max(rank[*].step) > {OOM_STEPS}",
+            "GPU {gpu_index} runs out of memory in about {minutes:.0f} minutes at this rate",
+            wait="60s",
+            clear=f"correlation(gpu[*].memory_used_mb, {OOM_WINDOW}) < 0.5",
+            let={
+                "minutes": "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) "
+                f"/ slope(gpu[*].memory_used_mb, {OOM_WINDOW}) / 60"
+            },
+        ),
+        prometheus=PrometheusRule(
+            f"deriv(<gpu.memory_used_mb>[{OOM_WINDOW}])"
+            " > (<gpu.memory_total_mb> - <gpu.memory_used_mb>) / (60 * $oom_minutes)"
+            f" and {correlation('<gpu.memory_used_mb>', OOM_WINDOW)} > {OOM_CORRELATION}"
+            f" and on (host) max by (host) (training_steps_total) > {OOM_STEPS}",
+            GPU + " runs out of memory at this rate",
+        ),
+        findings=("gpu.memory_forecast",),
+    ),
+)

@@ -1,0 +1,18 @@
+"""Pieces of PromQL that several rows share."""
+
+from __future__ import annotations
+
+GPU = "GPU {{ $labels.gpu }} of {{ $labels.host }}"
+RANK = "rank {{ $labels.rank }} of {{ $labels.run }}"
+
+
+def correlation(series: str, window: str) -> str:
+    """Of a value with time: 1 for a straight line. A jump and then nothing, as when a model is loaded, is 0.87 at most.
+
+    It is the slope times the spread of the times over the spread of the values. At the newest sample the line stands
+    the slope times half the window above the mean, and the spread of n evenly spaced times follows from that half.
+    """
+    values = f"{series}[{window}]"
+    height = f"predict_linear({values}, 0) - deriv({values}) * (time() - timestamp({series})) - avg_over_time({values})"
+    count = f"count_over_time({values})"
+    return f"({height}) / stddev_over_time({values}) * sqrt(({count} + 1) / (3 * ({count} - 1)))"
