@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from watching import events, running, steps
 
+from trainvitals.conditions import Conditions
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.gradients import LayerNumbers
 from trainvitals.trainer.watch.health import PATIENCE, LayerHealth
@@ -272,30 +273,36 @@ def said(health: LayerHealth, *norms: float) -> list[str]:
 
 
 def test_a_layer_whose_norm_jumps_is_exploding_and_said_once() -> None:
-    health = LayerHealth()
+    health = LayerHealth(Conditions())
     assert said(health, 1.0, 1.1, 0.9, 500.0, 600.0) == ["layer_exploding"]
     assert said(health, 1.0, 700.0) == ["layer_exploding"]  # it had recovered
 
 
 def test_a_layer_without_any_gradient_for_a_while_is_dead() -> None:
-    health = LayerHealth()
+    health = LayerHealth(Conditions())
     assert said(health, 1.0, *[0.0] * (PATIENCE - 1)) == []
     assert said(health, 0.0, 0.0) == ["layer_dead"]
 
 
 def test_a_layer_whose_gradient_is_nothing_beside_its_weights_is_vanishing() -> None:
-    health = LayerHealth()
+    health = LayerHealth(Conditions())
     assert said(health, *[1e-12] * (PATIENCE + 2)) == ["layer_vanishing"]
 
 
+def test_how_large_and_how_small_is_what_the_user_says() -> None:
+    loose = Conditions({"layer_exploding_factor": 1000, "layer_vanishing_ratio": 1e-15})
+    assert said(LayerHealth(loose), 1.0, 500.0) == []
+    assert said(LayerHealth(loose), *[1e-12] * (PATIENCE + 2)) == []
+
+
 def test_nan_is_named_with_its_layer() -> None:
-    (finding,) = LayerHealth().judge(numbers(math.nan, nan=3))
+    (finding,) = LayerHealth(Conditions()).judge(numbers(math.nan, nan=3))
     assert finding.event == "layer_nonfinite_gradient"
     assert finding.message == "gradient of encoder has 3 NaN and 0 infinite elements"
 
 
 def test_a_frozen_layer_is_neither_dead_nor_vanishing() -> None:
-    health = LayerHealth()
+    health = LayerHealth(Conditions())
     assert [health.judge(numbers(None)) for _ in range(10)] == [[]] * 10
 
 

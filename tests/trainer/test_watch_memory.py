@@ -65,15 +65,20 @@ def test_host_memory_is_that_of_this_process() -> None:
 
 
 def test_memory_that_rises_in_every_stretch_is_a_leak() -> None:
-    growth = Growth()
+    growth = Growth(5.0)
     found = [growth.add(step, 1000 + step * 0.5) for step in range(Growth.STRETCH * Growth.STRETCHES)]
     assert found[-1] == pytest.approx(0.5)
     assert found[:-1] == [None] * (len(found) - 1)
 
 
 def test_a_cache_that_fills_and_peaks_that_come_and_go_are_none() -> None:
-    growth = Growth()
+    growth = Growth(5.0)
     assert not any(growth.add(step, min(step, 300) + 200 * (step % 7)) for step in range(5000))
+
+
+def test_growth_by_less_than_the_threshold_is_no_leak() -> None:
+    steps = range(2 * Growth.STRETCH * Growth.STRETCHES)
+    assert not any(Growth(50.0).add(step, 1000 + step * 0.5) for step in steps)
 
 
 def test_a_leak_is_said_once_with_its_rate(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

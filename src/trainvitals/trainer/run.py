@@ -673,7 +673,11 @@ def begin_automatically() -> Run:
 
 
 def _check_rules(effective: settings.Settings) -> None:
-    """A rule that cannot be used is an error now, not a silence later."""
+    """A rule or a threshold that cannot be used is an error now, not a silence later."""
+    if effective.alerts_thresholds:
+        from trainvitals.conditions import Conditions
+
+        Conditions(effective.alerts_thresholds)
     given = (effective.alerts_rules, effective.alerts_thresholds, effective.alerts_disable, effective.alerts_actions)
     if effective.alerts_enabled and any((*given, effective.alerts_escalate_notify)):
         from trainvitals.alerts.builtin import rules_of

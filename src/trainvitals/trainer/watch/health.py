@@ -1,4 +1,7 @@
-"""Which layers are in trouble, judged from their norms over time. Pure."""
+"""Which layers are in trouble, judged from their norms over time. Pure.
+
+An event has the id of its condition, and its severity.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,13 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from trainvitals.conditions import Conditions
 from trainvitals.trainer.watch.gradients import LayerNumbers
 
-EXPLODING = 100.0
-"""Times the layer's own usual norm."""
-VANISHING = 1e-7
-"""Gradient norm over weight norm; a step of any sane size then rounds to nothing in single precision."""
 PATIENCE = 3
 """Looks in a row before a layer is called vanishing or dead: a single one may be chance."""
 
-_EVENTS = {
-    "layer_nonfinite_weights": "critical",
-    "layer_nonfinite_gradient": "critical",
-    "layer_exploding": "warning",
-    "layer_vanishing": "warning",
-    "layer_dead": "warning",
-}
-"""What can be said of a layer, and how bad it is."""
+EVENTS = ("layer_nonfinite_weights", "layer_nonfinite_gradient", "layer_exploding", "layer_vanishing", "layer_dead")
 
 
 class Finding(NamedTuple):
@@ -37,7 +30,10 @@ class Finding(NamedTuple):
 class LayerHealth:
     """Remembers what is usual for each layer, and what was said."""
 
-    def __init__(self) -> None:
+    def __init__(self, conditions: Conditions) -> None:
+        self._exploding = conditions.thresholds["layer_exploding_factor"]
+        self._vanishing = conditions.thresholds["layer_vanishing_ratio"]
+        self._severities = {event: conditions[event].severity for event in EVENTS}
         self._usual: dict[str, float] = {}
         self._quiet: dict[str, int] = {}
         self._dead: dict[str, int] = {}
@@ -50,11 +46,11 @@ class LayerHealth:
             true = self._look(name, numbers)
             if true or self._said:
                 findings += [
-                    Finding(event, _EVENTS[event], self._describe(event, name, numbers), name)
+                    Finding(event, self._severities[event], self._describe(event, name, numbers), name)
                     for event in true
                     if (event, name) not in self._said
                 ]
-                for event in _EVENTS:
+                for event in EVENTS:
                     (self._said.add if event in true else self._said.discard)((event, name))
         return findings
 
@@ -67,12 +63,12 @@ class LayerHealth:
         usual = self._usual.get(name)
         if not math.isfinite(norm):
             true.append("layer_nonfinite_gradient")
-        elif usual is not None and 0 < EXPLODING * usual < norm:
+        elif usual is not None and 0 < self._exploding * usual < norm:
             true.append("layer_exploding")
         else:
             self._usual[name] = norm if usual is None else 0.8 * usual + 0.2 * norm
         self._dead[name] = self._dead.get(name, 0) + 1 if norm == 0 else 0
-        self._quiet[name] = self._quiet.get(name, 0) + 1 if 0 < norm < VANISHING * weight else 0
+        self._quiet[name] = self._quiet.get(name, 0) + 1 if 0 < norm < self._vanishing * weight else 0
         if self._quiet[name] >= PATIENCE:
             true.append("layer_vanishing")
         if self._dead[name] >= PATIENCE:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
+from trainvitals.conditions import Conditions
 from trainvitals.handlers import is_from_handler
 from trainvitals.trainer.watch import batches, device, discovery, flops, memory, taps
 from trainvitals.trainer.watch.clock import (
@@ -84,7 +85,8 @@ class Watch:
         """Steps seen to their end."""
         self._run = run
         self._torch = import_module("torch")
-        self._measures = Measures(options, self._tell, self._report)
+        conditions = Conditions(run.settings.alerts_thresholds)
+        self._measures = Measures(options, conditions, self._tell, self._report)
         self._models: list[weakref.ref[Any]] = []
         self._optimizers: list[weakref.ref[Any]] = []
         self._loader: weakref.ref[Any] | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainvitals.conditions import Conditions
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import format_time
 from trainvitals.trainer.watch import histograms, memory
@@ -117,7 +118,7 @@ class Histograms:
 class Measures:
     """The looks of one training. `watch` calls it at fixed moments of every step."""
 
-    def __init__(self, options: Options, tell: Tell, report: Callable[[Any], None]) -> None:
+    def __init__(self, options: Options, conditions: Conditions, tell: Tell, report: Callable[[Any], None]) -> None:
         """`report` gets every finding about a layer's health."""
         import torch
 
@@ -128,8 +129,12 @@ class Measures:
         self._tell = tell
         self._report = report
         self._budget = Budget(options.budget_percent, time.perf_counter())
-        self._health = LayerHealth()
-        self._growth = {"memory_allocated_mb": memory.Growth(), "host_memory_mb": memory.Growth()}
+        self._conditions = conditions
+        self._health = LayerHealth(conditions)
+        self._growth = {
+            "memory_allocated_mb": memory.Growth(conditions.thresholds["gpu_leak_percent"]),
+            "host_memory_mb": memory.Growth(conditions.thresholds["host_leak_percent"]),
+        }
         self._step = 0
         # The step at which each is due; the first step is not typical, so what costs more waits for the second.
         self._next: dict[str, float] = {
@@ -329,8 +334,7 @@ class Measures:
         rate = growth.add(number, self._memory[name])
         if rate is None:
             return
-        where = "host memory" if name == "host_memory_mb" else "device memory"
-        self._tell(
-            f"growth {name}",
-            f"{where} grows by {rate:.3g} MB per step: is something kept that is not needed?",
-        )
+        is_host = name == "host_memory_mb"
+        advice = self._conditions["host_memory_leak" if is_host else "gpu_memory_leak"].advice
+        where = "host memory" if is_host else "device memory"
+        self._tell(f"growth {name}", f"{where} grows by {rate:.3g} MB per step. {advice}")

@@ -69,9 +69,10 @@ class Growth:
 
     STRETCH = 50
     STRETCHES = 8
-    LEAST_MB = 16.0
 
-    def __init__(self) -> None:
+    def __init__(self, least_percent: float) -> None:
+        """`least_percent` is by how much it must grow, for less is noise."""
+        self._least = least_percent / 100
         self._lowest: deque[tuple[int, float]] = deque(maxlen=self.STRETCHES)
         self._step = 0
         self._low = float("inf")
@@ -89,7 +90,7 @@ class Growth:
         self._low, self._count = float("inf"), 0
         values = [low for _, low in self._lowest]
         rising = all(later > earlier for earlier, later in pairwise(values))
-        if len(values) < self.STRETCHES or not rising or values[-1] - values[0] < self.LEAST_MB:
+        if len(values) < self.STRETCHES or not rising or values[-1] - values[0] < self._least * max(values[0], 1.0):
             return None
         steps = self._lowest[-1][0] - self._lowest[0][0]
         return (values[-1] - values[0]) / steps if steps > 0 else None
