@@ -27,7 +27,8 @@ from table import Table
 
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.language import Call, walk
-from trainvitals.alerts.rules import Rule, assemble
+from trainvitals.alerts.rules import Rule
+from trainvitals.conditions import GROUPS, ROWS, Conditions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -38,6 +39,7 @@ SHRUNK = (
     "gpu_idle", "gpu_low_use", "gpu_oom_soon", "cpu_high", "memory_oom_soon", "disk_full_soon", "host_memory_leak",
 )  # fmt: skip
 STALL_SECONDS = 2.0
+RULES = [builtin.keys_of(row, row.live) for row in ROWS if row.live is not None]
 
 AGENT = """
 import json, os, sys, time
@@ -181,7 +183,7 @@ class Scene:
         self.gpu: dict[str, str] = {}
         self.host: dict[str, tuple[float, float, float]] = {}
         self.host_file = folder / "host.json"
-        shrunk = [] if full else [shrink(row) for row in builtin.RULES if row["name"] in SHRUNK]
+        shrunk = [] if full else [shrink(row) for row in RULES if row["name"] in SHRUNK]
         config = folder / "trainvitals.yaml"
         config.write_text(json.dumps({"alerts": {"rules": shrunk}}))
         env = {key: value for key, value in self.fake.env().items() if not key.startswith("TRAINVITALS_")}
@@ -206,7 +208,12 @@ class Scene:
         every = ",".join(str(index) for index in range(16))  # a GPU that the run does not hold is not its fault
         self.first = Training(folder / "first", {**env, "CUDA_VISIBLE_DEVICES": every})
         # Each run speaks for the machine it is on; here one is enough.
-        machine = [row["name"] for row in (*builtin.GPU, *builtin.HOST) if row["name"] != "host_memory_leak"]
+        machine = [
+            row.id
+            for title, rows in GROUPS
+            for row in rows
+            if title in ("GPU", "Machine") and row.live is not None and row.id != "host_memory_leak"
+        ]
         other = folder / "other.yaml"
         own = [row for row in shrunk if row["name"] == "host_memory_leak"]
         other.write_text(json.dumps({"alerts": {"rules": own, "disable": machine}}))
@@ -346,7 +353,7 @@ SAME_FAULT = {
 
 
 def bench(quick: bool = False, full: bool = False) -> Table:
-    rules = {rule.name: rule for rule in assemble(builtin.RULES, [], builtin.THRESHOLDS, {})}
+    rules = {rule.name: rule for rule in builtin.make_rules(Conditions())}
     patience = 3600.0 if full else 240.0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         scene = Scene(Path(place), full)
@@ -404,7 +411,7 @@ def bench(quick: bool = False, full: bool = False) -> Table:
 
 def describe(rule: Rule, scene: Scene, fault: float, run: Path, *, shrunk: bool) -> list[Any]:
     moment = scene.receiver.when(rule.name, run, fault)
-    row = next(row for row in builtin.RULES if row["name"] == rule.name)
+    row = next(row for row in RULES if row["name"] == rule.name)
     windowed = any(isinstance(node, Call) and node.window is not None and node.name != "change"
                    for node in walk(rule.condition))  # fmt: skip
     asks = [f"for {row['for']}"] if "for" in row else []

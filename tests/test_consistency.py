@@ -21,6 +21,7 @@ import duckdb
 import pytest
 from made_runs import START, make_run, write
 
+from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import retention, segments
 from trainvitals.journal.reader import RunReader
@@ -152,7 +153,7 @@ def steps_of_parquet(reader: RunReader) -> list[int]:
 
 
 def steps_of_report(reader: RunReader) -> list[int]:
-    data = make_data([("run", reader)])
+    data = make_data([("run", reader)], Conditions())
     found = [series for series in find_series(data) if series.get("name") == "up"]
     return [int(step) for series in found[:1] for step in series["x"]]
 

@@ -25,6 +25,7 @@ from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
+from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.report.document import draw_report
 from trainvitals.views.tui import screen
@@ -139,7 +140,7 @@ class Place:
             self.get(f"/api/v1/v1/runs/{key}{path}")
         self.get("/api/v1/machine")
         with contextlib.suppress(TrainvitalsError):
-            draw_report([self.bad], "md", {})
+            draw_report([self.bad], "md", resolve({}))
         self.draw()
 
     def run(self, *words: str) -> str:

@@ -10,9 +10,9 @@ import held_out
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
-from trainvitals.alerts.rules import assemble
+from trainvitals.conditions import Conditions
 
-RULES = assemble(builtin.RULES, [], builtin.THRESHOLDS, {})
+RULES = builtin.make_rules(Conditions())
 
 RIGHT = {"curriculum of three levels": {"loss_spike"}}
 """Said of a healthy run, and rightly: with the next level the loss jumps to five times what it was."""

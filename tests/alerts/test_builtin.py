@@ -43,6 +43,12 @@ def test_a_loss_that_diverges_and_comes_back_is_told_and_resolved(level: float, 
     assert found == [("firing", "loss_diverging"), ("resolved", "loss_diverging")]
 
 
+def test_a_loss_that_rises_by_a_third_diverges() -> None:
+    random = np.random.default_rng(0)
+    loss = [3 + 2 * np.exp(-step / 200) + 0.9 * min(1.0, max(0.0, (step - 2000) / 200)) for step in range(3000)]
+    assert train({"loss": float(value + random.normal(0, 0.08))} for value in loss) == [("firing", "loss_diverging")]
+
+
 @pytest.mark.parametrize("level", [-100.0, -1.0, 0.5, 100.0])
 def test_a_spike_is_told_and_resolved_whatever_the_sign_of_the_loss(level: float) -> None:
     random = np.random.default_rng(0)

@@ -8,14 +8,15 @@ from typing import Any
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
-from trainvitals.alerts.rules import assemble, parse_rule
+from trainvitals.alerts.rules import parse_rule
+from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.cause import EXCEPTION, STALLED, Cause
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import format_time
 
 T = 1_800_000_000.0
 BOOM = Cause(kind=EXCEPTION, exception="ValueError", detail="ValueError: boom")
-RULES = assemble(builtin.RULES, [], builtin.THRESHOLDS, {})
+RULES = builtin.make_rules(Conditions())
 
 
 def event(second: float, name: str, message: str = "", rank: int | None = None, **data: Any) -> EventRow:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 
 from trainings import (
+    CONDITIONS,
     SECONDS,
     STEPS,
     Curves,
@@ -32,6 +33,7 @@ from trainings import (
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
 from trainvitals.analysis.findings import Curve, Measurements
+from trainvitals.conditions import Conditions
 
 LOSS = training()["loss"].y
 STEP_TIME = training()["batch_time"].y
@@ -39,14 +41,14 @@ STEP_TIME = training()["batch_time"].y
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_healthy_run_has_no_findings_and_everything_is_judged(seed: int) -> None:
-    found = diagnose(healthy(seed))
+    found = diagnose(healthy(seed), CONDITIONS)
     assert [item for item in found.findings if item.severity != "info"] == []
     assert [gap.rule for gap in found.not_judged] == []
     assert len(found.fine) + len(rules(found)) == len(DETECTORS)
 
 
 def test_without_any_input_nothing_is_fine_and_each_says_what_it_needs() -> None:
-    found = diagnose(Measurements(Curves({})))
+    found = diagnose(Measurements(Curves({})), CONDITIONS)
     assert found.findings == () and found.fine == ()
     assert [gap.rule for gap in found.not_judged] == [detector.rule for detector in DETECTORS]
     assert all(gap.needs for gap in found.not_judged)
@@ -58,7 +60,7 @@ def test_odd_curves_are_judged_without_a_mistake(values: list[float]) -> None:
     curves = dict.fromkeys(training(), odd)
     device = gpu()
     broken = replace(device, curves=dict.fromkeys(device.curves, odd))
-    found = diagnose(Measurements(Curves(curves), {0: odd, 1: odd}, [broken], [broken], [broken]))
+    found = diagnose(Measurements(Curves(curves), {0: odd, 1: odd}, [broken], [broken], [broken]), CONDITIONS)
     assert len({item.rule for item in found.findings}) + len(found.fine) + len(found.not_judged) >= len(DETECTORS) - 2
 
 
@@ -79,7 +81,8 @@ def test_any_numbers_give_an_answer(seed: int, count: int, size: float) -> None:
     names = [*gpu().curves, *host().curves, *process().curves]
     device = replace(gpu(), curves={name: make() for name in names})
     with np.errstate(all="ignore"):
-        found = diagnose(Measurements(Curves(curves), {0: make(), 1: make()}, [device], [device], [device], True))
+        measured = Measurements(Curves(curves), {0: make(), 1: make()}, [device], [device], [device], True)
+        found = diagnose(measured, CONDITIONS)
     assert all(item.title and item.evidence and item.advice for item in found.findings)
 
 
@@ -127,7 +130,7 @@ def test_a_plateau_and_the_same_after_a_decayed_learning_rate() -> None:
     flat = by_step(2.0 + 3 * np.exp(-np.arange(6000) / 200) + random.normal(0, 0.03, 6000))
     assert find(with_curves(loss=flat), "loss.plateau").severity == "info"
     decayed = by_step(np.linspace(1e-3, 1e-6, 6000))
-    assert "loss.plateau" not in rules(diagnose(with_curves(loss=flat, learning_rate=decayed)))
+    assert "loss.plateau" not in rules(diagnose(with_curves(loss=flat, learning_rate=decayed), CONDITIONS))
 
 
 def test_overfitting_names_the_best_step() -> None:
@@ -156,6 +159,16 @@ def test_layers_that_learn_nothing() -> None:
     dead = by_step(np.full(30, 1e-9), 100)
     found = find(with_curves(**{"gradient_norm/first": dead}), "grad.vanish")
     assert "first" in found.evidence[1] and "last" not in found.evidence[1]
+
+
+def test_a_gradient_is_small_beside_the_weights_of_its_layer() -> None:
+    def judge(gradient: float, weight: float) -> bool:
+        curves = {"gradient_norm/first": by_step(np.full(30, gradient), 100)}
+        curves["weight_norm/first"] = by_step(np.full(30, weight), 100)
+        return "grad.vanish" in rules(diagnose(with_curves(**curves), CONDITIONS))
+
+    assert judge(1e-6, 100.0) and judge(0.0, 0.0)
+    assert not judge(1e-9, 1e-3)
 
 
 def test_waiting_for_data() -> None:
@@ -191,7 +204,7 @@ def test_steps_that_became_slower_for_good() -> None:
 def test_a_pause_that_is_over_is_not_fail_slow() -> None:
     values = STEP_TIME.copy()
     values[1200:1500] *= 1.5
-    assert "step.fail_slow" not in rules(diagnose(with_curves(batch_time=by_step(values))))
+    assert "step.fail_slow" not in rules(diagnose(with_curves(batch_time=by_step(values)), CONDITIONS))
 
 
 def test_a_slow_rank_is_named() -> None:
@@ -235,6 +248,28 @@ def test_throttling_tells_the_share_of_time_and_the_temperature() -> None:
     found = find(healthy(gpus=[gpu(throttle_thermal_seconds=held, temperature_celsius=hot)]), "gpu.throttle")
     assert found.severity == "critical" and found.values["share"] == pytest.approx(0.15, abs=0.01)
     assert "92 °C" in found.evidence[1]
+
+
+@pytest.mark.parametrize(("degrees", "severity"), [(85.0, "warning"), (88.0, "critical"), (92.0, "critical")])
+def test_a_gpu_is_hot_above_the_threshold_and_critical_from_its_own_limit_on(degrees: float, severity: str) -> None:
+    found = find(healthy(gpus=[gpu(temperature_celsius=np.full(SECONDS, degrees))]), "gpu.hot")
+    assert found.severity == severity and f"{degrees:.0f} °C" in found.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "changed", "measured"),
+    [
+        ("gpu.hot", {"gpu_temperature_celsius": 50}, healthy()),
+        ("gpu.memory_full", {"gpu_memory_percent": 60}, healthy()),
+        ("gpu.waste", {"gpu_idle_percent": 99}, healthy()),
+        ("gpu.low_use", {"gpu_low_use_p95_percent": 100.1}, healthy()),
+        ("data.bound", {"data_share_notable_percent": 0.5}, healthy()),
+        ("straggler.rank", {"straggler_factor": 1.1}, healthy(rank_steps=ranks(slow=2, factor=1.2))),
+    ],
+)
+def test_a_changed_threshold_changes_the_finding(rule: str, changed: dict[str, float], measured: Measurements) -> None:
+    assert rule not in rules(diagnose(measured, CONDITIONS))
+    assert rule in rules(diagnose(measured, Conditions(changed)))
 
 
 def test_errors_count_from_the_start_of_the_run() -> None:
@@ -297,7 +332,7 @@ def test_the_worst_comes_first() -> None:
     values = LOSS.copy()
     values[1500] *= 4
     values[2500:] = math.nan
-    found = diagnose(with_curves(loss=by_step(values), gradient_norm=None))
+    found = diagnose(with_curves(loss=by_step(values), gradient_norm=None), CONDITIONS)
     severities = [item.severity for item in found.findings]
     assert severities == sorted(severities, key=["critical", "warning", "info"].index)
     assert any(gap.rule == "grad.explode" and "gradient_norm" in gap.needs for gap in found.not_judged)

@@ -9,10 +9,12 @@ import numpy as np
 
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
+from trainvitals.conditions import Conditions
 
 STEPS = 3000
 SECONDS = 1200
 START = 1_800_000_000.0
+CONDITIONS = Conditions()
 
 
 class Curves:
@@ -131,7 +133,7 @@ def with_curves(**changed: Curve | None) -> Measurements:
 
 def find(measured: Measurements, rule: str) -> Finding:
     """The one finding of that rule."""
-    found = diagnose(measured)
+    found = diagnose(measured, CONDITIONS)
     (finding,) = [item for item in found.findings if item.rule == rule] or [None]
     assert finding is not None, f"{rule} was not found, but {[item.rule for item in found.findings]}"
     return finding

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import catalog
-from trainvitals.alerts import builtin
+from trainvitals.conditions import ROWS
 from trainvitals.exporters import names
 from trainvitals.exporters.training import BUCKETS
-from trainvitals.views.deployment.rules import ROWS
 
 AHEAD = 120.0
 """Seconds after the moment at which what counts whole minutes is asked; until then the last values hold."""
@@ -535,8 +534,8 @@ class Answers:
             return Answer(("run", "rank"), {("live", rank): value for rank, value in ranks[alert].items()})
         if alert == "TrainvitalsAlert":
             found = self.alerts()
-            quiet = {str(rule["name"]) for rule in builtin.RULES if rule.get("severity") == "info"}
-            quiet |= {row.rule for row in ROWS}  # they are told by rules of their own
+            # Those that Prometheus judges are sent by rules of their own.
+            quiet = {row.id for row in ROWS if row.severity == "info" or row.prometheus is not None}
             loud = {key: value for key, value in found.values.items() if key[1] not in quiet}
             assert ("live", "of_my_own", "", "2") in loud
             return Answer(found.by, loud, found.perhaps)

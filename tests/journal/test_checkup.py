@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from made_runs import make_run, write
 
+from trainvitals.conditions import Conditions
 from trainvitals.journal import segments
 from trainvitals.journal.checkup import Fault, find_faults, mend
 from trainvitals.journal.reader import RunReader
@@ -62,7 +63,7 @@ def test_a_damaged_segment_is_left_out_and_counted_and_the_rest_is_read(folder: 
         assert reader.summary()["loss"].count == 3000
         assert reader.names() == ["loss"] and reader.series(["loss"], max_points=50)[0].total == 3000
         assert str(reader.damage()) == "1 unreadable Parquet file"
-        assert make_data([("run", reader)])["runs"]["run"]["run"]["damage"]["files"] == 1
+        assert make_data([("run", reader)], Conditions())["runs"]["run"]["run"]["damage"]["files"] == 1
         reader = RunReader(folder)
     (fault,) = faults(folder)
     assert fault.mend is None and "its JSONL file is gone" in fault.text

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from watching import events, running, steps
 
+import trainvitals
 from trainvitals.conditions import Conditions
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.gradients import LayerNumbers
@@ -293,6 +294,19 @@ def test_how_large_and_how_small_is_what_the_user_says() -> None:
     loose = Conditions({"layer_exploding_factor": 1000, "layer_vanishing_ratio": 1e-15})
     assert said(LayerHealth(loose), 1.0, 500.0) == []
     assert said(LayerHealth(loose), *[1e-12] * (PATIENCE + 2)) == []
+
+
+def test_a_threshold_of_the_settings_reaches_watch(tmp_path: Path) -> None:
+    run = trainvitals.init(dir=tmp_path, agent=False, alerts_thresholds={"layer_vanishing_ratio": 1e9})
+    model = small_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, layers_every=1, budget_percent=0)
+    for _ in range(PATIENCE + 2):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+    run.finish()
+    assert "layer_vanishing" in {event["event"] for event in events(run)}
 
 
 def test_nan_is_named_with_its_layer() -> None:

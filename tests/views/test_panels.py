@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
 
 from trainvitals import catalog
+from trainvitals.conditions import Conditions
 from trainvitals.views import panels
 from trainvitals.views.data.dashboard import describe_panels
-from trainvitals.views.panels import BY_ID, GROUPS, PANELS, THRESHOLDS, Panel, find_names, severity
+from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, find_names, levels_of
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.id)
@@ -32,28 +32,11 @@ def test_every_panel_is_in_a_known_group_and_groups_stay_together() -> None:
     assert places == sorted(places)
 
 
-def test_every_threshold_is_of_a_catalog_metric_and_gets_worse_along_the_row() -> None:
-    for (table, name), row in THRESHOLDS.items():
-        assert catalog.find(table, name) is not None, name
-        values = [threshold.value for threshold in row]
-        assert values == sorted(values, reverse=row[0].below), name
-
-
-@pytest.mark.parametrize(
-    ("table", "name", "value", "expected"),
-    [
-        ("gpu", "temperature_celsius", 79.9, None),
-        ("gpu", "temperature_celsius", 80.0, "warning"),
-        ("gpu", "temperature_celsius", 93.0, "critical"),
-        ("gpu", "temperature_celsius", math.nan, "critical"),
-        ("system", "disk_free_gb", 100.0, None),
-        ("system", "disk_free_gb", 1.5, "warning"),
-        ("system", "disk_free_gb", 0.2, "critical"),
-        ("training", "my/own", 1e9, None),
-    ],
-)
-def test_a_value_past_a_threshold_has_its_severity(table: str, name: str, value: float, expected: str | None) -> None:
-    assert severity(table, name, value) == expected
+def test_a_panel_is_coloured_by_its_first_metric_that_has_levels() -> None:
+    conditions = Conditions({"gpu_temperature_celsius": 70})
+    assert [level.value for level in levels_of(BY_ID["gpu_temperature"], conditions)] == [70, 90]
+    assert levels_of(BY_ID["pressure"], conditions) == conditions.levels_of("system", "pressure_memory_percent")
+    assert levels_of(BY_ID["loss"], conditions) == ()
 
 
 def test_a_panel_finds_its_metrics_under_other_frameworks_names() -> None:
@@ -69,12 +52,6 @@ def test_counters_are_drawn_as_rates() -> None:
     assert panels.BY_ID["gpu_power"].unit == "W"
 
 
-def test_the_users_own_alert_thresholds_colour_too() -> None:
-    changed = panels.make_thresholds({"gpu_temperature_celsius": 70, "cpu_usage_percent": 99})
-    assert changed["gpu", "temperature_celsius"][0].value == 70
-    assert [t.severity for t in changed["system", "cpu_usage_percent"]] == ["warning"], "critical would be milder"
-
-
 def test_what_is_on_every_overview_is_what_matters_most_in_the_order_of_the_screen() -> None:
     assert [panel.id for panel in panels.OVERVIEW][:4] == ["loss", "accuracy", "learning_rate", "gradient_norm"]
     assert all(panel.log_scale for panel in PANELS if panel.log_first)
@@ -82,7 +59,7 @@ def test_what_is_on_every_overview_is_what_matters_most_in_the_order_of_the_scre
 
 
 def test_the_page_gets_every_rule_of_display_from_the_panel() -> None:
-    served = {item["id"]: item for item in describe_panels()["panels"]}
+    served = {item["id"]: item for item in describe_panels(Conditions())["panels"]}
     for panel in PANELS:
         shown = served[panel.id]
         rules = (shown["importance"], shown["log"], shown["log_first"], shown["smooth"], shown["rate"])

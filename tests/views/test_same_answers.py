@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, number
+from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.data.quantities import format_duration, format_short
 from trainvitals.views.report.document import draw_report
@@ -143,7 +144,7 @@ def ask_api(root: Path) -> tuple[Answer, Answer]:
 
 
 def ask_report(folder: Path) -> Answer:
-    (run,) = json.loads(draw_report([folder], "json", {}))["runs"]
+    (run,) = json.loads(draw_report([folder], "json", resolve({})))["runs"]
     (loss,) = [number(metric["last"]) for metric in run["metrics"] if metric["name"] == "train/loss"]
     return Answer(run["status"], run["seconds"], run["step"], run["host"], loss, run["energy_joules"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from trainvitals.alerts import language, template
@@ -266,33 +266,19 @@ def parse_rules(
 
 
 def assemble(
-    built_in: Iterable[Mapping[str, Any]],
+    built_in: Sequence[Rule],
     own: Sequence[Mapping[str, Any]],
-    defaults: Mapping[str, float],
-    thresholds: Mapping[str, float],
+    parameters: Mapping[str, float],
     disabled: Sequence[str] = (),
     place: str = "alerts.rules",
 ) -> list[Rule]:
-    """Built-in rules with the thresholds in force, then the user's. A rule of the user's takes the place of a
-    built-in one of the same name. A threshold that was set makes its rule at least a warning: it was asked for."""
-    for name in thresholds:
-        if name not in defaults:
-            raise RuleError(
-                f"alerts.thresholds: there is no threshold '{name}'{nearest(name, defaults)}; "
-                f"see docs/rules.md for all of them"
-            )
-    parameters = {**defaults, **thresholds}
+    """Built-in rules, then the user's. A rule of the user's takes the place of a built-in one of the same name.
+    `parameters` are what `$name` may stand for."""
     mine = parse_rules(own, parameters, place)
     names = {rule.name for rule in mine}
-    rules = []
-    rows = [parse_rule(row, parameters, built_in=True) for row in built_in]
+    known = [rule.name for rule in built_in]
     for word in disabled:
-        if word != "all" and word not in {row.name for row in rows}:
-            raise RuleError(f"alerts.disable: there is no rule '{word}'{nearest(word, [row.name for row in rows])}")
-    for rule in rows:
-        if rule.name in names or rule.name in disabled or "all" in disabled:
-            continue
-        if rule.severity == "info" and any(name in thresholds for name in rule.parameters):
-            rule = replace(rule, severity="warning")
-        rules.append(rule)
-    return rules + mine
+        if word != "all" and word not in known:
+            raise RuleError(f"alerts.disable: there is no rule '{word}'{nearest(word, known)}")
+    kept = [rule for rule in built_in if rule.name not in names and rule.name not in disabled and "all" not in disabled]
+    return kept + mine

@@ -1,4 +1,5 @@
-"""Every detector, run over the measurements of one run. Adding one is a function and a row."""
+"""Every detector, run over the measurements of one run. Adding one is a function, a row here and the name of its
+finding in a row of the catalogue of conditions, from which it takes its thresholds and its advice."""
 
 from __future__ import annotations
 
@@ -7,41 +8,46 @@ from typing import NamedTuple
 
 from trainvitals.analysis import gradients, hardware, loss, memory, speed, waste
 from trainvitals.analysis.findings import ORDER, Finding, Measurements, NotJudged
+from trainvitals.conditions import Conditions
 
 
 class Detector(NamedTuple):
-    """`rule` is the usual name of its findings; `title` what it looks for."""
+    """`rule` is the usual name of its findings."""
 
     rule: str
-    title: str
-    detect: Callable[[Measurements], list[Finding]]
+    detect: Callable[[Measurements, Conditions], list[Finding]]
+    title: str = ""
+    """What it looks for, where that is more than one condition."""
+
+    def title_in(self, conditions: Conditions) -> str:
+        return self.title or next(row.title for row in conditions if self.rule in row.findings)
 
 
 DETECTORS: tuple[Detector, ...] = (
-    Detector("loss.nonfinite", "NaN or infinity in the loss", loss.detect_nonfinite),
-    Detector("loss.divergence", "a loss that rises and stays there", loss.detect_divergence),
-    Detector("loss.spike", "spikes in the loss", loss.detect_spikes),
-    Detector("loss.plateau", "no progress for half of the run", loss.detect_plateau),
-    Detector("loss.overfit", "over-fitting", loss.detect_overfit),
-    Detector("grad.explode", "exploding gradients", gradients.detect_explosion),
-    Detector("grad.vanish", "layers that learn nothing", gradients.detect_vanishing),
-    Detector("data.bound", "waiting for data", speed.detect_data_bound),
-    Detector("step.other", "time outside of data and model", speed.detect_other_work),
-    Detector("step.outlier", "slow steps, and whether they are regular", speed.detect_outliers),
-    Detector("step.fail_slow", "steps that became slower", speed.detect_fail_slow),
-    Detector("straggler.rank", "a rank that is slower than the others", speed.detect_stragglers),
-    Detector("gpu.low_use", "GPUs with little to do, and why", hardware.detect_low_use),
-    Detector("cpu.bound", "CPUs at their limit while GPUs wait", hardware.detect_cpu_bound),
-    Detector("io.bound", "storage at its limit while GPUs wait", hardware.detect_io_bound),
-    Detector("gpu.throttle", "GPUs that slow themselves down", hardware.detect_throttling),
-    Detector("gpu.hot", "GPUs close to their temperature limit", hardware.detect_hot),
-    Detector("gpu.error", "errors reported by the GPUs", hardware.detect_errors),
-    Detector("gpu.memory_leak", "tensors that are never freed", memory.detect_device_leak),
-    Detector("gpu.fragmentation", "fragmented device memory", memory.detect_fragmentation),
-    Detector("gpu.memory_full", "device memory that is full, or soon", memory.detect_device_full),
-    Detector("host.memory_leak", "processes that grow", memory.detect_host_leak),
-    Detector("disk.full", "a disk that is full soon", memory.detect_disk_full),
-    Detector("gpu.waste", "idle GPUs and what they cost", waste.detect_waste),
+    Detector("loss.nonfinite", loss.detect_nonfinite),
+    Detector("loss.divergence", loss.detect_divergence),
+    Detector("loss.spike", loss.detect_spikes),
+    Detector("loss.plateau", loss.detect_plateau),
+    Detector("loss.overfit", loss.detect_overfit),
+    Detector("grad.explode", gradients.detect_explosion),
+    Detector("grad.vanish", gradients.detect_vanishing),
+    Detector("data.bound", speed.detect_data_bound),
+    Detector("step.other", speed.detect_other_work),
+    Detector("step.outlier", speed.detect_outliers),
+    Detector("step.fail_slow", speed.detect_fail_slow),
+    Detector("straggler.rank", speed.detect_stragglers),
+    Detector("gpu.low_use", hardware.detect_low_use),
+    Detector("cpu.bound", hardware.detect_cpu_bound),
+    Detector("io.bound", hardware.detect_io_bound),
+    Detector("gpu.throttle", hardware.detect_throttling, "GPUs that slow themselves down"),
+    Detector("gpu.hot", hardware.detect_hot),
+    Detector("gpu.error", hardware.detect_errors, "errors reported by the GPUs"),
+    Detector("gpu.memory_leak", memory.detect_device_leak),
+    Detector("gpu.fragmentation", memory.detect_fragmentation),
+    Detector("gpu.memory_full", memory.detect_device_full, "device memory that is full, or soon"),
+    Detector("host.memory_leak", memory.detect_host_leak),
+    Detector("disk.full", memory.detect_disk_full),
+    Detector("gpu.waste", waste.detect_waste),
 )
 
 
@@ -61,20 +67,20 @@ class Diagnosis(NamedTuple):
     not_judged: tuple[Gap, ...]
 
 
-def diagnose(measured: Measurements) -> Diagnosis:
-    """Run every detector."""
+def diagnose(measured: Measurements, conditions: Conditions) -> Diagnosis:
+    """Run every detector with the thresholds in force."""
     findings: list[Finding] = []
     fine: list[str] = []
     gaps: list[Gap] = []
     for detector in DETECTORS:
         try:
-            found = detector.detect(measured)
+            found = detector.detect(measured, conditions)
         except NotJudged as missing:
-            gaps.append(Gap(detector.rule, detector.title, missing.needs))
+            gaps.append(Gap(detector.rule, detector.title_in(conditions), missing.needs))
             continue
         if found:
             findings += found
         else:
-            fine.append(detector.title)
+            fine.append(detector.title_in(conditions))
     findings.sort(key=lambda finding: ORDER.index(finding.severity))
     return Diagnosis(tuple(findings), tuple(fine), tuple(gaps))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.conditions import Severity
+
 Floats = NDArray[np.float64]
-Severity = Literal["info", "warning", "critical"]
 ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -30,6 +31,7 @@ class Finding(NamedTuple):
     """One thing that was found. `step` or `time` (seconds since 1970) is where it began, if that can be told."""
 
     rule: str
+    """One of the `findings` of a condition."""
     severity: Severity
     title: str
     evidence: tuple[str, ...]

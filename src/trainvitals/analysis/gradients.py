@@ -7,14 +7,19 @@ import numpy as np
 from trainvitals.analysis.findings import Finding, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, usual_highs
 from trainvitals.analysis.wording import count_of, percent, show
+from trainvitals.conditions import Conditions
 
 LAYER = "gradient_norm/"
-VANISHED = 1e-7
+WEIGHTS = "weight_norm/"
 MAX_LAYERS = 400
+LARGEST_WEIGHTS = 1e5
+"""No layer's weights have a larger norm: those of a layer whose gradient is larger need not be read."""
 
 
-def detect_explosion(measured: Measurements) -> list[Finding]:
-    """Norms of ten times the usual, several times close together."""
+def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Norms of many times the usual, several times close together."""
+    limits = conditions.thresholds
+    factor = limits["gradient_outlier_factor"]
     norm = measured.need("gradient_norm", 200)
     finite = norm.finite()
     _, middle, spread = blocks(finite.x, finite.y, 100)
@@ -22,10 +27,11 @@ def detect_explosion(measured: Measurements) -> list[Finding]:
     x, y = finite.x[rest + 100 :], finite.y[rest + 100 :]
     level, scale = np.repeat(middle[:-1], 100), np.repeat(spread[:-1], 100)
     often = np.repeat(usual_highs(finite.y, 100), 100)
-    high = np.flatnonzero((y > np.maximum(10 * level, level + 8 * scale)) & (y > 2 * often))
+    far = np.maximum(factor * level, level + limits["gradient_outlier_deviations"] * scale)
+    high = np.flatnonzero((y > far) & (y > 2 * often))
     close = high[2:] - high[:-2] < 20 if len(high) > 2 else np.zeros(0, dtype=bool)
     broken = int((~np.isfinite(norm.y[-200:])).sum())
-    if not close.any() and broken <= 0.05 * len(norm.y[-200:]):
+    if not close.any() and broken <= limits["gradient_not_finite_percent"] / 100 * len(norm.y[-200:]):
         return []
     evidence = []
     step = None
@@ -34,7 +40,7 @@ def detect_explosion(measured: Measurements) -> list[Finding]:
         step = int(x[first])
         peak = int(high[y[high].argmax()])
         evidence.append(
-            f"{count_of(len(high), 'norm')} above ten times the usual; highest {show(y[peak])} at step "
+            f"{count_of(len(high), 'norm')} above {factor:g} times the usual; highest {show(y[peak])} at step "
             f"{int(x[peak]):,}, usual there {show(level[peak])}"
         )
         worst = _largest_layer(measured, x[peak])
@@ -47,7 +53,7 @@ def detect_explosion(measured: Measurements) -> list[Finding]:
             "warning",
             "The gradients explode" + (f" from step {step:,} on" if step is not None else ""),
             tuple(evidence),
-            "Clip the gradient norm at 1.0; lower the learning rate; check how the largest layer is initialised.",
+            conditions["gradient_outlier"].advice,
             step=step,
             values={"high": float(len(high)), "nonfinite_recent": float(broken)},
         )
@@ -71,8 +77,9 @@ def _layers(measured: Measurements) -> list[str]:
     return [name for name in measured.training.names() if name.startswith(LAYER)][:MAX_LAYERS]
 
 
-def detect_vanishing(measured: Measurements) -> list[Finding]:
-    """Layers whose gradient is as good as zero."""
+def detect_vanishing(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Layers whose gradient is as good as zero beside their weights."""
+    limit = conditions.thresholds["layer_vanishing_ratio"]
     layers = _layers(measured)
     if not layers:
         raise NotJudged("gradients by layer (trainvitals.watch)")
@@ -80,8 +87,10 @@ def detect_vanishing(measured: Measurements) -> list[Finding]:
     for name in layers:
         curve = measured.training.get(name)
         last = curve.finite().y[-20:] if curve is not None else np.zeros(0)
-        if len(last) >= 5 and float(np.median(np.abs(last))) < VANISHED:
-            still.append(name.removeprefix(LAYER))
+        middle = float(np.median(np.abs(last))) if len(last) >= 5 else np.inf
+        layer = name.removeprefix(LAYER)
+        if not middle or (middle < limit * LARGEST_WEIGHTS and middle < limit * _weight(measured, layer)):
+            still.append(layer)
     if not still:
         return []
     share = len(still) / len(layers)
@@ -91,11 +100,18 @@ def detect_vanishing(measured: Measurements) -> list[Finding]:
             "warning",
             f"{count_of(len(still), 'layer')} of {len(layers)} learn nothing",
             (
-                f"median gradient norm of their last 20 looks below {VANISHED:g} ({percent(share)} of the layers)",
+                f"median gradient norm of their last 20 looks below {limit:g} of their weights' "
+                f"({percent(share)} of the layers)",
                 "they are " + ", ".join(still[:8]) + (" ..." if len(still) > 8 else ""),
             ),
-            "If they are not frozen on purpose: residual connections or normalisation, another activation, another "
-            "initialisation; with fp16, a larger loss scale or bf16.",
+            conditions["layer_vanishing"].advice,
             values={"layers": float(len(still))},
         )
     ]
+
+
+def _weight(measured: Measurements, layer: str) -> float:
+    """The newest norm of a layer's weights; 1 where only its gradient was logged."""
+    curve = measured.training.get(WEIGHTS + layer)
+    known = curve.finite().y if curve is not None else np.zeros(0)
+    return float(known[-1]) if len(known) else 1.0

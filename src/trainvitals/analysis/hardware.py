@@ -8,10 +8,14 @@ import numpy as np
 
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.speed import share_of_step
-from trainvitals.analysis.wording import count_of, percent, show, span
+from trainvitals.analysis.wording import percent, show, span
+from trainvitals.conditions import Conditions
 
 SAMPLES = 60
-LOW = 50.0
+BUSY = 50.0
+"""Percent of utilisation below which GPUs wait for something."""
+HOT_SHARE = 0.1
+"""Of the samples; a short peak is not worth a finding."""
 
 
 def name_devices(devices: Sequence[Device]) -> str:
@@ -34,25 +38,26 @@ def steady(curve: Curve) -> Curve:
     return Curve(curve.x[keep], curve.y[keep])
 
 
-def detect_low_use(measured: Measurements) -> list[Finding]:
+def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """GPUs that have little to do, or wait between bursts."""
+    little, idle = conditions.thresholds["gpu_low_use_p95_percent"], conditions.thresholds["gpu_idle_percent"]
     low, bursts, numbers = [], [], []
     for gpu in measured.with_curve(measured.gpus, "utilization_percent", "the GPUs", SAMPLES):
         bottom, middle, top = np.percentile(steady(gpu.curves["utilization_percent"]).y, (5, 50, 95))
         numbers.append((float(bottom), float(middle), float(top)))
-        if top < 70:
+        if top < little:
             low.append(gpu)
-        elif bottom < 10:
+        elif bottom < idle:
             bursts.append(gpu)
     if not low and not bursts:
         return []
     chosen = low or bursts
     bottom, middle, top = np.median(np.array(numbers), axis=0)
-    cause, advice = find_cause(measured)
+    cause, advice = find_cause(measured, conditions)
     many = len(chosen) > 1
     bursting = "work in bursts and wait between" if many else "works in bursts and waits between"
     said = ("have little to do" if many else "has little to do") if low else bursting
-    severity = "critical" if low and middle < 10 else "warning" if low or middle < 70 else "info"
+    severity = "critical" if low and middle < idle else "warning" if low or middle < little else "info"
     return [
         Finding(
             "gpu.low_use",
@@ -71,40 +76,35 @@ def detect_low_use(measured: Measurements) -> list[Finding]:
     ]
 
 
-def find_cause(measured: Measurements) -> tuple[str, str]:
+def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:
     """Why the GPUs wait, as far as the other measurements tell, and what to do."""
+    limits = conditions.thresholds
     try:
         share, _, _ = share_of_step(measured, "data_time")
-        if share > 0.1:
-            return (
-                f"waiting for data, {percent(share)} of the step time",
-                "More loader workers, pin_memory, prefetching; cache or pre-process the data.",
-            )
+        if share > limits["data_share_notable_percent"] / 100:
+            return f"waiting for data, {percent(share)} of the step time", conditions["data_bound"].advice
         share, _, _ = share_of_step(measured, "other_time")
-        if share > 0.15:
+        if share > limits["other_work_percent"] / 100:
             return (
                 f"work between the steps, {percent(share)} of the time (logging, evaluation, checkpoints)",
-                "Do it less often, or asynchronously.",
+                conditions["other_work"].advice,
             )
     except NotJudged:
         pass  # the phases are not known: the host may tell
-    for name, limit, said, advice in (
-        ("cpu_iowait_percent", 50.0, "the host waits for storage", "Move the data to a local disk, or cache it."),
-        ("pressure_io_percent", 20.0, "the host waits for storage", "Move the data to a local disk, or cache it."),
-        ("cpu_usage_percent", 90.0, "the CPUs are at their limit", "Move pre-processing to the GPU or off-line."),
+    for name, threshold, said, condition in (
+        ("cpu_iowait_percent", "io_wait_percent", "the host waits for storage", "io_bound"),
+        ("pressure_io_percent", "io_pressure_percent", "the host waits for storage", "io_bound"),
+        ("cpu_usage_percent", "cpu_usage_percent", "the CPUs are at their limit", "cpu_bound"),
     ):
+        limit = limits[threshold]
         if (often := share_while_idle(measured, measured.hosts, name, limit)) is not None and often > 0.5:
-            return f"{said} ({name} above {limit:g} in {percent(often)} of the samples)", advice
-    often = share_while_idle(measured, measured.processes, "main_cpu_percent", 95.0)
+            cause = f"{said} ({name} above {limit:g} in {percent(often)} of the samples)"
+            return cause, conditions[condition].advice
+    often = share_while_idle(measured, measured.processes, "main_cpu_percent", limits["main_thread_percent"])
     if often is not None and often > 0.5:
-        return (
-            f"one Python thread is at the limit of its core in {percent(often)} of the samples",
-            "Tokenise and augment in loader workers; compile the model or use CUDA graphs; a larger batch.",
-        )
-    return (
-        "not visible in what was measured",
-        "Profile one step; watch the model with trainvitals.watch to see its phases; try a larger batch.",
-    )
+        cause = f"one Python thread is at the limit of its core in {percent(often)} of the samples"
+        return cause, conditions["cpu_bound"].advice
+    return "not visible in what was measured", conditions["gpu_low_use"].advice
 
 
 def share_while_idle(measured: Measurements, devices: Sequence[Device], name: str, limit: float) -> float | None:
@@ -118,30 +118,28 @@ def share_while_idle(measured: Measurements, devices: Sequence[Device], name: st
                 use = np.mean([np.interp(own.x, curve.x, curve.y) for curve in curves], axis=0)
             else:
                 use = np.zeros(len(own.x))
-            shares.append(float(((own.y > limit) & (use < LOW)).mean()))
+            shares.append(float(((own.y > limit) & (use < BUSY)).mean()))
     return max(shares) if shares else None
 
 
-def detect_cpu_bound(measured: Measurements) -> list[Finding]:
+def detect_cpu_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """CPUs at their limit while the GPUs wait."""
-    return _host_bound(
-        measured,
-        "cpu.bound",
-        (("cpu_usage_percent", 90.0, measured.hosts), ("main_cpu_percent", 95.0, measured.processes)),
-        "The CPUs are the limit",
-        "Fewer things on the main thread: tokenise and augment in loader workers or beforehand, or ask for more cores.",
+    limits = conditions.thresholds
+    signs = (
+        ("cpu_usage_percent", limits["cpu_usage_percent"], measured.hosts),
+        ("main_cpu_percent", limits["main_thread_percent"], measured.processes),
     )
+    return _host_bound(measured, "cpu.bound", signs, "The CPUs are the limit", conditions["cpu_bound"].advice)
 
 
-def detect_io_bound(measured: Measurements) -> list[Finding]:
+def detect_io_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Storage at its limit while the GPUs wait."""
-    return _host_bound(
-        measured,
-        "io.bound",
-        (("cpu_iowait_percent", 50.0, measured.hosts), ("pressure_io_percent", 20.0, measured.hosts)),
-        "Storage is the limit",
-        "Move the data to a local disk, cache it in memory, or read larger files in order.",
+    limits = conditions.thresholds
+    signs = (
+        ("cpu_iowait_percent", limits["io_wait_percent"], measured.hosts),
+        ("pressure_io_percent", limits["io_pressure_percent"], measured.hosts),
     )
+    return _host_bound(measured, "io.bound", signs, "Storage is the limit", conditions["io_bound"].advice)
 
 
 def _host_bound(
@@ -160,37 +158,43 @@ def _host_bound(
     if not strong:
         return []
     evidence = tuple(
-        f"{name} above {limit:g} % while the GPUs are below {LOW:.0f} %: {percent(share)} of the samples"
+        f"{name} above {limit:g} % while the GPUs are below {BUSY:.0f} %: {percent(share)} of the samples"
         for name, limit, share in strong
     )
     return [Finding(rule, "warning", title, evidence, advice, values={name: share for name, _, share in strong})]
 
 
-def detect_throttling(measured: Measurements) -> list[Finding]:
+_THROTTLED = {
+    "throttle_thermal_seconds": ("temperature", "gpu_throttled_heat"),
+    "throttle_hardware_seconds": ("the hardware", "gpu_throttled_power"),
+}
+"""Counter -> what holds the clocks down, and the condition that this is."""
+
+
+def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """GPUs that slowed themselves down for heat, or because the hardware told them to."""
-    names = ("throttle_thermal_seconds", "throttle_hardware_seconds")
-    gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in names)]
+    limits = conditions.thresholds
+    gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in _THROTTLED)]
     if not gpus:
         raise NotJudged("'throttle_thermal_seconds' of the GPUs" if measured.gpus else "measurements of the GPUs")
     found = []
     for gpu in gpus:
-        shares = {name: _share_rising(gpu.curves[name]) for name in names if name in gpu.curves}
+        shares = {name: _share_rising(gpu.curves[name]) for name in _THROTTLED if name in gpu.curves}
         name, share = max(shares.items(), key=lambda item: item[1])
-        if share <= 0.01:
+        if share <= limits["gpu_throttled_percent"] / 100:
             continue
-        evidence = [
-            f"held down {percent(share)} of the time by {'temperature' if 'thermal' in name else 'the hardware'}"
-        ]
+        holder, condition = _THROTTLED[name]
+        evidence = [f"held down {percent(share)} of the time by {holder}"]
         if "temperature_celsius" in gpu.curves and len(heat := gpu.curves["temperature_celsius"].finite().y):
             evidence.append(f"up to {heat.max():.0f} °C, median {np.median(heat):.0f} °C")
         evidence += [f"clock {loss}" for loss in _clock_loss(gpu)]
         found.append(
             Finding(
                 "gpu.throttle",
-                "critical" if share > 0.1 else "warning",
+                "critical" if share > limits["gpu_throttled_critical_percent"] / 100 else "warning",
                 f"{gpu.title} slows itself down",
                 (*evidence, *mark_simulated([gpu])),
-                "Cooling: fans, air flow, neighbours in the rack; until then a lower power limit keeps clocks even.",
+                conditions[condition].advice,
                 subject=gpu.title,
                 values={"share": share},
             )
@@ -223,24 +227,24 @@ def _clock_loss(gpu: Device) -> list[str]:
     )
 
 
-_ERRORS = (
-    ("ecc_uncorrected_total", "uncorrected memory errors", "critical", "Restart from a checkpoint; reset the GPU."),
-    ("xid_errors_total", "Xid errors", "critical", "Look the number up in the events; reset the GPU or the machine."),
-    ("row_remap_failed", "memory rows that could not be remapped", "critical", "Have the card replaced."),
-    ("row_remap_pending", "memory rows waiting for a reset", "warning", "Reset the GPU when the run is over."),
-    ("remapped_rows_uncorrected_total", "memory rows remapped", "warning", "Watch the card: repeated is a defect."),
-)
+_ERRORS = {
+    "ecc_uncorrected_total": "gpu_ecc_uncorrected",
+    "xid_errors_total": "gpu_xid",
+    "row_remap_failed": "gpu_row_remap_failed",
+    "row_remap_pending": "gpu_row_remap_pending",
+    "remapped_rows_uncorrected_total": "gpu_rows_remapped",
+}
+"""Counter or flag -> the condition that it means."""
 
 
-def detect_errors(measured: Measurements) -> list[Finding]:
+def detect_errors(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Errors that the cards reported during the run."""
-    names = [row[0] for row in _ERRORS]
-    gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in names)]
+    gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in _ERRORS)]
     if not gpus:
         raise NotJudged("error counters of the GPUs (ECC, Xid, row remapping)")
     found = []
     for gpu in gpus:
-        for name, title, severity, advice in _ERRORS:
+        for name, condition in _ERRORS.items():
             if name not in gpu.curves or not len((curve := gpu.curves[name].finite()).y):
                 continue
             flag = not name.endswith("_total")
@@ -252,14 +256,14 @@ def detect_errors(measured: Measurements) -> list[Finding]:
             found.append(
                 Finding(
                     "gpu.error",
-                    severity,  # type: ignore[arg-type]
-                    f"{gpu.title} reported {title}",
+                    conditions[condition].severity,
+                    f"{gpu.title} reported {conditions[condition].title}",
                     (
                         f"{name}: {'set' if flag else '+' + show(count)}, "
                         f"first {span(first - curve.x[0])} after the start",
                         *mark_simulated([gpu]),
                     ),
-                    advice,
+                    conditions[condition].general_advice,
                     subject=gpu.title,
                     time=first,
                     values={name: count},
@@ -268,30 +272,35 @@ def detect_errors(measured: Measurements) -> list[Finding]:
     return found
 
 
-def detect_hot(measured: Measurements) -> list[Finding]:
-    """GPUs close to the temperature at which they slow down."""
-    hot = []
+def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """GPUs that were too hot, or as hot as they can be before they slow down."""
+    warm = conditions.thresholds["gpu_temperature_celsius"]
+    critical = max(warm, conditions.thresholds["gpu_temperature_critical_celsius"])
+    hot, evidence, peaks, severity = [], [], [], conditions["gpu_temperature_high"].severity
     for gpu in measured.with_curve(measured.gpus, "temperature_celsius", "the GPUs", SAMPLES):
         limit_curve = gpu.curves.get("temperature_limit_celsius")
         limits = limit_curve.finite().y if limit_curve is not None else np.zeros(0)
-        limit = float(limits[-1]) if len(limits) else 88.0
+        most = min(critical, float(limits[-1])) if len(limits) else critical
+        limit = min(warm, most)
         heat = steady(gpu.curves["temperature_celsius"]).y
-        if float((heat > limit - 3).mean()) > 0.1:
-            hot.append((gpu, float(heat.max()), limit))
+        share = float((heat > limit).mean())
+        if share <= HOT_SHARE:
+            continue
+        hot.append(gpu)
+        peaks.append(float(heat.max()))
+        evidence.append(f"{gpu.title}: above {limit:g} °C in {percent(share)} of the samples, up to {peaks[-1]:.0f} °C")
+        if float((heat >= most).mean()) > HOT_SHARE:
+            severity = conditions["gpu_temperature_limit"].severity
     if not hot:
         return []
-    gpus = [gpu for gpu, _, _ in hot]
     return [
         Finding(
             "gpu.hot",
-            "info",
-            f"{count_of(len(gpus), 'GPU')} within 3 °C of the limit",
-            (
-                *(f"{gpu.title}: up to {peak:.0f} °C, limit {limit:.0f} °C" for gpu, peak, limit in hot[:4]),
-                *mark_simulated(gpus),
-            ),
-            "Better cooling or a lower power limit, before they slow down.",
-            subject=name_devices(gpus),
-            values={"hottest": max(peak for _, peak, _ in hot)},
+            severity,
+            f"{name_devices(hot)} {'are' if len(hot) > 1 else 'is'} too hot",
+            (*evidence[:4], *mark_simulated(hot)),
+            conditions["gpu_temperature_high"].general_advice,
+            subject=name_devices(hot),
+            values={"hottest": max(peaks)},
         )
     ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.rows import SEVERITIES, AlertRow
 from trainvitals.journal.documents.run import BAD_ENDS
 
@@ -17,6 +18,9 @@ _ADVICE = {
     "stalled": "Look at the stacks of the ranks: they show what each waits for.",
     "hung": "Look at the stacks of the ranks: they show what each waits for. Then stop and resume the run.",
 }
+
+
+_NOT_FINITE = Conditions()["loss_not_finite"]
 
 
 class Health(NamedTuple):
@@ -50,8 +54,7 @@ def judge_health(
             "critical",
             "critical",
             f"{broken[0]} is {'NaN' if math.isnan(latest[broken[0]]) else 'infinite'}",
-            "Resume from a checkpoint before it, with a lower learning rate, gradient clipping or without mixed "
-            "precision; look at the batches just before.",
+            _NOT_FINITE.advice,
         )
     if status == "finished":
         return Health("finished", "ok", cause)

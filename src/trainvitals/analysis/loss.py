@@ -9,16 +9,16 @@ import numpy as np
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, moving_median, scale_of, thin, usual_highs
 from trainvitals.analysis.wording import count_of, percent, show
+from trainvitals.conditions import Conditions
 
 WARM_UP = 100
 """Values before which nothing is judged but NaN: every loss is wild at first."""
 WINDOW = 50
-SPIKE_SCALES = 8.0
 LONGEST = 20_000
 """Points that are looked at one by one; longer runs are looked at in medians of neighbours."""
 
 
-def detect_nonfinite(measured: Measurements) -> list[Finding]:
+def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Any NaN or infinity in the loss."""
     loss = measured.need("loss", 0)
     broken = np.flatnonzero(~np.isfinite(loss.y))
@@ -37,11 +37,10 @@ def detect_nonfinite(measured: Measurements) -> list[Finding]:
     return [
         Finding(
             "loss.nonfinite",
-            "critical" if lasting or share > 0.05 else "warning",
+            "critical" if lasting or share > conditions.thresholds["loss_not_finite_percent"] / 100 else "warning",
             f"The loss became {word} at step {step:,}" + ("" if lasting else " and came back"),
             tuple(evidence),
-            "Resume from a checkpoint before that step with half the learning rate or gradient clipping at 1.0; with "
-            "fp16 try bf16; look at the batches just before it.",
+            conditions["loss_not_finite"].advice,
             step=step,
             values={"nonfinite": float(len(broken)), "share": share},
         )
@@ -60,7 +59,7 @@ def _just_before(measured: Measurements, x: float) -> list[str]:
     return said
 
 
-def detect_divergence(measured: Measurements) -> list[Finding]:
+def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss rose from its best and stays there."""
     loss = measured.need("loss", 2 * WARM_UP).finite()
     x, y = thin(loss.x, loss.y, LONGEST)
@@ -71,7 +70,8 @@ def detect_divergence(measured: Measurements) -> list[Finding]:
     # Two checks 25 values apart, and both must agree.
     now = float(min(middle[-1], middle[-26]))
     noise = scale_of(y[WINDOW - 1 :] - middle)
-    limit = best + max(0.1 * abs(best), 3 * noise)
+    limits = conditions.thresholds
+    limit = best + max(limits["loss_divergence_percent"] / 100 * abs(best), 3 * noise)
     if now <= limit or best_at > len(middle) - 26:
         return []
     start = int(np.flatnonzero(middle <= best + (limit - best) / 2)[-1])
@@ -88,18 +88,17 @@ def detect_divergence(measured: Measurements) -> list[Finding]:
     return [
         Finding(
             "loss.divergence",
-            "critical" if rise > 0.5 else "warning",
+            "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning",
             f"The loss rises since about step {int(x[start]):,} and does not recover",
             tuple(evidence),
-            f"Go back to a checkpoint before step {int(x[start]):,}, lower the learning rate by 25 to 50 %, and skip "
-            "the batches after it.",
+            conditions["loss_diverging"].advice,
             step=int(x[start]),
             values={"best": best, "now": now, "rise": rise},
         )
     ]
 
 
-def detect_spikes(measured: Measurements) -> list[Finding]:
+def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Single values far above their neighbours."""
     loss = measured.need("loss", 2 * WARM_UP).finite()
     size = WARM_UP
@@ -110,7 +109,7 @@ def detect_spikes(measured: Measurements) -> list[Finding]:
         # The noise of a small loss is multiplicative and leans to one side: a spike stands out on both scales.
         height = np.minimum(height, _heights(loss.x, np.log(loss.y), size)[1])
     often = np.repeat(usual_highs(loss.y, size), size)
-    high = np.flatnonzero((height > SPIKE_SCALES) & (y > often))
+    high = np.flatnonzero((height > conditions.thresholds["loss_spike_deviations"]) & (y > often))
     if not len(high):
         return []
     episodes = np.split(high, np.flatnonzero(np.diff(high) > 20) + 1)
@@ -133,7 +132,7 @@ def detect_spikes(measured: Measurements) -> list[Finding]:
     if len(episodes) > 1:
         shown = ", ".join(f"{int(s):,}" for s in starts[:8]) + (" ..." if len(starts) > 8 else "")
         evidence.append(f"at steps {shown}")
-    unstable = crowded >= 3
+    unstable = crowded >= conditions.thresholds["loss_spike_count"]
     return [
         Finding(
             "loss.spike",
@@ -141,9 +140,7 @@ def detect_spikes(measured: Measurements) -> list[Finding]:
             f"{count_of(len(episodes), 'spike')} in the loss"
             + (f", {crowded} of them within 500 steps" if unstable else ""),
             tuple(evidence),
-            "Frequent spikes: clip gradients, lower beta2 to 0.95, or the learning rate; log which batches they are."
-            if unstable
-            else "Nothing to do if it stays rare. Log the ids of the batch: if it returns there, it is the data.",
+            conditions["loss_spike"].advice,
             step=int(x[peak]),
             values={"count": float(len(episodes)), "height_scales": float(height[peak])},
         )
@@ -160,11 +157,12 @@ def _heights(x: Floats, y: Floats, size: int) -> tuple[Floats, Floats]:
     return level, (y[len(y) % size + size :] - level) / np.where(scale > 0, scale, np.inf)
 
 
-def detect_plateau(measured: Measurements) -> list[Finding]:
+def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """No new best for half of the run."""
+    steps = int(conditions.thresholds["loss_plateau_steps"])
     loss = measured.need("loss", 2 * WARM_UP).finite()
-    if loss.x[-1] - loss.x[0] < 2000:
-        raise NotJudged(f"2,000 steps; there are {int(loss.x[-1] - loss.x[0]):,}")
+    if loss.x[-1] - loss.x[0] < steps:
+        raise NotJudged(f"{steps:,} steps; there are {int(loss.x[-1] - loss.x[0]):,}")
     rate = measured.training.get("learning_rate")
     if rate is not None and len(rates := rate.finite().y) and rates[-1] < 0.1 * rates.max():
         return []  # the learning rate has decayed: the loss is meant to settle
@@ -173,7 +171,9 @@ def detect_plateau(measured: Measurements) -> list[Finding]:
     before, after = float(y[:half].min()), float(y[half:].min())
     gain = (before - after) / abs(before) if before else 0.0
     settled = float(np.median(y[half:]))
-    if gain >= 0.002 or abs(settled - before) > max(0.1 * abs(before), 3 * scale_of(y[half:])):
+    if gain >= conditions.thresholds["loss_plateau_gain"] or abs(settled - before) > max(
+        0.1 * abs(before), 3 * scale_of(y[half:])
+    ):
         return []  # still falling, or rising: that is a divergence
     since = int(x[int(y[:half].argmin())])
     return [
@@ -186,8 +186,7 @@ def detect_plateau(measured: Measurements) -> list[Finding]:
                 f"({percent(gain, 2)} better)",
                 f"that is {int(x[-1]) - since:,} of {int(x[-1] - x[0]):,} steps",
             ),
-            "If it is not as good as it should be: check the learning rate schedule, the order of the data and frozen "
-            "layers. If it is: shorter runs cost less.",
+            conditions["loss_plateau"].advice,
             step=since,
             values={"gain": gain},
         )
@@ -198,7 +197,7 @@ _EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]
 _BETTER_HIGH = ("acc", "f1", "auc", "map", "bleu", "rouge", "iou", "score")
 
 
-def detect_overfit(measured: Measurements) -> list[Finding]:
+def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss on held-out data rises while the training loss falls."""
     names = [n for n in measured.training.names() if _EVALUATION.search(n.lower()) and "loss" in n.lower()]
     if not names:
@@ -207,7 +206,8 @@ def detect_overfit(measured: Measurements) -> list[Finding]:
     held = measured.need(name, 6).finite()
     best_at = int(held.y.argmin())
     best = float(held.y[best_at])
-    if len(held.y) - best_at <= 3 or not (held.y[-3:] > best + 0.02 * abs(best)).all():
+    limit = best + abs(best) * conditions.thresholds["loss_overfit_percent"] / 100
+    if len(held.y) - best_at <= 3 or not (held.y[-3:] > limit).all():
         return []
     train = measured.need("loss", 20).finite()
     tail = max(len(train.y) // 10, 5)
@@ -229,7 +229,7 @@ def detect_overfit(measured: Measurements) -> list[Finding]:
             "info" if metric else "warning",
             f"{name} rises since step {int(held.x[best_at]):,} while the training loss falls",
             evidence,
-            f"Stop there or take the checkpoint of step {int(held.x[best_at]):,}; add regularisation or data.",
+            conditions["loss_overfit"].advice,
             step=int(held.x[best_at]),
             values={"best": best, "last": float(held.y[-1]), "gap": gap},
         )

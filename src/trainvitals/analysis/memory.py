@@ -10,19 +10,21 @@ from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measur
 from trainvitals.analysis.hardware import mark_simulated, name_devices
 from trainvitals.analysis.robust import rises, slope_of
 from trainvitals.analysis.wording import percent, show, span
+from trainvitals.conditions import Conditions
 
 CERTAIN = 0.01
 LONG = 600.0
 """Seconds of samples before growth is judged: start-up grows too."""
 
 
-def detect_device_leak(measured: Measurements) -> list[Finding]:
+def detect_device_leak(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """What tensors hold after a step grows with the steps."""
     held = measured.need("memory_allocated_mb", 100).finite()
     start = len(held.y) // 5
     x, y = _floors(held.x[start:], held.y[start:], 40)
     growth = y[-1] - y[0]
-    if growth < 0.02 * max(y[0], 1.0) or rises(x, y) > CERTAIN:
+    least = conditions.thresholds["gpu_leak_percent"] / 100 * max(y[0], 1.0)
+    if growth < least or rises(x, y) > CERTAIN:
         return []
     per_thousand = slope_of(x, y) * 1000
     if per_thousand <= 0:
@@ -37,7 +39,7 @@ def detect_device_leak(measured: Measurements) -> list[Finding]:
                 f"(+{percent(growth / max(y[0], 1.0))})",
                 f"about {show(per_thousand)} MB for each 1,000 steps",
             ),
-            "Something keeps tensors: a list of losses without .item() or .detach(), a cache, hooks added again.",
+            conditions["gpu_memory_leak"].advice,
             step=int(held.x[start]),
             values={"mb_per_1000_steps": per_thousand},
         )
@@ -57,14 +59,14 @@ def _last_values(devices: Sequence[Device], name: str) -> list[float]:
     return [float(values[-1]) for values in found if len(values) and values[-1] > 0]
 
 
-def detect_fragmentation(measured: Measurements) -> list[Finding]:
+def detect_fragmentation(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The allocator keeps much more than it uses."""
     held, kept = measured.need("memory_allocated_mb", 50).finite(), measured.need("memory_reserved_mb", 50).finite()
     totals = _last_values(measured.gpus, "memory_total_mb")
     if not totals:
         raise NotJudged("'memory_total_mb' of the GPUs")
     gap = float(np.median(kept.y[-200:])) - float(np.median(held.y[-200:]))
-    if gap <= 0.2 * min(totals):
+    if gap <= conditions.thresholds["gpu_fragmentation_percent"] / 100 * min(totals):
         return []
     return [
         Finding(
@@ -72,22 +74,23 @@ def detect_fragmentation(measured: Measurements) -> list[Finding]:
             "info",
             f"The allocator keeps {show(gap / 1024)} GB more than the tensors need",
             (f"memory_reserved_mb - memory_allocated_mb: {percent(gap / min(totals))} of the card",),
-            "If memory is short: PYTORCH_ALLOC_CONF=expandable_segments:True, or batches of one shape.",
+            conditions["gpu_memory_fragmented"].advice,
             values={"gap_mb": gap},
         )
     ]
 
 
-def detect_device_full(measured: Measurements) -> list[Finding]:
+def detect_device_full(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Little memory left on the cards, or none soon."""
+    limit, soonest = conditions.thresholds["gpu_memory_percent"], conditions.thresholds["oom_minutes"] * 60
     full, soon = [], []
     for gpu in measured.with_curve(measured.gpus, "memory_percent", "the GPUs"):
         curve = gpu.curves["memory_percent"].finite()
         peak = float(curve.y.max())
-        if peak > 95:
+        if peak > limit:
             full.append((gpu, peak))
         left = _seconds_until(curve, 100.0)
-        if left is not None and left < 1800 and measured.is_live:
+        if left is not None and left < soonest and measured.is_live:
             soon.append((gpu, left))
     found = []
     if soon:
@@ -98,7 +101,7 @@ def detect_device_full(measured: Measurements) -> list[Finding]:
                 "critical",
                 f"{gpu.title} is out of memory in about {span(left)}",
                 (f"memory use {gpu.curves['memory_percent'].finite().y[-1]:.0f} % and rising", *mark_simulated([gpu])),
-                "Save a checkpoint now; find what grows (gpu.memory_leak), or lower the batch size.",
+                conditions["gpu_oom_soon"].advice,
                 subject=gpu.title,
                 values={"seconds": left},
             )
@@ -109,9 +112,9 @@ def detect_device_full(measured: Measurements) -> list[Finding]:
             Finding(
                 "gpu.memory_full",
                 "info",
-                f"{name_devices(gpus)}: less than 5 % of memory left",
+                f"{name_devices(gpus)}: less than {100 - limit:g} % of memory left",
                 (f"peak {max(peak for _, peak in full):.1f} %", *mark_simulated(gpus)),
-                "A longer sequence or another process ends the run: leave some room, or check that nothing varies.",
+                conditions["gpu_memory_high"].advice,
                 subject=name_devices(gpus),
                 values={"peak_percent": max(peak for _, peak in full)},
             )
@@ -129,8 +132,9 @@ def _seconds_until(curve: Curve, limit: float) -> float | None:
     return float((limit - y[-1]) / slope) if slope > 0 else None
 
 
-def detect_host_leak(measured: Measurements) -> list[Finding]:
+def detect_host_leak(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The memory of a rank's processes grows without end."""
+    limits = conditions.thresholds
     names = ("pss_mb", "rss_mb")
     owners = [p for p in measured.processes if any(name in p.curves for name in names)]
     if not owners:
@@ -148,18 +152,21 @@ def detect_host_leak(measured: Measurements) -> list[Finding]:
         x, y = curve.x[start:], curve.y[start:]
         per_hour = slope_of(x, y) * 3600
         left = (min(totals) - y[-1]) / per_hour * 3600 if per_hour > 0 else float("inf")
-        if rises(x, y) > CERTAIN or per_hour < 0.01 * min(totals) or y[-1] < 1.05 * y[0]:
+        fast = per_hour > limits["host_leak_percent_per_hour"] / 100 * min(totals)
+        if not fast and left > limits["leak_hours"] * 3600:
+            continue
+        if y[-1] < (1 + limits["host_leak_percent"] / 100) * y[0] or rises(x, y) > CERTAIN:
             continue
         found.append(
             Finding(
                 "host.memory_leak",
-                "critical" if left < 3600 else "warning",
+                "critical" if left < limits["leak_critical_hours"] * 3600 else "warning",
                 f"The processes of {owner.title} grow by {show(per_hour)} MB an hour",
                 (
                     f"{show(y[0])} MB to {show(y[-1])} MB",
                     f"at this pace the memory of the host is full in {span(left)}",
                 ),
-                "Loader workers that touch Python lists copy them page by page: use arrays; do not collect results.",
+                conditions["host_memory_leak"].advice,
                 subject=owner.title,
                 values={"mb_per_hour": per_hour, "seconds_left": left},
             )
@@ -169,20 +176,21 @@ def detect_host_leak(measured: Measurements) -> list[Finding]:
     return found
 
 
-def detect_disk_full(measured: Measurements) -> list[Finding]:
+def detect_disk_full(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The disk of the run folder is full soon."""
+    soonest = conditions.thresholds["disk_full_hours"] * 3600
     found = []
     for host in measured.with_curve(measured.hosts, "disk_free_gb", "the host"):
         curve = host.curves["disk_free_gb"].finite()
         left = _seconds_until(Curve(curve.x, -curve.y), 0.0)
-        if left is not None and left < 7200:
+        if left is not None and left < soonest:
             found.append(
                 Finding(
                     "disk.full",
                     "critical" if measured.is_live else "warning",
                     f"The disk of {host.title} is full in about {span(left)}",
                     (f"{show(curve.y[0])} GB free at first, {show(curve.y[-1])} GB at the end",),
-                    "Remove old checkpoints, or keep fewer of them.",
+                    conditions["disk_full_soon"].advice,
                     subject=host.title,
                     values={"seconds": left, "free_gb": float(curve.y[-1])},
                 )

@@ -7,6 +7,7 @@ import numpy as np
 from trainvitals.analysis.findings import Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, scale_of, thin
 from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
+from trainvitals.conditions import Conditions
 
 START = 10
 """Steps at the beginning that are always slow: compilation, caches, the first batches."""
@@ -28,65 +29,66 @@ def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, flo
     return float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole))
 
 
-def detect_data_bound(measured: Measurements) -> list[Finding]:
+def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Steps that wait for the next batch."""
     share, wait, step = share_of_step(measured, "data_time")
-    if share <= 0.1:
+    if share <= conditions.thresholds["data_share_notable_percent"] / 100:
         return []
     faster = 1 / max(1 - share, 0.001)
     return [
         Finding(
             "data.bound",
-            "critical" if share > 0.3 else "warning",
+            "critical" if share > conditions.thresholds["data_share_percent"] / 100 else "warning",
             f"The training waits for data {percent(share)} of the time",
             (
                 f"median wait {seconds_of(wait)} of a step of {seconds_of(step)}",
                 f"without the wait it would be up to {faster:.2f} times as fast",
             ),
-            "More loader workers, pin_memory and prefetch_factor; cache or pre-process the data; a local disk.",
+            conditions["data_bound"].advice,
             values={"share": share, "wait_seconds": wait, "step_seconds": step},
         )
     ]
 
 
-def detect_other_work(measured: Measurements) -> list[Finding]:
+def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Logging, evaluation and checkpoints between the steps."""
     share, _, step = share_of_step(measured, "other_time")
-    if share <= 0.15:
+    if share <= conditions.thresholds["other_work_percent"] / 100:
         return []
     return [
         Finding(
             "step.other",
-            "warning" if share > 0.3 else "info",
+            "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
             f"{percent(share)} of the time goes to neither data nor the model",
             (f"outside of data, transfer, forward, backward and optimizer, in a median step of {seconds_of(step)}",),
-            "Logging, evaluation or checkpoints: do them less often, asynchronously, or not on the training thread.",
+            conditions["other_work"].advice,
             values={"share": share, "step_seconds": step},
         )
     ]
 
 
-def detect_outliers(measured: Measurements) -> list[Finding]:
-    """Steps of one and a half times the usual, and whether they come at regular intervals."""
+def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Steps that take much longer than the usual, and whether they come at regular intervals."""
+    factor = conditions.thresholds["slow_step_factor"]
     step = measured.need("batch_time", 300).finite()
     x, y = step.x[START:], step.y[START:]
     _, middle, spread = blocks(x, y, 100)
     rest = len(y) % 100
     x, y = x[rest:], y[rest:]
     level, scale = np.repeat(middle, 100), np.repeat(spread, 100)
-    slow = np.flatnonzero(y > np.maximum(1.5 * level, level + 6 * scale))
+    slow = np.flatnonzero(y > np.maximum(factor * level, level + 6 * scale))
     total = float(y.sum())
     if len(slow) < 3 or total <= 0:
         return []
     lost = float((y - level)[slow].sum()) / total
-    if lost < 0.01:
+    if lost < conditions.thresholds["slow_steps_percent"] / 100:
         return []
     worst = int(slow[y[slow].argmax()])
     period = find_period(x[slow])
     times = float(np.mean(y[slow] / np.maximum(level[slow], 1e-12)))
     evidence = [
-        f"{count_of(len(slow), 'step')} of {len(y):,} took more than 1.5 times the usual and cost {percent(lost)} of "
-        "the time",
+        f"{count_of(len(slow), 'step')} of {len(y):,} took more than {factor:g} times the usual and cost "
+        f"{percent(lost)} of the time",
         f"slowest: step {int(x[worst]):,}, {seconds_of(y[worst])} instead of {seconds_of(level[worst])}",
     ]
     if period is not None:
@@ -94,13 +96,12 @@ def detect_outliers(measured: Measurements) -> list[Finding]:
     return [
         Finding(
             "step.outlier" if period is None else "step.periodic",
-            "warning" if lost > 0.05 else "info",
+            "warning" if lost > conditions.thresholds["slow_steps_high_percent"] / 100 else "info",
             f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time"
             if period is None
             else f"Every {show(period)} steps a step takes {times:.1f} times as long",
             tuple(evidence),
-            "What happens then (evaluation, checkpoint, next shard, garbage collection)? Do it in the background or "
-            "less often.",
+            conditions["slow_steps"].advice,
             step=int(x[worst]),
             values={"count": float(len(slow)), "lost": lost},
         )
@@ -119,7 +120,7 @@ def find_period(places: Floats) -> float | None:
     return period if filled >= 0.8 * (slots[-1] + 1) and near.mean() >= 0.8 else None
 
 
-def detect_fail_slow(measured: Measurements) -> list[Finding]:
+def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The pace changed for the worse at one moment and stayed so (Pettitt's test on medians of 50 steps)."""
     step = measured.need("batch_time", 600).finite()
     x, y = step.x[START:], step.y[START:]
@@ -135,7 +136,8 @@ def detect_fail_slow(measured: Measurements) -> list[Finding]:
         return []
     old, new = float(np.median(before)), float(np.median(after))
     last = float(np.median(middle[-max(2, count // 10) :]))
-    if new < 1.04 * old or new - old < 3 * scale_of(before) or last < 1.04 * old:
+    slow = old * (1 + conditions.thresholds["step_slowdown_percent"] / 100)
+    if new < slow or new - old < 3 * scale_of(before) or last < slow:
         return []
     slower = new / old - 1
     return [
@@ -147,16 +149,16 @@ def detect_fail_slow(measured: Measurements) -> list[Finding]:
                 f"median step: {seconds_of(old)} before, {seconds_of(new)} after; chance of that {chance:.1e}",
                 f"that costs {span(86_400 * (1 - old / new))} a day",
             ),
-            "If neither sequence length nor batch size changed there: look at clocks and temperatures of the GPUs, at "
-            "other processes on the machine, at storage and network at that moment.",
+            conditions["steps_slower"].advice,
             step=int(x[split + 1]),
             values={"before_seconds": old, "after_seconds": new},
         )
     ]
 
 
-def detect_stragglers(measured: Measurements) -> list[Finding]:
+def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """A rank that is slower than the others, which wait for it."""
+    factor = conditions.thresholds["straggler_factor"]
     ranks = {rank: curve.finite() for rank, curve in measured.rank_steps.items()}
     ranks = {rank: curve for rank, curve in ranks.items() if len(curve.y) >= 50}
     if len(ranks) < 2:
@@ -172,28 +174,28 @@ def detect_stragglers(measured: Measurements) -> list[Finding]:
     ratio = table / np.where(usual > 0, usual, np.inf)
     found = []
     for place, rank in enumerate(ranks):
-        _, recent = thin(shared, (ratio[place] > 1.25).astype(float), 200)
-        often = float((ratio[place] > 1.25).mean())
+        slow = ratio[place] > factor
+        _, recent = thin(shared, slow.astype(float), 200)
+        often = float(slow.mean())
         middle = float(np.median(ratio[place]))
-        if middle <= 1.25 and often < 0.25:
+        if middle <= factor and often < conditions.thresholds["straggler_steps_percent"] / 100:
             continue
-        first = int(shared[int((ratio[place] > 1.25).argmax())])
+        first = int(shared[int(slow.argmax())])
         cost = float((table.max(axis=0) - usual).mean())
         found.append(
             Finding(
                 "straggler.rank",
                 "warning",
                 f"Rank {rank} is {middle:.2f} times as slow as the others"
-                if middle > 1.25
+                if middle > factor
                 else f"Rank {rank} is often slower than the others",
                 (
-                    f"more than 1.25 times the median of {len(ranks)} ranks in {percent(often)} of "
+                    f"more than {factor:g} times the median of {len(ranks)} ranks in {percent(often)} of "
                     f"{len(shared):,} steps, first at step {first:,}",
                     f"the others wait for the slowest about {seconds_of(cost)} a step"
                     + ("; lately less" if len(recent) and recent[-1] < 0.5 else ""),
                 ),
-                f"Look at the GPU, the host and the data of rank {rank}: temperature, clocks, other processes, longer "
-                "sequences.",
+                conditions["straggler"].advice,
                 subject=f"rank {rank}",
                 step=first,
                 values={"ratio": middle, "share": often, "wait_seconds": cost},

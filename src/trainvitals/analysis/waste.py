@@ -7,20 +7,19 @@ import numpy as np
 from trainvitals.analysis.findings import Device, Finding, Measurements
 from trainvitals.analysis.hardware import SAMPLES, mark_simulated, name_devices
 from trainvitals.analysis.wording import percent, show, span
+from trainvitals.conditions import Conditions
 
-IDLE = 10.0
-"""Percent of utilisation below which a GPU is idle."""
 LONGEST_GAP = 5.0
 """A pause between samples of more than this many times the usual is not counted: nothing is known of it."""
 
 
-def idle_time(gpu: Device) -> tuple[float, float, float]:
-    """Seconds idle, seconds measured, joules used while idle."""
+def idle_time(gpu: Device, limit: float) -> tuple[float, float, float]:
+    """Seconds idle (below `limit` percent of utilisation), seconds measured, joules used while idle."""
     use = gpu.curves["utilization_percent"].finite()
     spans = np.diff(use.x)
     usual = float(np.median(spans)) if len(spans) else 0.0
     counted = spans <= LONGEST_GAP * usual
-    idle = counted & (use.y[1:] < IDLE)
+    idle = counted & (use.y[1:] < limit)
     joules = 0.0
     power = gpu.curves.get("power_draw_watts")
     if power is not None and len(watts := power.finite().x) > 1:
@@ -28,15 +27,17 @@ def idle_time(gpu: Device) -> tuple[float, float, float]:
     return float(spans[idle].sum()), float(spans[counted].sum()), joules
 
 
-def detect_waste(measured: Measurements) -> list[Finding]:
-    """GPUs that were held but did nothing for more than a tenth of the time."""
+def detect_waste(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """GPUs that were held but did nothing for too much of the time."""
+    limits = conditions.thresholds
+    limit = limits["gpu_idle_percent"]
     gpus = list(measured.with_curve(measured.gpus, "utilization_percent", "the GPUs", SAMPLES))
-    times = [idle_time(gpu) for gpu in gpus]
+    times = [idle_time(gpu, limit) for gpu in gpus]
     idle, total, joules = (sum(column) for column in zip(*times, strict=True))
     share = idle / total if total else 0.0
-    if share <= 0.1:
+    if share <= limits["gpu_idle_time_percent"] / 100:
         return []
-    evidence = [f"{span(idle)} of {span(total)} of GPU time below {IDLE:.0f} % utilisation"]
+    evidence = [f"{span(idle)} of {span(total)} of GPU time below {limit:g} % utilisation"]
     values = {"share": share, "gpu_seconds": idle}
     if joules:
         evidence.append(f"{show(joules / 3.6e6)} kWh used meanwhile")
@@ -53,10 +54,10 @@ def detect_waste(measured: Measurements) -> list[Finding]:
     return [
         Finding(
             "gpu.waste",
-            "warning" if share > 0.3 else "info",
+            "warning" if share > limits["gpu_idle_time_high_percent"] / 100 else "info",
             f"The GPUs were idle {percent(share)} of the time",
             (*evidence, *mark_simulated(gpus)),
-            "See gpu.low_use for the cause; release GPUs that are not used, end the job when the training ends.",
+            conditions["gpu_idle"].advice,
             values=values,
         )
     ]

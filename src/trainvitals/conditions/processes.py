@@ -49,7 +49,7 @@ ROWS: tuple[Condition, ...] = (
         "run folder.",
         live=LiveRule(
             '(run[*].state == "killed" or run[*].state == "failed" or run[*].state == "crashed") '
-            'and run[*].world_size == 1 and not contains(run[*].cause, "Ctrl-C")',
+            'and run[*].world_size == 1 and run[*].cause_kind != "interrupted"',
             "The training has ended: {cause}",
         ),
     ),
@@ -61,7 +61,7 @@ ROWS: tuple[Condition, ...] = (
         "The other ranks wait for it in the next collective. Stop them and resume from the last checkpoint.",
         live=LiveRule(
             '(run[*].state == "killed" or run[*].state == "failed" or run[*].state == "crashed") '
-            'and run[*].world_size > 1 and not contains(run[*].cause, "Ctrl-C")',
+            'and run[*].world_size > 1 and run[*].cause_kind != "interrupted"',
             "Rank {rank} is gone: {cause}",
         ),
     ),

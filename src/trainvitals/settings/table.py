@@ -211,7 +211,10 @@ class Settings:
     )
     alerts_rules = Setting((), OBJECTS, "Rules of your own (docs/alerts.md)", name="alerts.rules")
     alerts_thresholds = Setting(
-        {}, NUMBERS, "Numbers of built-in rules to change (docs/rules.md)", name="alerts.thresholds"
+        {},
+        NUMBERS,
+        "Thresholds to change, for alerts, findings, colours, `watch` and Prometheus rules (docs/rules.md)",
+        name="alerts.thresholds",
     )
     alerts_disable = Setting((), TEXTS, "Built-in rules to switch off, by name; `all`", name="alerts.disable")
     alerts_min_severity = Setting(

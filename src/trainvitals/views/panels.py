@@ -7,12 +7,12 @@ the overview of every view, 2 is good to have, 3 is for whoever looks for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from trainvitals import catalog
-from trainvitals.alerts import builtin
+from trainvitals.conditions import Conditions, Level
 
 Group = Literal["training", "performance", "gpu", "system", "process"]
 Chart = Literal["line", "stacked", "states"]
@@ -26,67 +26,6 @@ GROUPS: tuple[tuple[Group, str], ...] = (
     ("process", "Processes"),
 )
 """Groups and their headings, in the order of the screen."""
-
-
-class Threshold(NamedTuple):
-    """A value from which a number is coloured, and the same from which the built-in alert speaks."""
-
-    severity: Literal["warning", "critical"]
-    value: float
-    below: bool = False
-    """True where small is bad: disk space left, learning rate."""
-
-
-class _Row(NamedTuple):
-    """Where the thresholds of a metric come from."""
-
-    warning: str | float | None
-    """A name in the alert rules' thresholds, which the user can change, or a number."""
-    critical: float | None = None
-    below: bool = False
-
-
-# Only metrics whose number says something without its context.
-_ROWS: dict[tuple[str, str], _Row] = {
-    ("training", "gradient_norm"): _Row("grad_norm_exploded", 100.0),
-    ("training", "learning_rate"): _Row("learning_rate_too_low", below=True),
-    ("gpu", "memory_percent"): _Row("gpu_memory_percent", 98.0),
-    ("gpu", "temperature_celsius"): _Row("gpu_temperature_celsius", 90.0),
-    ("gpu", "memory_temperature_celsius"): _Row(95.0, 105.0),
-    ("gpu", "ecc_uncorrected_total"): _Row(None, 1.0),
-    ("gpu", "xid_errors_total"): _Row(None, 1.0),
-    ("gpu", "row_remap_pending"): _Row(1.0),
-    ("gpu", "row_remap_failed"): _Row(None, 1.0),
-    ("system", "cpu_usage_percent"): _Row("cpu_usage_percent", 97.0),
-    ("system", "memory_usage_percent"): _Row("memory_usage_percent", 97.0),
-    ("system", "swap_usage_percent"): _Row("swap_usage_percent", 90.0),
-    ("system", "disk_usage_percent"): _Row("disk_usage_percent", 98.0),
-    ("system", "disk_free_gb"): _Row("disk_free_gb", 0.5, below=True),
-    ("system", "pressure_memory_percent"): _Row(10.0, 40.0),
-    ("system", "pressure_io_percent"): _Row(40.0, 80.0),
-}
-
-
-def make_thresholds(changed: Mapping[str, float]) -> dict[tuple[str, str], tuple[Threshold, ...]]:
-    """(table, metric) -> thresholds, the mildest first. `changed` is the setting `alerts.thresholds`."""
-    numbers = {**builtin.THRESHOLDS, **changed}
-    found = {}
-    for key, row in _ROWS.items():
-        warning = numbers[row.warning] if isinstance(row.warning, str) else row.warning
-        made = [Threshold("warning", warning, row.below)] if warning is not None else []
-        milder = warning is None or (warning > (row.critical or 0.0) if row.below else warning < (row.critical or 0.0))
-        if row.critical is not None and milder:
-            made.append(Threshold("critical", row.critical, row.below))
-        found[key] = tuple(made)
-    return found
-
-
-THRESHOLDS = make_thresholds({})
-
-
-def use_thresholds(changed: Mapping[str, float]) -> None:
-    """Colour by the user's own alert thresholds from now on; for the start of a program."""
-    THRESHOLDS.update(make_thresholds(changed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +66,6 @@ class Panel:
         """Counters are drawn as their rate per second."""
         metric = catalog.find(self.table, self.metrics[0])
         return metric is not None and metric.kind == "counter"
-
-    @property
-    def thresholds(self) -> tuple[Threshold, ...]:
-        """Of the first metric that has any; all metrics of a panel share their unit."""
-        return next((found for name in self.metrics if (found := thresholds(self.table, name))), ())
 
     @property
     def key(self) -> tuple[str, str]:
@@ -369,20 +303,9 @@ def own_panel(name: str) -> Panel:
     )
 
 
-def thresholds(table: str, metric: str) -> tuple[Threshold, ...]:
-    """The thresholds of a metric, mildest first; empty for a metric that has none or is the user's own."""
-    return THRESHOLDS.get((table, metric), ())
-
-
-def severity(table: str, metric: str, value: float) -> str | None:
-    """`warning` or `critical` if `value` is past a threshold, else None. NaN and infinity of a metric with a
-    threshold are critical."""
-    found = None
-    for threshold in thresholds(table, metric):
-        inside = value > threshold.value if threshold.below else value < threshold.value
-        if not inside:
-            found = threshold.severity
-    return found
+def levels_of(panel: Panel, conditions: Conditions) -> tuple[Level, ...]:
+    """The values from which a panel is coloured: those of its first metric that has any, for all share their unit."""
+    return next((found for name in panel.metrics if (found := conditions.levels_of(panel.table, name))), ())
 
 
 def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:

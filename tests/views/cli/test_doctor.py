@@ -87,8 +87,13 @@ def test_a_run_root_that_cannot_be_written_is_a_failure(machine: Any, bare: dict
     assert "TRAINVITALS_DIR" in found[0]["fix"]
 
 
-def test_a_setting_that_cannot_be_used_is_a_failure_and_the_rest_is_still_told(machine: Any) -> None:
-    done = machine.run("doctor", environ={"TRAINVITALS_INTERVAL": "often"})
+@pytest.mark.parametrize(
+    "environ", [{"TRAINVITALS_INTERVAL": "often"}, {"TRAINVITALS_ALERTS_THRESHOLDS": '{"gpu_temprature_celsius": 70}'}]
+)
+def test_a_setting_that_cannot_be_used_is_a_failure_and_the_rest_is_still_told(
+    machine: Any, environ: dict[str, str]
+) -> None:
+    done = machine.run("doctor", environ=environ)
     assert done.returncode == 1
     assert "FAIL  settings" in done.stdout
     assert "python" in done.stdout
@@ -122,8 +127,8 @@ def test_the_kind_of_file_system_is_that_of_the_nearest_mount() -> None:
 
 
 def test_little_space_is_worth_a_note(tmp_path: Path) -> None:
-    world = checks.World(resolve({"dir": tmp_path}, environ={}, folder=Path("/")))
-    first = next(checks.check_root(world, little=1 << 62))
+    given = {"dir": tmp_path, "alerts_thresholds": {"disk_free_gb": 1e12}}
+    first = next(checks.check_root(checks.World(resolve(given, environ={}, folder=Path("/")))))
     assert (first.state, first.fix) == ("note", "trainvitals runs clean --max-age 30d --dry-run")
 
 

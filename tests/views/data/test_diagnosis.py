@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainvitals.conditions import Conditions
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
@@ -44,7 +45,7 @@ def rules(found: dict[str, Any]) -> list[str]:
 def test_metrics_are_found_under_their_other_names(folder: Path) -> None:
     rows = [{"step": step, "train/loss": math.nan if step > 90 else 1.0} for step in range(100)]
     write(folder, "training", rows)
-    assert rules(diagnosis.describe_diagnosis(RunReader(folder))) == ["loss.nonfinite"]
+    assert rules(diagnosis.describe_diagnosis(RunReader(folder), Conditions())) == ["loss.nonfinite"]
 
 
 def test_where_no_step_time_was_logged_the_time_between_lines_is_taken(folder: Path) -> None:
@@ -61,7 +62,7 @@ def test_ranks_are_compared_by_their_own_work(folder: Path) -> None:
             for step in range(100)
         ]
         write(folder, "training", rows, rank=rank)
-    found = diagnosis.describe_diagnosis(RunReader(folder))
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     (straggler,) = [item for item in found["findings"] if item["rule"] == "straggler.rank"]
     assert straggler["subject"] == "rank 1"
 
@@ -73,7 +74,7 @@ def test_statistics_are_of_every_device_and_say_what_is_simulated(folder: Path) 
         for index in range(2)
     ]
     write(folder, "gpu", rows, each=0.5)
-    found = diagnosis.describe_diagnosis(RunReader(folder))
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     assert [(row["subject"], row["low"], row["mean"], row["high"]) for row in found["resources"]] == [
         ("GPU 0", 50.0, 51.0, 52.0),
         ("GPU 1", 50.0, 51.0, 52.0),
@@ -83,14 +84,14 @@ def test_statistics_are_of_every_device_and_say_what_is_simulated(folder: Path) 
 
 
 def test_an_empty_run_is_not_called_fine(folder: Path) -> None:
-    found = diagnosis.describe_diagnosis(RunReader(folder))
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     assert found["findings"] == [] and found["fine"] == [] and len(found["not_judged"]) > 20
 
 
 def test_only_the_newest_steps_of_a_very_long_run_are_looked_at(folder: Path) -> None:
     rows = [{"step": step * 10_000, "loss": math.nan if step < 10 else 1.0} for step in range(500)]
     write(folder, "training", rows)
-    found = diagnosis.describe_diagnosis(RunReader(folder))
+    found = diagnosis.describe_diagnosis(RunReader(folder), Conditions())
     assert found["from_step"] == 4_990_000 - diagnosis.MAX_STEPS
     assert "loss.nonfinite" not in rules(found)
 
@@ -98,11 +99,11 @@ def test_only_the_newest_steps_of_a_very_long_run_are_looked_at(folder: Path) ->
 def test_a_diagnosis_is_kept_until_the_run_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "training", [{"step": step, "loss": 1.0} for step in range(10)])
     cache = diagnosis.DiagnosisCache()
-    first = cache.read(folder)
-    assert cache.read(folder) is first
+    first = cache.read(folder, Conditions())
+    assert cache.read(folder, Conditions()) is first
     (path,) = folder.glob("training_metrics_*.jsonl")
     with open(path, "ab") as file:
         file.write(encode_line({"timestamp": format_time(BEGAN + 99), "step": 10, "loss": math.nan}))
-    assert cache.read(folder) is first, "it is fresh enough"
+    assert cache.read(folder, Conditions()) is first, "it is fresh enough"
     monkeypatch.setattr(diagnosis.DiagnosisCache, "FRESH", -1.0)
-    assert rules(cache.read(folder)) == ["loss.nonfinite"]
+    assert rules(cache.read(folder, Conditions())) == ["loss.nonfinite"]

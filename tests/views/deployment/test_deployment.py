@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from trainvitals import catalog
-from trainvitals.alerts import builtin
+from trainvitals.alerts.builtin import make_rules
+from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS, Spelling
+from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
 from trainvitals.views.deployment import rules
 from trainvitals.views.deployment.__main__ import render_all
@@ -23,6 +25,7 @@ from trainvitals.views.deployment.files import DASHBOARDS, find_deploy, folder_o
 from trainvitals.views.deployment.queries import queries_of
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
+CONDITIONS = Conditions()
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
@@ -82,31 +85,28 @@ def test_dashboards_know_each_other_and_ask_for_variables_they_have() -> None:
 def test_thresholds_of_the_gauges_are_those_of_the_panels() -> None:
     gauge = next(panel for panel in boards()["gpu-training-dashboard"]["panels"] if panel["type"] == "gauge")
     steps = [step["value"] for step in gauge["fieldConfig"]["defaults"]["thresholds"]["steps"]]
-    assert steps[1:] == [item.value for item in panels.thresholds("gpu", "temperature_celsius")]
+    assert steps[1:] == [level.value for level in CONDITIONS.levels_of("gpu", "temperature_celsius")]
 
 
 # -- rules
 
 
 def test_alerting_rules_are_the_built_in_ones() -> None:
-    known = {str(rule["name"]): rule for rule in builtin.RULES}
-    alerts = [rule for rule in rules.build("mb")["groups"][1]["rules"] if "rule" in rule["labels"]]
+    known = {rule.name: rule for rule in make_rules(CONDITIONS)}
+    alerts = [rule for rule in rules.build("mb", CONDITIONS)["groups"][1]["rules"] if "rule" in rule["labels"]]
     assert len(alerts) >= 20
     for alert in alerts:
         rule = known[alert["labels"]["rule"]]
-        assert alert["labels"]["severity"] == rule.get("severity", "warning")
-        waits = str(rule.get("for", "0s"))
-        if waits.endswith(" steps"):
-            assert f"increase(training_steps_total[2m]) >= {waits.removesuffix(' steps')} or" in alert["expr"]
+        assert alert["labels"]["severity"] == rule.severity
+        if rule.wait.steps is not None:
+            assert f"increase(training_steps_total[2m]) >= {rule.wait.steps} or" in alert["expr"]
         else:
-            from trainvitals.settings.kinds import parse_duration
-
-            assert parse_duration(alert.get("for", "0s")) == parse_duration(waits)
+            assert parse_duration(alert.get("for", "0s")) == (rule.wait.seconds or 0)
 
 
 def test_the_guards_of_a_built_in_rule_are_in_the_alerting_rule() -> None:
-    known = {str(rule["name"]): str(rule["when"]) for rule in builtin.RULES}
-    alerts = {rule["labels"].get("rule"): rule["expr"] for rule in rules.build("mb")["groups"][1]["rules"]}
+    known = {rule.name: rule.when for rule in make_rules(CONDITIONS)}
+    alerts = {rule["labels"].get("rule"): rule["expr"] for rule in rules.build("mb", CONDITIONS)["groups"][1]["rules"]}
     for name in ("gpu_oom_soon", "disk_full_soon"):
         (limit,) = re.findall(r"correlation\(.*?\) ([<>] -?[\d.]+) and", known[name])
         assert re.search(rf"stddev_over_time.* - 1\)\)\) {re.escape(limit)}\b", alerts[name]), name
@@ -115,7 +115,7 @@ def test_the_guards_of_a_built_in_rule_are_in_the_alerting_rule() -> None:
 
 
 def test_no_alert_is_told_twice() -> None:
-    alerts = {rule["alert"]: rule for rule in rules.build("mb")["groups"][1]["rules"]}
+    alerts = {rule["alert"]: rule for rule in rules.build("mb", CONDITIONS)["groups"][1]["rules"]}
     (passed_on,) = re.findall(r'rule!~"([^"]*)"', alerts["TrainvitalsAlert"]["expr"])
     assert set(passed_on.split("|")) == {rule["labels"]["rule"] for rule in alerts.values() if "rule" in rule["labels"]}
 
@@ -154,7 +154,7 @@ def test_the_units_test_of_the_rules_passes() -> None:
 
 def test_every_alert_has_a_unit_test() -> None:
     tested = (DEPLOY / "prometheus" / "trainvitals.rules.test.yml").read_text()
-    for alert in rules.build("mb")["groups"][1]["rules"]:
+    for alert in rules.build("mb", CONDITIONS)["groups"][1]["rules"]:
         assert re.search(rf"alertname(=|: )\"?{alert['alert']}\b", tested), alert["alert"]
 
 
@@ -288,7 +288,7 @@ def test_every_series_named_in_the_dashboards_exists() -> None:
     }
     known |= {"training_steps_total", "training_phase_duration_seconds", "gpu_state", "gpu_info", "gpu_throttle_reason"}
     known |= {f"training_step_duration_seconds_{end}" for end in ("bucket", "sum", "count")}
-    known |= {rules.fill(item.record, "mb") for item in rules.RECORDINGS}
+    known |= {rules.fill(item.record, "mb", CONDITIONS) for item in rules.RECORDINGS}
     known |= {"trainvitals_alert_active", "trainvitals_run_info", "trainvitals_run_state"}
     for board in boards().values():
         for panel in board["panels"]:

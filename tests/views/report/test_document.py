@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from trainvitals.conditions import Conditions
+from trainvitals.settings import resolve
 from trainvitals.views.data.comparison import name_runs
 from trainvitals.views.report import data
 from trainvitals.views.report.document import draw_markdown_with_pictures, draw_report
@@ -21,7 +23,7 @@ Write = Callable[..., Path]
 
 
 def markdown(*folders: Path) -> str:
-    return draw_report(folders, "md", {}).decode()
+    return draw_report(folders, "md", resolve({})).decode()
 
 
 def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> None:
@@ -65,7 +67,7 @@ def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None
 
 def test_json_is_strict_and_keeps_nan(write: Write) -> None:
     rows = [{"step": step, "loss": math.nan} for step in range(3)]
-    found = json.loads(draw_report([write(rows=rows)], "json", {}), parse_constant=pytest.fail)
+    found = json.loads(draw_report([write(rows=rows)], "json", resolve({})), parse_constant=pytest.fail)
     (run,) = found["runs"]
     assert run["metrics"][0]["last"] == "NaN"
     assert run["diagnosis"]["findings"][0]["rule"] == "loss.nonfinite"
@@ -84,7 +86,7 @@ def test_two_runs_of_one_name_in_two_projects_keep_apart(write: Write, tmp_path:
 
 
 def test_the_clock_knows_when_a_step_was(write: Write) -> None:
-    found = data.make_data(name_runs([write()]))
+    found = data.make_data(name_runs([write()]), Conditions())
     (run,) = found["runs"].values()
     assert run["clock"]["step"][:3].tolist() == [0, 1, 2]
     assert run["clock"]["time"][100] == BEGAN + 100
@@ -92,7 +94,7 @@ def test_the_clock_knows_when_a_step_was(write: Write) -> None:
 
 def test_many_metrics_are_limited_and_the_rest_is_counted(write: Write) -> None:
     row = {"step": 0, "loss": 1.0, **{f"m{at}": at for at in range(data.MAX_NAMES + 50)}}
-    (run,) = data.make_data(name_runs([write(rows=[row])]))["runs"].values()
+    (run,) = data.make_data(name_runs([write(rows=[row])]), Conditions())["runs"].values()
     table = run["run"]["tables"]["training"]
     assert len(table["names"]) == data.MAX_NAMES and table["left_out"] == 51
     assert "loss" in table["names"]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainvitals.conditions import Level
 from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.charts import Look, draw_chart, find_axes, is_crowded, legend
 from trainvitals.views.tui.paint import width_of
@@ -105,9 +107,11 @@ def test_the_title_of_many_says_how_many_are_no_number() -> None:
 
 
 def test_percentages_have_the_whole_scale_and_thresholds_are_drawn() -> None:
-    rows = text(chart(line([50.0, 60.0], metric="memory_percent"), panel="gpu_memory", axis="time"))
+    drawn = chart(line([50.0, 60.0], metric="memory_percent"), panel="gpu_memory", axis="time")
+    rows = text(drawn, look=replace(LOOK, levels=(Level("warning", 90.0),)))
     assert rows[1].lstrip().startswith("100%")
     assert "┄" in "\n".join(rows)
+    assert "┄" not in "\n".join(text(drawn))
 
 
 def test_a_flat_line_is_told_without_a_range_and_nothing_is_less_than_nothing() -> None:

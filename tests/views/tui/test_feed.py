@@ -12,6 +12,7 @@ import story
 from waiting import wait_until
 
 from trainvitals import runtime
+from trainvitals.conditions import Conditions
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
@@ -113,7 +114,7 @@ def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
     snapshot = feed.read()
     feed.stop()
     page = describe_run(RunReader(folder), "run")
-    report = make_data([("run", RunReader(folder))])["runs"]["run"]["run"]
+    report = make_data([("run", RunReader(folder))], Conditions())["runs"]["run"]["run"]
     assert snapshot.run is not None
     assert snapshot.health.word == word
     assert snapshot.health._asdict() == page["health"] == report["health"]

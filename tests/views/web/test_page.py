@@ -13,6 +13,7 @@ import pytest
 from waiting import PATIENCE, wait_until
 
 import trainvitals
+from trainvitals.conditions import Conditions
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.views.data import dashboard, run_details, wire
 from trainvitals.views.data.page import make_single_file
@@ -493,7 +494,7 @@ def test_the_same_page_is_a_report_that_opens_from_disk(
     gpu = describe_series(reader, run["tables"]["gpu"]["names"], table="gpu", axis="time", points=500)["series"]
     data = {
         "about": {"version": "1", "root": "", "allow_edit": False, "runs": 1},
-        "panels": dashboard.describe_panels(),
+        "panels": dashboard.describe_panels(Conditions()),
         "runs": {
             keys[0]: {
                 "run": run,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from trainvitals import runtime, sources
+from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.journal.documents.latest import read_agent
 from trainvitals.settings import Settings, resolve
@@ -25,7 +26,6 @@ State = Literal["ok", "note", "none", "fail"]
 
 PATIENCE = 10.0
 """Seconds for a driver to answer."""
-LITTLE_SPACE = 1 << 30
 SHARED_FILE_SYSTEMS = (
     "nfs",
     "lustre",
@@ -66,6 +66,7 @@ def read_settings() -> tuple[Settings, list[Finding]]:
     """The settings in force, or the defaults with the reason why."""
     try:
         settings = resolve()
+        Conditions(settings.alerts_thresholds)  # a threshold that does not exist
     except SettingError as error:
         return resolve(environ={}, folder=Path(os.sep)), [Finding("settings", "fail", error.message, error.hint)]
     origins = sorted({row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"})
@@ -273,7 +274,7 @@ def check_agent(_: World) -> Iterator[Finding]:
         yield Finding("agent", "ok", f"runs as process {about.pid}")
 
 
-def check_root(world: World, little: int = LITTLE_SPACE) -> Iterator[Finding]:
+def check_root(world: World) -> Iterator[Finding]:
     root = Path(world.settings.dir).absolute()
     place = root
     while not place.exists() and place != place.parent:
@@ -287,7 +288,7 @@ def check_root(world: World, little: int = LITTLE_SPACE) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     kind = read_file_system(place)
     text = f"{root}, {quantities.format_bytes(free)} free" + (f" on {kind}" if kind else "")
-    if free < little:
+    if free < Conditions(world.settings.alerts_thresholds).thresholds["disk_free_gb"] * (1 << 30):
         yield Finding("runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run")
     elif kind.startswith(SHARED_FILE_SYSTEMS):
         yield Finding("runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own")

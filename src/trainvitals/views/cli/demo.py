@@ -20,7 +20,6 @@ from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
 from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.cost import prices_of
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
@@ -135,7 +134,7 @@ def _write_report(folder: Path, settings: Settings) -> str:
 
     target = folder / layout.REPORTS / "report.html"
     try:
-        content = draw_report([folder], "html", prices_of(settings))
+        content = draw_report([folder], "html", settings)
     except TrainvitalsError as error:
         return f"there is no report: {error.message}"
     target.parent.mkdir(mode=0o700, exist_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
+from trainvitals.conditions import Conditions
 from trainvitals.journal.console import list_consoles
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
@@ -33,7 +34,8 @@ def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.views.data.diagnosis import describe_findings, read_measurements
 
-    return describe_findings(diagnose(read_measurements(RunReader(folder), prices_of(settings))))
+    measured = read_measurements(RunReader(folder), prices_of(settings))
+    return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
 def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:

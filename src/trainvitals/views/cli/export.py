@@ -13,7 +13,6 @@ from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_
 from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal, say
 from trainvitals.views.data import quantities
-from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
 from trainvitals.views.data.safe_text import one_line
 
@@ -113,7 +112,7 @@ def _draw(arguments: argparse.Namespace, folder: Path) -> int:
     from trainvitals.views.report import document
 
     if arguments.format == "html":
-        content = document.draw_report([folder], "html", prices_of(resolve_settings(arguments)))
+        content = document.draw_report([folder], "html", resolve_settings(arguments))
     else:
         content = document.draw_picture([folder], arguments.format, names=arguments.panel or (), theme=arguments.theme)
     write_file(arguments.output, content, force=arguments.force)

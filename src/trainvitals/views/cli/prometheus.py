@@ -6,7 +6,7 @@ import argparse
 import ipaddress
 
 from trainvitals.errors import nearest
-from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of
+from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of, resolve_settings
 
 DEFAULT_PORT = 9090
 
@@ -19,12 +19,15 @@ def _add_rules(parser: Parser) -> None:
         metavar="UNITS",
         help="mb (default) or base, as the exporter",
     )
+    parser.add_config()
 
 
 def _rules(arguments: argparse.Namespace) -> int:
-    from trainvitals.views.deployment.files import find_deploy, rules_file
+    from trainvitals.conditions import Conditions
+    from trainvitals.views.deployment.rules import render
 
-    print((find_deploy() / rules_file(arguments.names)).read_text(encoding="utf-8"), end="")
+    conditions = Conditions(resolve_settings(arguments).alerts_thresholds)
+    print(render(arguments.names, conditions), end="")
     return 0
 
 
@@ -71,7 +74,7 @@ def _with_port(target: str) -> str:
 ACTIONS = (
     Action(
         "rules",
-        "print recording and alerting rules",
+        "print recording and alerting rules with your thresholds",
         "trainvitals prometheus rules > /etc/prometheus/trainvitals.rules.yml",
         _add_rules,
         _rules,

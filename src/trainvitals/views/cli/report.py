@@ -12,7 +12,6 @@ from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, 
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.cli.terminal import say
 from trainvitals.views.data import quantities
-from trainvitals.views.data.cost import prices_of
 
 DESCRIPTION = (
     "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "
@@ -72,9 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
             write_file(str(path), content, force=arguments.force)
         say(" and ".join(f"{quantities.format_bytes(len(content))}: {path}" for path, content in files.items()))
         return 0
-    content = document.draw_report(
-        folders, format, prices_of(settings), theme=arguments.theme, width=min(arguments.width, 10_000)
-    )
+    content = document.draw_report(folders, format, settings, theme=arguments.theme, width=min(arguments.width, 10_000))
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
         say(f"{quantities.format_bytes(len(content))}: {target}")
@@ -95,7 +92,7 @@ def _draw_markdown(folders: list[Path], target: Path, settings: Settings, theme:
     from trainvitals.views.report import document
 
     try:
-        return document.draw_markdown_with_pictures(folders, target, prices_of(settings), theme)
+        return document.draw_markdown_with_pictures(folders, target, settings, theme)
     except TrainvitalsError as error:
         say(f"without pictures: {error.message}")
-        return {target: document.draw_report(folders, "md", prices_of(settings))}
+        return {target: document.draw_report(folders, "md", settings)}

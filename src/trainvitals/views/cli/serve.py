@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import say
@@ -51,12 +52,11 @@ def execute(arguments: argparse.Namespace) -> int:
     read_assets()
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
-    prices = prices_of(settings)
 
     def draw_report(folder: Path, format: str, theme: str) -> bytes:
         from trainvitals.views.report.document import draw_report
 
-        return draw_report([folder], format, prices, theme=theme)
+        return draw_report([folder], format, settings, theme=theme)
 
     options = Options(
         root=root,
@@ -67,7 +67,8 @@ def execute(arguments: argparse.Namespace) -> int:
         token=_read_token(arguments.token_file),
         allow_hosts=tuple(arguments.allow_host),
         allow_edit=arguments.allow_edit,
-        prices=prices,
+        prices=prices_of(settings),
+        conditions=Conditions(settings.alerts_thresholds),
     )
     page = ""
     if arguments.run is not None:

@@ -41,13 +41,13 @@ def execute(arguments: argparse.Namespace) -> int:
         from trainvitals.journal import folder as run_folder
 
         folder = run_folder.find(arguments.run, Path(settings.dir)).absolute()
-    from trainvitals.views import panels, tui
+    from trainvitals.conditions import Conditions
+    from trainvitals.views import tui
 
     tui.check_extra()
     from trainvitals.views.tui import palette as palettes
     from trainvitals.views.tui.feed import Feed, Options
 
-    panels.use_thresholds(settings.alerts_thresholds)
     chosen = None
     if arguments.theme is not None:
         chosen = palettes.BY_NAME.get(arguments.theme)
@@ -61,6 +61,7 @@ def execute(arguments: argparse.Namespace) -> int:
             gpus=wanted_gpus(arguments.gpu, settings),
             simulate_gpus=settings.simulate_gpus,
             readonly=arguments.readonly,
+            conditions=Conditions(settings.alerts_thresholds),
         )
     )
     if arguments.once or arguments.json:

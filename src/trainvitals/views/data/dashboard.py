@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from trainvitals import catalog
+from trainvitals.conditions import Conditions
 from trainvitals.views import panels
 from trainvitals.views.data.wire import Answer
 
 
-def describe_panels() -> Answer:
+def describe_panels(conditions: Conditions) -> Answer:
     """The dashboard's panels, their groups, and every metric of the catalog."""
     return {
         "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
-        "panels": [_describe_panel(panel) for panel in panels.PANELS],
+        "panels": [_describe_panel(panel, conditions) for panel in panels.PANELS],
         "scheduled": list(panels.SCHEDULED),
         "metrics": {
             table: [
@@ -21,14 +22,14 @@ def describe_panels() -> Answer:
             for table, rows in catalog.TABLES.items()
         },
         "thresholds": [
-            {"table": table, "metric": name, "severity": t.severity, "value": t.value, "below": t.below}
-            for (table, name), found in panels.THRESHOLDS.items()
-            for t in found
+            {"table": table, "metric": name, **level._asdict()}
+            for (table, name), found in conditions.levels.items()
+            for level in found
         ],
     }
 
 
-def _describe_panel(panel: panels.Panel) -> Answer:
+def _describe_panel(panel: panels.Panel, conditions: Conditions) -> Answer:
     return {
         "id": panel.id,
         "title": panel.title,
@@ -46,5 +47,5 @@ def _describe_panel(panel: panels.Panel) -> Answer:
         "smooth": panel.smooth,
         "unit": panel.unit,
         "rate": panel.is_rate,
-        "thresholds": [{"severity": t.severity, "value": t.value, "below": t.below} for t in panel.thresholds],
+        "thresholds": [level._asdict() for level in panels.levels_of(panel, conditions)],
     }

@@ -15,6 +15,7 @@ from trainvitals import catalog
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
 from trainvitals.analysis.spread import spread_of
+from trainvitals.conditions import Conditions
 from trainvitals.journal import layout
 from trainvitals.journal.reader import RunReader, Series
 
@@ -161,11 +162,13 @@ def _read_ranks(reader: RunReader) -> dict[int, Curve]:
     return sums
 
 
-def describe_diagnosis(reader: RunReader, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def describe_diagnosis(
+    reader: RunReader, conditions: Conditions, prices: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
     measured = read_measurements(reader, prices)
     return {
-        **describe_findings(diagnose(measured)),
+        **describe_findings(diagnose(measured, conditions)),
         "resources": describe_resources(measured),
         "from_step": measured.training.start if isinstance(measured.training, TrainingCurves) else None,
     }
@@ -182,14 +185,14 @@ class DiagnosisCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[Path, tuple[Any, float, dict[str, Any]]] = OrderedDict()
 
-    def read(self, folder: Path, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def read(self, folder: Path, conditions: Conditions, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The diagnosis of the run in `folder`."""
         with self._lock:
             reader = RunReader(folder)
             stamp = [(path.name, path.stat().st_size) for _, _, path in layout.list_files(folder) if path.exists()]
             known = self._kept.pop(folder, None)
             if known is None or (known[0] != stamp and time.monotonic() - known[1] > self.FRESH):
-                known = (stamp, time.monotonic(), describe_diagnosis(reader, prices))
+                known = (stamp, time.monotonic(), describe_diagnosis(reader, conditions, prices))
             self._kept[folder] = known
             while len(self._kept) > self.MOST:
                 self._kept.popitem(last=False)

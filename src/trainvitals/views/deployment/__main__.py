@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from trainvitals.conditions import Conditions
 from trainvitals.exporters.names import SPELLINGS
 from trainvitals.views.deployment import dashboards, rules
 from trainvitals.views.deployment.files import folder_of, rules_file
@@ -16,7 +17,7 @@ def render_all() -> dict[str, str]:
     for spelling in SPELLINGS:
         for name, text in dashboards.build_all(spelling).items():
             found[f"{folder_of(spelling)}/{name}"] = text
-        found[rules_file(spelling)] = rules.render(spelling)
+        found[rules_file(spelling)] = rules.render(spelling, Conditions())
     return found
 
 

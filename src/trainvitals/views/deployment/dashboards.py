@@ -25,14 +25,17 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from trainvitals.conditions import Conditions, Level
 from trainvitals.exporters.names import Spelling
 from trainvitals.views.deployment import queries
 from trainvitals.views.deployment.queries import RATE, Query, selector
-from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, Threshold, thresholds
+from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, levels_of
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 TRAINING, FLEET, NODE = "trainvitals-training", "trainvitals-fleet", "trainvitals-node"
 _COLOURS = {"warning": "#EAB839", "critical": "#E24D42"}
+CONDITIONS = Conditions()
+"""A dashboard is for everybody's runs, so its colours are those without anybody's own thresholds."""
 _DASH = model.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [8, 8]})
 
 Make = Callable[[], Any]
@@ -265,8 +268,9 @@ def _panel(panel: Panel, spelling: Spelling) -> Any:
         built.stacking(common.StackingConfig().mode(common_model.StackingMode.NORMAL)).fill_opacity(40)
     if panel.log_first:
         built.scale_distribution(common.ScaleDistributionConfig().type(common_model.ScaleDistribution.LOG).log(10))
-    if panel.thresholds and not panel.is_rate:
-        built.thresholds(_steps(panel.thresholds, factor))
+    levels = levels_of(panel, CONDITIONS)
+    if levels and not panel.is_rate:
+        built.thresholds(_steps(levels, factor))
         built.thresholds_style(common.GraphThresholdsStyleConfig().mode(common_model.GraphTresholdsStyleMode.DASHED))
     return built
 
@@ -288,7 +292,7 @@ def _lines(title: str, asked: Iterable[Query], unit: str) -> timeseries.Panel:
     return built
 
 
-def _steps(found: tuple[Threshold, ...], factor: float = 1.0) -> dashboard.ThresholdsConfig:
+def _steps(found: tuple[Level, ...], factor: float = 1.0) -> dashboard.ThresholdsConfig:
     if found[0].below:
         worst = list(reversed(found))
         colours = [_COLOURS[item.severity] for item in worst] + ["#73BF69"]
@@ -327,7 +331,7 @@ def _gauges(panel: Panel, spelling: Spelling, low: float, high: float) -> gauge.
         .unit(queries.grafana_unit(panel, spelling))
         .min(low * factor)
         .max(high * factor)
-        .thresholds(_steps(thresholds(*panel.key), factor))
+        .thresholds(_steps(CONDITIONS.levels_of(*panel.key), factor))
         .with_target(_target(query, "A").instant())
         .reduce_options(_last())
         .show_threshold_markers(True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals import __version__
+from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
 from trainvitals.journal.console import list_consoles
 from trainvitals.journal.encoding import format_time
@@ -37,13 +38,15 @@ DIGITS = 7
 Data = dict[str, Any]
 
 
-def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] | None = None) -> Data:
+def make_data(
+    runs: Sequence[tuple[str, RunReader]], conditions: Conditions, prices: Mapping[str, Any] | None = None
+) -> Data:
     """Everything about one run, or several side by side, the first being the baseline."""
     share = POINTS // max(len(runs), 1)
     data: Data = {
         "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
-        "panels": dashboard.describe_panels(),
-        "runs": {key: _describe(key, reader, share, prices) for key, reader in runs},
+        "panels": dashboard.describe_panels(conditions),
+        "runs": {key: _describe(key, reader, share, conditions, prices) for key, reader in runs},
         "written": format_time(time.time()),
     }
     if len(runs) > 1:
@@ -51,7 +54,9 @@ def make_data(runs: Sequence[tuple[str, RunReader]], prices: Mapping[str, Any] |
     return data
 
 
-def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any] | None) -> Data:
+def _describe(
+    key: str, reader: RunReader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None
+) -> Data:
     run = run_details.describe_run(reader, key, prices)
     training = choose_names(run["tables"].get("training", {}).get("names", []))
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
@@ -72,7 +77,7 @@ def _describe(key: str, reader: RunReader, points: int, prices: Mapping[str, Any
         "events": redact(run_details.describe_events(reader, MAX_LINES)),
         "alerts": redact(run_details.describe_alerts(reader, MAX_LINES)),
         "texts": dict(_read_texts(reader)),
-        "diagnosis": describe_diagnosis(reader, prices),
+        "diagnosis": describe_diagnosis(reader, conditions, prices),
     }
 
 

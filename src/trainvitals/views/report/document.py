@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.reader import RunReader
+from trainvitals.settings import Settings
 from trainvitals.views.data.comparison import describe_comparison, name_runs
-from trainvitals.views.report.data import make_data
+from trainvitals.views.data.cost import prices_of
+from trainvitals.views.report.data import Data, make_data
 
 FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
@@ -17,12 +19,12 @@ SUFFIXES |= {".png": "png", ".svg": "svg"}
 
 
 def draw_report(
-    folders: Sequence[Path], format: str, prices: Mapping[str, Any], *, theme: str = "light", width: int = 1200
+    folders: Sequence[Path], format: str, settings: Settings, *, theme: str = "light", width: int = 1200
 ) -> bytes:
     """The report in one of FORMATS; Markdown without pictures."""
     if format in ("png", "svg"):
         return draw_picture(folders, format, theme=theme, width=width)
-    data = make_data(name_runs(folders), prices)
+    data = _make_data(name_runs(folders), settings)
     if format == "html":
         from trainvitals.views.report.html import draw_html
 
@@ -37,7 +39,7 @@ def draw_report(
 
 
 def draw_markdown_with_pictures(
-    folders: Sequence[Path], target: Path, prices: Mapping[str, Any], theme: str
+    folders: Sequence[Path], target: Path, settings: Settings, theme: str
 ) -> dict[Path, bytes]:
     """The Markdown file and one PNG for each run that stands beside it."""
     from trainvitals.views.report.markdown import draw_markdown
@@ -49,8 +51,12 @@ def draw_markdown_with_pictures(
         name = f"{target.stem}.png" if len(runs) == 1 else f"{target.stem}-{place}.png"
         files[target.with_name(name)] = draw_picture([folder], "png", theme=theme)
         pictures.append((key, name))
-    files[target] = draw_markdown(make_data(runs, prices), pictures).encode()
+    files[target] = draw_markdown(_make_data(runs, settings), pictures).encode()
     return files
+
+
+def _make_data(runs: Sequence[tuple[str, RunReader]], settings: Settings) -> Data:
+    return make_data(runs, Conditions(settings.alerts_thresholds), prices_of(settings))
 
 
 def draw_picture(

@@ -143,7 +143,13 @@ class TopApp(App[int]):
         self.feed = feed
         self.snapshot: Snapshot = EMPTY
         chosen = palette or palettes.choose(self.console.color_system, no_color or self.no_color)
-        self.view = View(palette=chosen, readonly=feed.options.readonly, interval=feed.interval, ascii=ascii)
+        self.view = View(
+            palette=chosen,
+            conditions=feed.options.conditions,
+            readonly=feed.options.readonly,
+            interval=feed.interval,
+            ascii=ascii,
+        )
         self.board = Board()
         self._hits: list[Hit] = []
         self._program = program

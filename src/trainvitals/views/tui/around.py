@@ -184,11 +184,10 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
     check_extra()
-    from trainvitals.views import panels
+    from trainvitals.conditions import Conditions
     from trainvitals.views.tui.app import run
     from trainvitals.views.tui.feed import Feed, Options
 
-    panels.use_thresholds(settings.alerts_thresholds)
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
@@ -196,6 +195,7 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
         root=Path(settings.dir),
         interval=settings.interval,
         gpus=tuple(str(gpu) for gpu in settings.gpus or ()),
+        conditions=Conditions(settings.alerts_thresholds),
         output=program.output.lines,
         holds=program.holds,
     )

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.smoothing import smooth
+from trainvitals.conditions import Level
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.panels import Panel
 from trainvitals.views.tui.canvas import Axes, Canvas, Floats, Mark
@@ -50,6 +51,8 @@ class Look:
     selected: bool = False
     patience: float = 0.0
     """Seconds for which a curve that was drawn may be shown again although there is more of it."""
+    levels: tuple[Level, ...] = ()
+    """Drawn as dotted lines."""
 
     def is_log(self, panel: Panel) -> bool:
         return panel.log_scale and panel.log_first != self.other_scale
@@ -238,7 +241,7 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
                 canvas.curve(curve.x, y, axes, len(styles) - 1, gaps=gaps)
                 if len(curves) > RAW_LINES:
                     marks += Canvas(width, height).curve(curve.x, curve.y, axes, 0)
-    limits = _limit_rows(panel, axes, height)
+    limits = _limit_rows(look.levels, axes, height)
     column = None if look.cross is None else min(int(look.cross * width), width - 1)
     placed = {(mark.row, mark.column): _MARKS[mark.kind] for mark in marks}
     return [
@@ -269,15 +272,15 @@ def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style],
         reached = top
 
 
-def _limit_rows(panel: Panel, axes: Axes, height: int) -> dict[int, str]:
-    """Row -> severity of the threshold that runs through it."""
+def _limit_rows(levels: tuple[Level, ...], axes: Axes, height: int) -> dict[int, str]:
+    """Row -> severity of the level that runs through it."""
     rows: dict[int, str] = {}
-    for threshold in panel.thresholds:
-        if axes.low < threshold.value < axes.high:
-            row = int(axes.rows(np.array([threshold.value]), height * 4)[0]) // 4
-            edge = min(threshold.value - axes.low, axes.high - threshold.value) / (axes.high - axes.low)
+    for level in levels:
+        if axes.low < level.value < axes.high:
+            row = int(axes.rows(np.array([level.value]), height * 4)[0]) // 4
+            edge = min(level.value - axes.low, axes.high - level.value) / (axes.high - axes.low)
             if edge > 0.03:  # on the edge it would look like an axis
-                rows[row] = threshold.severity
+                rows[row] = level.severity
     return rows
 
 

@@ -12,12 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
+from trainvitals.conditions import Conditions
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestSample, read_latest
 from trainvitals.journal.documents.registration import Registration
@@ -75,6 +76,8 @@ class Options:
     """Indices or UUIDs; empty is all."""
     simulate_gpus: int = 0
     readonly: bool = False
+    conditions: Conditions = field(default_factory=Conditions)
+    """From which values on numbers are coloured."""
     sources: tuple[str, ...] | None = None
     output: Callable[[], Sequence[str]] | None = None
     """The newest lines of the program that is watched from here."""

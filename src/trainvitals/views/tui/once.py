@@ -54,7 +54,12 @@ def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
     console = Console(file=stream, highlight=False)
     width = max(console.width, 20)
     palette = palettes.BY_NAME["mono" if console.no_color or not console.is_terminal else "terminal"]
-    view = View(palette=palette, interval=feed.interval, ascii="utf" not in console.encoding.lower())
+    view = View(
+        palette=palette,
+        conditions=feed.options.conditions,
+        interval=feed.interval,
+        ascii="utf" not in console.encoding.lower(),
+    )
     feed.want(screen.request(Snapshot(time=0.0), view, width, 60))
     snapshot = read_whole(feed)
     lines = draw_frame(snapshot, view, width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainvitals.conditions import Conditions
 from trainvitals.views.tui.palette import PALETTES, Palette
 from trainvitals.views.tui.snapshot import Process
 
@@ -35,6 +36,8 @@ class View:
     """Changed by keys and the mouse, on the screen's own thread."""
 
     palette: Palette = PALETTES[0]
+    conditions: Conditions = field(default_factory=Conditions)
+    """From which values on numbers are coloured."""
     page: str = "overview"
     selected: dict[str, int] = field(default_factory=dict)
     """Page -> chosen row or chart."""
@@ -72,6 +75,10 @@ class View:
     """How many rows the page's list has; set by drawing."""
     visible: int = 1
     """How many of them fit; set by drawing."""
+
+    def grade(self, table: str, metric: str, value: float | None) -> str | None:
+        """How bad a value is; None where it is not, or is not known."""
+        return self.conditions.severity_of(table, metric, value) if value is not None else None
 
     @property
     def filter(self) -> str:

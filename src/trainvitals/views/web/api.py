@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals import __version__
-from trainvitals.alerts import builtin, records
+from trainvitals.alerts import records
+from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -54,6 +55,7 @@ class Web:
     draw_report: DrawReport
     allow_edit: bool = False
     prices: dict[str, Any] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
 
 
@@ -79,7 +81,7 @@ def about(web: Web, values: Values) -> dict[str, Any]:
 
 
 def list_panels(web: Web, values: Values) -> dict[str, Any]:
-    return dashboard.describe_panels()
+    return dashboard.describe_panels(web.conditions)
 
 
 def list_runs(web: Web, values: Values) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def show_alerts(web: Web, values: Values) -> dict[str, Any]:
 
 def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
     # With a reader of its own: it takes a second or two on a long run, and the charts must not wait for it.
-    return web.diagnoses.read(web.runs.find(values["run"]), web.prices)
+    return web.diagnoses.read(web.runs.find(values["run"]), web.conditions, web.prices)
 
 
 def show_stack(web: Web, values: Values) -> dict[str, Any]:
@@ -280,7 +282,8 @@ def delete_run(web: Web, values: Values) -> dict[str, Any]:
 def control_alert(web: Web, values: Values) -> dict[str, Any]:
     """Ask the agent to acknowledge or silence a rule."""
     folder = web.runs.find(values["run"])
-    known = {row.rule for row in records.read_rows(folder)} | {str(rule["name"]) for rule in builtin.RULES}
+    known = {row.rule for row in records.read_rows(folder)}
+    known |= {condition.id for condition in web.conditions if condition.live is not None}
     if values["rule"] not in known and values["rule"] != "all":
         raise NotFound(f"there is no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
     until = time.time() + values["seconds"] if values["action"] == "silence" else None

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
@@ -46,9 +47,10 @@ def make_app(
     door: Door | None = None,
     allow_edit: bool = False,
     prices: Mapping[str, Any] | None = None,
+    conditions: Conditions | None = None,
 ) -> App:
     """The application for all runs below `root`."""
-    web = Web(Runs(root), draw_report, allow_edit, dict(prices or {}))
+    web = Web(Runs(root), draw_report, allow_edit, dict(prices or {}), conditions or Conditions())
     hub = Hub()
 
     @asynccontextmanager

@@ -7,11 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
+from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.web.gate import Door, is_loopback, new_token
 
@@ -36,6 +37,7 @@ class Options:
     allow_hosts: tuple[str, ...] = ()
     allow_edit: bool = False
     prices: Mapping[str, Any] | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 class PortTaken(TrainvitalsError):
@@ -112,7 +114,14 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
     from trainvitals.views.web.app import make_app
     from trainvitals.views.web.connections import AT_ONCE, make_protocol
 
-    app = make_app(options.root, options.draw_report, door=door, allow_edit=options.allow_edit, prices=options.prices)
+    app = make_app(
+        options.root,
+        options.draw_report,
+        door=door,
+        allow_edit=options.allow_edit,
+        prices=options.prices,
+        conditions=options.conditions,
+    )
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
+from trainvitals.views.panels import levels_of
 from trainvitals.views.tui.pages import Hit, Page, empty
 from trainvitals.views.tui.paint import Line, fit
-from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.views.tui.snapshot import Chart, Snapshot
 from trainvitals.views.tui.view import View
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     return draw_grid(snapshot, view, width, height, select=True)
 
 
-def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Look:
+def look_of(snapshot: Snapshot, view: View, chart: Chart, *, selected: bool) -> Look:
     from trainvitals.views.tui.charts import Look
 
     return Look(
@@ -46,10 +47,11 @@ def look_of(snapshot: Snapshot, view: View, axis: str, *, selected: bool) -> Loo
         now=snapshot.time,
         other_scale=view.other_scale,
         smooth=view.smooth,
-        window=view.windows.get(axis),
+        window=view.windows.get(chart.axis),
         cross=view.cross,
         selected=selected,
         patience=view.patience,
+        levels=levels_of(chart.panel, view.conditions),
     )
 
 
@@ -84,7 +86,7 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
             chosen = select and first + place == view.row
             chart = charts[place]
             # Drawing sees the cross-hair in every chart of the same axis, so that they can be compared.
-            picture = draw_chart(chart, size - 1, last - 1, look_of(snapshot, view, chart.axis, selected=chosen))
+            picture = draw_chart(chart, size - 1, last - 1, look_of(snapshot, view, chart, selected=chosen))
             pictures.append([*([*line, gap] for line in picture), below])
             hits.append(Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place))
         lines += [[segment for picture in pictures for segment in picture[y]] for y in range(last)]
@@ -97,7 +99,7 @@ def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         return Page(empty("looking...", width, view.palette), [])
     from trainvitals.views.tui.charts import draw_chart
 
-    look = look_of(snapshot, view, chart.axis, selected=True)
+    look = look_of(snapshot, view, chart, selected=True)
     lines = list(draw_chart(chart, width, height - 1, look))
     names = {line.metric for line in chart.lines}
     parts = [

@@ -9,12 +9,12 @@ from rich.segment import Segment
 
 from trainvitals.analysis.wording import count_of
 from trainvitals.views.data.quantities import NONE, format_measure, format_short
-from trainvitals.views.panels import severity
 from trainvitals.views.tui.pages import Hit, rule
 from trainvitals.views.tui.paint import Line, bar, crop, fit, overlay, sparkline, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Gpu
 from trainvitals.views.tui.table import Column, draw_heading, draw_row, first_shown, lay_out
+from trainvitals.views.tui.view import View
 
 COMPACT_WIDTH = 26
 LEAST_SCROLLED = 3
@@ -98,12 +98,13 @@ def brief(text: str, width: int = 0) -> str:
     return text
 
 
-def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
+def columns(gpus: tuple[Gpu, ...], view: View) -> list[Column[Gpu]]:
     """Every column there is; which are shown depends on the width."""
+    palette = view.palette
 
     def value(gpu: Gpu, name: str, unit: str) -> Segment:
         number = gpu.number(name)
-        grave = severity("gpu", name, number) if number is not None else None
+        grave = view.grade("gpu", name, number)
         style = palette.dim if number is None else palette.severity(grave) if grave else palette.text
         return Segment(format_measure(number, unit).replace(" ", ""), style)
 
@@ -120,7 +121,7 @@ def columns(gpus: tuple[Gpu, ...], palette: Palette) -> list[Column[Gpu]]:
     def memory(gpu: Gpu, width: int) -> Line:
         used, total = gpu.number("memory_used_mb"), gpu.number("memory_total_mb")
         percent = gpu.number("memory_percent")
-        grave = severity("gpu", "memory_percent", percent) if percent is not None else None
+        grave = view.grade("gpu", "memory_percent", percent)
         style = palette.severity(grave) if grave else palette.series[4]
         amount = NONE if used is None else f"{used / 1024:.1f}" if used < 102400 else f"{used / 1024:.0f}"
         text = f"{amount}/{total / 1024:.0f}G" if total else amount
@@ -236,9 +237,7 @@ def needed_lines(gpus: Sequence[Gpu], width: int) -> list[int]:
     return [_rows_of(len(gpus), width, cell) for cell in _cells(gpus)]
 
 
-def draw_gpus(
-    gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, heading: bool
-) -> Block:
+def draw_gpus(gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, heading: bool) -> Block:
     """The block in at most `height` lines: a line each, or side by side, in as many words as all of them can have.
 
     What is out of sight even so is counted, and comes into it with the selected one.
@@ -250,11 +249,11 @@ def draw_gpus(
         cell = next((cell for cell in _cells(gpus) if _rows_of(len(gpus), width, cell) <= room), _cells(gpus)[-1])
         if width // cell.least < 2:
             cell = None
-    lines = [_heading(gpus, width, palette, cell)] if heading else []
+    lines = [_heading(gpus, width, view.palette, cell)] if heading else []
     if cell is None:
-        block = _draw_table(gpus, width, room, palette, selected, top)
+        block = _draw_table(gpus, width, room, view, selected, top)
     else:
-        block = _draw_cells(gpus, width, room, palette, selected, top, cell)
+        block = _draw_cells(gpus, width, room, view, selected, top, cell)
     return block._replace(lines=lines + block.lines)
 
 
@@ -273,10 +272,9 @@ def _more(above: int, below: int, palette: Palette) -> Line:
     return [Segment(f" {above + below} more: ↑ {above}  ↓ {below}", palette.dim)]
 
 
-def _draw_table(
-    gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int
-) -> Block:
-    placed = lay_out(columns(gpus, palette), width - 2)
+def _draw_table(gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, top: int) -> Block:
+    palette = view.palette
+    placed = lay_out(columns(gpus, view), width - 2)
     with_titles = height > min(len(gpus), 2)
     lines: list[Line] = [[Segment(" "), *draw_heading(placed, palette)]] if with_titles else []
     space = max(height - len(lines), 0)
@@ -310,9 +308,10 @@ def _draw_table(
 
 
 def _draw_cells(
-    gpus: tuple[Gpu, ...], width: int, height: int, palette: Palette, selected: int | None, top: int, cell: _Cell
+    gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, top: int, cell: _Cell
 ) -> Block:
     """Several GPUs per line."""
+    palette = view.palette
     across = width // cell.least
     needed = _rows_of(len(gpus), width, cell)
     size = width // across
@@ -327,7 +326,7 @@ def _draw_cells(
         line: Line = []
         for column, gpu in enumerate(gpus[row * across : (row + 1) * across]):
             place = row * across + column
-            drawn = crop(_draw_cell(gpu, index, size - 1, cell, palette), size, palette.text)
+            drawn = crop(_draw_cell(gpu, index, size - 1, cell, view), size, palette.text)
             line += overlay(drawn, palette.selected) if place == selected else drawn
             hits.append(Hit(top + len(lines), top + len(lines) + 1, column * size, (column + 1) * size, "row", place))
         lines.append(line)
@@ -337,7 +336,8 @@ def _draw_cells(
     return Block(lines, hits, len(gpus) - before - after, across)
 
 
-def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, palette: Palette) -> Line:
+def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, view: View) -> Line:
+    palette = view.palette
     index = Segment(f" {fit(gpu.index, index_width, right=True)}", palette.strong)
     room = width - index_width - 1
     text, grave = marks(gpu)
@@ -346,8 +346,8 @@ def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, palette: Pal
         return [index, Segment(fit(f" {text}" if len(text) < room or cell.details else "  ✕", room), style)]
     use, memory = gpu.number("utilization_percent"), gpu.number("memory_percent")
     heat = gpu.number("temperature_celsius")
-    hot = severity("gpu", "temperature_celsius", heat) if heat is not None else None
-    full = severity("gpu", "memory_percent", memory) if memory is not None else None
+    hot = view.grade("gpu", "temperature_celsius", heat)
+    full = view.grade("gpu", "memory_percent", memory)
     if not cell.details:
         # What has no number of its own here colours the one there is.
         grave = next((word for word in ("critical", "warning") if word in (grave, hot, full)), grave)

@@ -44,7 +44,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     health = snapshot.health
     pane = OUTPUT_LINES if has_output(snapshot, height) else 0
     if snapshot.run is not None:
-        lines += draw_strip(snapshot.run, health, snapshot.time, width, max(min(height // 3, 5), 1), palette)
+        lines += draw_strip(snapshot.run, health, snapshot.time, width, max(min(height // 3, 5), 1), view)
         if roomy:
             lines.append([])
     elif health.severity != "ok":
@@ -52,7 +52,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     for note in snapshot.notes if roomy and not snapshot.gpus else ():
         for piece in textwrap.wrap(note, max(width - 2, 1))[:NOTE_LINES]:
             lines.append([Segment(fit(f" {piece}", width), palette.dim)])
-    host = draw_host(snapshot.system, width, max(height - pane - len(lines) - 2, 0), palette)
+    host = draw_host(snapshot.system, width, max(height - pane - len(lines) - 2, 0), view)
     host_lines = ([rule("Host", width, palette, snapshot.host)] if roomy and host else []) + host
     if snapshot.gpus:
         if _is_tight(snapshot, width, height - pane - len(lines) - roomy, len(host_lines)):
@@ -66,7 +66,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             snapshot.gpus,
             width,
             max(min(room - reserve, _wanted(len(snapshot.gpus), width, room)), 1),
-            palette,
+            view,
             view.row if view.details or view.selected.get("overview") is not None else None,
             heading=roomy,
         )

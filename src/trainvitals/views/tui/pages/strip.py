@@ -10,10 +10,11 @@ from rich.style import Style
 from trainvitals.analysis.health import Health
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.data.safe_text import one_line
-from trainvitals.views.panels import BY_ID, severity
+from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import Run
+from trainvitals.views.tui.view import View
 
 # Metric, word before it, unit after it: the most telling first, since the last are dropped when it is narrow.
 _SHOWN = (
@@ -35,13 +36,14 @@ LEAST_BAR, MOST_BAR = 8, 60
 _CHIP = Style(reverse=True, bold=True)
 
 
-def draw_strip(run: Run, health: Health, now: float, width: int, height: int, palette: Palette) -> list[Line]:
+def draw_strip(run: Run, health: Health, now: float, width: int, height: int, view: View) -> list[Line]:
     """At most `height` lines, the most important first."""
+    palette = view.palette
     lines = [_name(run, health, now, width, palette)]
     if health.reason and (health.severity != "ok" or not run.live):
         text = fit(f"  {health.reason}", width)
         lines.append([Segment(text, palette.dim if health.severity == "ok" else palette.severity(health.severity))])
-    lines.append(_numbers(run, width, palette))
+    lines.append(_numbers(run, width, view))
     progress = _progress(run, now, width, palette)
     if progress:
         lines.insert(1, progress)
@@ -102,13 +104,14 @@ def _silence(run: Run, now: float, palette: Palette) -> Line:
     return [Segment(f"  no step for {format_duration(now - run.last_step_time)}", palette.warning)]
 
 
-def _numbers(run: Run, width: int, palette: Palette) -> Line:
+def _numbers(run: Run, width: int, view: View) -> Line:
+    palette = view.palette
     line: Line = [Segment(" ")]
     for name, word, unit in _SHOWN:
         value = run.values.get(name)
         if value is None:
             continue
-        grave = severity("training", name, value)
+        grave = view.grade("training", name, value)
         style = palette.critical if not math.isfinite(value) else palette.severity(grave) if grave else palette.strong
         text = format_measure(value, unit) if unit in ("s", "MB") else format_short(value)
         part = [Segment(f"{word} " if word else "", palette.dim), Segment(text, style)]
