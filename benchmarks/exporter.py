@@ -33,9 +33,10 @@ from trainvitals.exporters.families import Options, Series, Snapshot
 from trainvitals.exporters.outbox import Outbox
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.remote_write import RemoteWrite
+from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import Address, PageServer
-from trainvitals.exporters.store import RunView, Thing
 from trainvitals.exporters.training import RankTraining
+from trainvitals.newest import Thing
 
 
 def free_port() -> int:
@@ -61,7 +62,7 @@ def make_snapshot(gpus: int, runs: int, metrics: int) -> Snapshot:
         row = {item.name: 0.5 for item in catalog.TRAINING} | own
         for step in range(2):
             training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
-        view = RunView(f"run-{number}", Path("/"), "project", f"run-{number}", "running", frozenset((0,)))
+        view = RunView(f"run-{number}", Path("/"), "project", f"run-{number}", "running")
         trained.append((view, {0: training}))
     return Snapshot("box", time.time(), tuple(things), tuple(trained))
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from trainvitals.agent.lines import RunLines, read_told
-from trainvitals.agent.reading import Health, Reading
+from trainvitals.agent.reading import Reading
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
+from trainvitals.newest import SourceHealth
 from trainvitals.settings import resolve
 from trainvitals.sources import Notice, Sample
 
@@ -98,7 +99,7 @@ def test_what_belongs_to_another_run_is_left_to_it(tmp_path: Path) -> None:
 def test_sources_that_the_run_does_not_want_are_not_written(tmp_path: Path) -> None:
     lines = make(tmp_path, sources=["system"])
     assert lines.take(reading(gpu(0), Notice("xid", "!"))) == []
-    lines.write_health([Health("nvidia", "u", True, 0.1, 0.1, 0, 0, None)])
+    lines.write_health([SourceHealth("nvidia", "u", True, 0.1, 0.1, 0, 0, None)])
     assert not list(tmp_path.iterdir())
 
 
@@ -127,9 +128,9 @@ def test_health_is_a_line_per_unit_without_what_is_unknown(tmp_path: Path) -> No
     lines = make(tmp_path)
     lines.write_health(
         [
-            Health("nvidia", "nvidia:GPU-1", False, None, None, 3, 0, "broken"),
-            Health("process", "process:r:0", True, 0.5, 0.001, 0, 2, None),
-            Health("process", "process:other:0", True, 0.5, 0.001, 0, 0, None),
+            SourceHealth("nvidia", "nvidia:GPU-1", False, None, None, 3, 0, "broken"),
+            SourceHealth("process", "process:r:0", True, 0.5, 0.001, 0, 2, None),
+            SourceHealth("process", "process:other:0", True, 0.5, 0.001, 0, 0, None),
         ]
     )
     first, second = rows(tmp_path, "source")

@@ -248,9 +248,9 @@ def test_units_come_and_go_with_the_search(sampler: Sampler, source: ProbeSource
     source.units = [Probe("probe:1")]
     sampler.rediscover("probe")
     wait_until(lambda: inbox.samples("probe:1") and first.closed, "the new unit instead of the old one")
-    assert "probe:1" in sampler.latest.as_json()
+    assert "probe:1" in sampler.newest.describe()
     sampler.rediscover("probe")
-    wait_until(lambda: "probe:0" not in sampler.latest.as_json(), "the old one to be forgotten")
+    wait_until(lambda: "probe:0" not in sampler.newest.describe(), "the old one to be forgotten")
 
 
 def test_a_known_unit_is_kept_as_it_is(sampler: Sampler, source: ProbeSource, inbox: Inbox) -> None:
@@ -330,7 +330,7 @@ def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource
     wait_until(lambda: inbox.samples(), "a reading")
     sampler.want(Demand(), World())
     wait_until(lambda: (sampler.check(), not sampler.states())[1], "everything to end")
-    assert source.units[0].closed and sampler.latest.as_json() == {} and sampler.health() == []
+    assert source.units[0].closed and sampler.newest.describe() == {} and sampler.health() == []
 
 
 def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox) -> None:
@@ -338,7 +338,7 @@ def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, in
     for count in (2, 3, 1):
         demand = Demand(sources=("simulated",), default_interval=0.05, simulated_gpus=count)
         sampler.want(demand, World(simulated_gpus=count))
-        wait_until(lambda count=count: (sampler.check(), len(sampler.latest.as_json()) == count)[1], f"{count} GPUs")
+        wait_until(lambda count=count: (sampler.check(), len(sampler.newest.describe()) == count)[1], f"{count} GPUs")
     sampler.end()
 
 

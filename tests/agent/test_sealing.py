@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainvitals.agent.gpu_use import GpuUse
 from waiting import wait_until
 
-from trainvitals.agent.sealing import Job, Result, Sealer, find_closed
+from trainvitals.agent import sealing
+from trainvitals.agent.lines import RunLines
+from trainvitals.agent.log import Log
+from trainvitals.agent.sealing import Job, Result, Sealer, Seals, find_closed
+from trainvitals.errors import JournalError
 from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Follower
+from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
+from trainvitals.settings import resolve
 
 OLD, NEW = "training_metrics_20260101_000000.jsonl", "training_metrics_20260101_000001.jsonl"
 
@@ -138,3 +146,86 @@ def test_a_sealer_that_ends_leaves_files_as_they_are(tmp_path: Path, sealer: Sea
     wait_until(lambda: len(done) == 2, "both jobs to be given up")
     assert len(list(RunReader(tmp_path).rows())) == 200_000
     assert not list(tmp_path.glob("segments/.sealing-*"))
+
+
+# -- the files of one run
+
+
+class Run:
+    """The seals of a run whose oldest files are all read."""
+
+    def __init__(self, folder: Path, sealer: Sealer) -> None:
+        self.folder = folder
+        self.behind: dict[str, list[Any]] = {}
+        settings = resolve({}, environ={}, folder=Path("/"))
+        name = FileName("events", 1, "")
+        lines = RunLines(folder, "r", "abc", settings, name, "here", GpuUse(), pytest.fail)
+        self.seals = Seals(folder, settings, lines, sealer, Log(Path(os.devnull)).bind())
+
+    def request(self) -> set[str]:
+        """The files that are sealed at once."""
+        before = set(self.folder.glob("*.jsonl"))
+        self.seals.request(lambda file: True, lambda name: True, lambda name: self.behind.get(name, []))
+        wait_until(lambda: not self.seals.busy, "the sealer")
+        return {path.name for path in before - set(self.folder.glob("*.jsonl"))}
+
+    def events(self) -> list[dict[str, Any]]:
+        return [row for row in RunReader(self.folder).events() if row["event"] == "listener_behind"]
+
+    def read(self, path: Path, first: int) -> list[int]:
+        rows = wait_until(lambda: self.seals.read_sealed(path, first), "the segment to be opened")
+        return [row["step"] for row in rows]
+
+
+FILES = [f"training_metrics_20260101_00000{number}.jsonl" for number in range(4)]
+
+
+@pytest.fixture
+def run(tmp_path: Path, sealer: Sealer) -> Run:
+    for name in FILES:
+        write(tmp_path / name)
+    return Run(tmp_path, sealer)
+
+
+def test_a_file_waits_for_a_listener_that_is_behind_and_only_that_file(run: Run) -> None:
+    run.behind = {FILES[1]: [Follower(run.folder, ())]}
+    assert run.request() == {FILES[0], FILES[2]}
+    assert run.request() == set() and run.events() == []
+    run.behind = {}
+    assert run.request() == {FILES[1]}
+
+
+def test_a_listener_is_given_up_after_a_while_and_that_is_reported_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.behind = {FILES[0]: [Follower(run.folder, ())]}
+    assert run.request() == {FILES[1], FILES[2]}
+    monkeypatch.setattr(sealing, "HELD_SECONDS", -1.0)
+    assert run.request() == {FILES[0]} and run.seals.given_up == 1
+    (event,) = run.events()
+    assert event["data"] == {"file": FILES[0], "listeners": "follower", "files": 1} and event["severity"] == "warning"
+
+
+def test_when_too_much_waits_for_a_listener_the_oldest_is_sealed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (run.folder / FILES[0]).stat().st_size
+    monkeypatch.setattr(sealing, "HELD_BYTES", 2 * size + 1)
+    run.behind = {name: [Follower(run.folder, ())] for name in FILES}
+    assert run.request() == {FILES[0]} and run.request() == set()
+
+
+def test_the_rows_of_a_segment_are_read_by_another_process(run: Run, sealer: Sealer) -> None:
+    seal(sealer, Job(str(run.folder), (FILES[0],)))
+    path = run.folder / "segments" / FILES[0].replace(".jsonl", ".parquet")
+    assert run.read(path, 0) == list(range(10)) and run.read(path, 7) == [7, 8, 9]
+    rows = wait_until(lambda: run.seals.read_sealed(path, 0), "the segment to be opened")
+    assert next(rows)["step"] == 0
+    rows.close()
+    path.write_bytes(b"no Parquet")
+    with pytest.raises(JournalError):
+        run.read(path, 0)
+
+
+def test_a_segment_that_was_read_to_its_end_before_it_was_made_needs_no_process(run: Run) -> None:
+    assert run.request() == set(FILES[:3])
+    path = run.folder / "segments" / FILES[0].replace(".jsonl", ".parquet")
+    assert list(run.seals.read_sealed(path, 10) or [1]) == []

@@ -20,8 +20,9 @@ from trainvitals.exporters import names
 from trainvitals.exporters.families import LONGEST_LABEL, Options, Snapshot, build, clean
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.exporters.page import render
-from trainvitals.exporters.store import ActiveAlert, RunView, SourceHealth, Thing
+from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.exporters.training import RankTraining
+from trainvitals.newest import SourceHealth, Thing
 
 RUN = RunView(
     "run-1",
@@ -29,7 +30,6 @@ RUN = RunView(
     "project",
     "run",
     "running",
-    frozenset((0,)),
     (ActiveAlert("gpu_lost", "critical", {"gpu_index": 0}),),
 )
 
@@ -49,7 +49,7 @@ def everything(**metrics: float) -> Snapshot:
     for step in range(3):
         row = {item.name: 0.5 for item in catalog.TRAINING} | metrics
         training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
-    health = SourceHealth("nvidia", "nvidia:GPU-1", {row.name: 1.0 for row in catalog.SOURCE})
+    health = SourceHealth("nvidia", "nvidia:GPU-1", True, 1.0, 1.0, 1, 1, None)
     return Snapshot("box", 1_700_000_000.0, tuple(things), ((RUN, {0: training}),), (health,))
 
 

@@ -12,10 +12,12 @@ from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
 from trainvitals.exporters.families import Options
+from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.service import Exports
-from trainvitals.exporters.store import RunView
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
+from trainvitals.newest import Newest
 from trainvitals.settings import Settings, resolve
 
 
@@ -28,12 +30,15 @@ class Machine:
         self.told: list[str] = []
         self.folder = folder / "p" / "run-1"
         self.folder.mkdir(parents=True)
-        self.run = RunView("run-1", self.folder, "p", "run", "running", frozenset((0,)))
-        self.exports = Exports("box", folder, self.told.append)
+        self.run = RunView("run-1", self.folder, "p", "run", "running")
+        self.exports = Exports("box", folder, Newest(), self.told.append)
+        self._relay = Relay(self.folder)
+        self._relay.add(self.exports.listen_to(self.folder))
 
     def log(self, step: int, **values: float) -> None:
         with open(self.folder / FileName("training", 1, "20260101_000000").jsonl, "ab") as file:
             file.write(encode_line({"timestamp": format_time(), "step": step, **values}))
+        self._relay.poll()
 
 
 @pytest.fixture

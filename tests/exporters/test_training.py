@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 
-from trainvitals.exporters.store import RunView
 from trainvitals.exporters.training import BUCKETS, RankTraining, Trainings
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
-
-RANK0 = frozenset((0,))
+from trainvitals.journal.segments import seal
 
 
 def line(step: int | None, time: float = 0.0, **values: object) -> dict[str, object]:
@@ -68,18 +68,31 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project" / "run"
         self.folder.mkdir(parents=True)
-        self.view = RunView("run", self.folder, "project", "run", "running", RANK0)
         self.state = folder / "exporter.json"
 
-    def write(
-        self, *rows: dict[str, object], attempt: int = 1, stamp: str = "20260101_000000", table: str = "training"
-    ) -> None:
-        with open(self.folder / FileName(table, attempt, stamp).jsonl, "ab") as file:
+    def path(self, attempt: int = 1, stamp: str = "20260101_000000") -> Path:
+        return self.folder / FileName("training", attempt, stamp).jsonl
+
+    def write(self, *rows: dict[str, object], attempt: int = 1, stamp: str = "20260101_000000") -> None:
+        with open(self.path(attempt, stamp), "ab") as file:
             file.writelines(encode_line(row) for row in rows)
 
-    def follow(self) -> Trainings:
-        """As a new agent does."""
-        return Trainings(self.state, "box")
+    def follow(self) -> Agent:
+        return Agent(self)
+
+
+class Agent:
+    """A new agent that serves the run."""
+
+    def __init__(self, run: Run) -> None:
+        self.trainings = Trainings(run.state)
+        self.folder = run.folder
+        self.relay = Relay(run.folder)
+        self.relay.add(self.trainings.listen_to(run.folder))
+
+    def poll(self) -> RankTraining:
+        self.relay.poll()
+        return self.trainings.look(self.folder)[0]
 
 
 @pytest.fixture
@@ -90,56 +103,77 @@ def run(tmp_path: Path) -> Run:
 def test_an_agent_that_was_killed_is_followed_by_one_that_counts_on(run: Run) -> None:
     run.write(*(line(step, step, batch_time=0.1, memory_allocated_mb=10.0) for step in range(50)))
     first = run.follow()
-    first.poll([run.view])
-    first.save(1000.0)
+    first.poll()
+    first.trainings.save(1000.0)
     run.write(*(line(step, step, batch_time=0.1, memory_allocated_mb=10.0) for step in range(50, 80)))
-    first.poll([run.view])  # and it dies before it has saved this
-    second = run.follow()
-    second.poll([run.view])
-    found = second.look(run.view)[1][0]
+    first.poll()  # and it dies before it has saved this
+    found = run.follow().poll()
     assert found.steps_total == 79
     assert sum(found.buckets) == 80 and found.memory_count == 80
 
 
 def test_a_run_that_is_resumed_later_goes_on_from_its_counters(run: Run) -> None:
     run.write(*(line(step) for step in range(101)))
-    trainings = run.follow()
-    trainings.poll([run.view])
-    trainings.poll([])  # it has ended
-    trainings.save(1000.0, force=True)
+    first = run.follow()
+    first.poll()
+    first.trainings.keep([])  # it has ended
+    first.trainings.save(1000.0, force=True)
+    seal(run.path())
     run.write(*(line(step) for step in range(40, 51)), attempt=2, stamp="20260102_000000")
+    assert run.follow().poll().steps_total == 110
+
+
+def test_what_an_exporter_of_the_version_before_has_counted_is_not_counted_again(run: Run) -> None:
+    run.write(*(line(step, step, batch_time=0.1) for step in range(50)))
+    first = run.follow()
+    first.poll()
+    first.trainings.save(1000.0)
+    known = json.loads(run.state.read_text())
+    entry = known["runs"][str(run.folder)]
+    entry["offsets"] = {name: offset for name, (offset, _) in entry.pop("positions").items()}
+    run.state.write_text(json.dumps(known))
+    run.write(*(line(step, step, batch_time=0.1) for step in range(50, 60)))
+    found = run.follow().poll()
+    assert (found.steps_total, sum(found.buckets)) == (59, 60)
+
+
+def test_what_was_sealed_before_anybody_wanted_it_is_counted_once(run: Run) -> None:
+    stamps = [f"20260101_00000{number}" for number in range(4)]
+    for number, stamp in enumerate(stamps):
+        run.write(*(line(step, step, batch_time=0.1) for step in range(number * 10, number * 10 + 10)), stamp=stamp)
+    for stamp in stamps[:2]:
+        seal(run.path(stamp=stamp))
+    agent = run.follow()
+    assert sum(agent.poll().buckets) == 40
+    agent.trainings.save(1000.0)
+    for stamp in stamps[2:]:
+        seal(run.path(stamp=stamp))
+    run.write(line(40, 40, batch_time=0.1), stamp="20260101_000009")
+    found = run.follow().poll()
+    assert (found.steps_total, sum(found.buckets)) == (40, 41)
+
+
+def test_rows_are_acknowledged_when_they_are_saved(run: Run) -> None:
+    run.write(line(5))
+    agent = run.follow()
+    training = agent.trainings.listen_to(run.folder)
+    agent.poll()
+    agent.poll()
+    file = FileName("training", 1, "20260101_000000")
+    assert agent.relay.behind(file) == [training]
+    agent.trainings.save(1000.0)
+    assert agent.relay.behind(file) == []
+    seal(run.path())
     again = run.follow()
-    again.poll([run.view])
-    assert again.look(run.view)[1][0].steps_total == 110
-
-
-def test_only_the_ranks_of_this_machine_are_followed(run: Run) -> None:
-    run.write(line(1, loss=1.0))
-    with open(run.folder / FileName("training", 1, "20260101_000000", rank=3).jsonl, "ab") as file:
-        file.write(encode_line(line(7, loss=3.0)))
-    trainings = run.follow()
-    trainings.poll([run.view])
-    assert set(trainings.look(run.view)[1]) == {0}
+    again.relay.poll()
+    assert again.trainings.look(run.folder)[0].last_step == 5 and again.relay.behind(file) == []
 
 
 def test_a_state_file_of_another_version_or_cut_short_is_no_obstacle(run: Run) -> None:
     run.write(line(5))
     for content in (b"", b"{", b'{"runs": {"%s": {"ranks": {"0": {}}}}}' % str(run.folder).encode(), b"[]"):
         run.state.write_bytes(content)
-        trainings = run.follow()
-        trainings.poll([run.view])
-        assert trainings.look(run.view)[1][0].last_step == 5
-
-
-def test_alerts_fire_and_end_as_the_run_folder_says(run: Run) -> None:
-    alert = {"rule": "gpu_hot", "severity": "warning", "labels": {"gpu_index": 1}}
-    run.write({**line(None), "state": "firing", **alert}, table="alerts")
-    trainings = run.follow()
-    trainings.poll([run.view])
-    assert [item.rule for item in trainings.look(run.view)[0].alerts] == ["gpu_hot"]
-    run.write({**line(None), "outgoing": "x"}, {**line(None), "state": "resolved", **alert}, table="alerts")
-    trainings.poll([run.view])
-    assert trainings.look(run.view)[0].alerts == ()
+        assert run.follow().poll().last_step == 5
 
 
 def test_more_metrics_than_can_be_remembered_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainvitals.journal.cursor import Damage, parse_line
-from trainvitals.journal.encoding import TimeParser, encode_line, format_time, number, parse_time
+from trainvitals.journal.encoding import (
+    LINE_START,
+    MILLISECONDS,
+    TimeParser,
+    encode_line,
+    format_time,
+    is_complete,
+    number,
+    parse_time,
+    start_lines,
+)
 
 floats = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
@@ -82,3 +92,14 @@ def test_nan_is_spelled_so_that_duckdb_reads_it_as_a_number(tmp_path: object) ->
             file.write(encode_line({"timestamp": format_time(), "loss": value}))
     rows = duckdb.sql(f"SELECT loss FROM read_json('{path}', columns={{loss: 'DOUBLE'}})").fetchall()
     assert rows[0] == (1.5,) and math.isnan(rows[1][0]) and rows[2:] == [(math.inf,), (-math.inf,)]
+
+
+@given(st.integers(0, 2**32), st.integers(0, 999), st.integers(-(2**62), 2**62), st.floats(allow_nan=False, width=64))
+def test_a_line_joined_from_the_template_is_the_line_that_would_be_encoded(
+    second: int, millisecond: int, step: int, value: float
+) -> None:
+    metrics = {"loss": value if math.isfinite(value) else 0.0}
+    joined = start_lines(second) + MILLISECONDS[millisecond] + orjson.dumps(step) + b"," + orjson.dumps(metrics)[1:]
+    stamp = format_time(second + millisecond / 1000, digits=3)
+    assert joined + b"\n" == encode_line({"timestamp": stamp, "step": step, **metrics})
+    assert is_complete(joined) and joined.startswith(LINE_START)

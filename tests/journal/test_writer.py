@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage, Follower
+from trainvitals.journal.cursor import Cursor, Damage
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 

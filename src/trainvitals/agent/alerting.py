@@ -14,9 +14,11 @@ from trainvitals.alerts.watch import RunAlerts
 from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import BAD_ENDS, RunFile
 from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.listening import Batch, Positions
 from trainvitals.settings import Settings
 from trainvitals.sources import Sample
 
@@ -24,7 +26,9 @@ RANK_SECONDS = 1.0
 
 
 class Alerting:
-    """Nothing happens here with `alerts.enabled: false`, or after rules that cannot be used."""
+    """Nothing happens here with `alerts.enabled: false`, or after rules that cannot be used. A listener."""
+
+    name = "alerts"
 
     def __init__(
         self,
@@ -48,14 +52,14 @@ class Alerting:
         self._place = (folder, settings, name, host)
         self._tell = tell
 
-    def start(self, pid: int, positions: object) -> None:
+    def start(self, pid: int, judged: Positions) -> None:
         """Begin to judge. `pid` is a process of the run: it knows the environment that addresses may refer to;
-        `positions` say how far an earlier agent has judged what was logged."""
+        `judged` is how far an earlier agent has judged what was logged."""
         if self._place[1].alerts_enabled:
             self._guard(lambda: self._begin(pid))
-            if self._alerts is not None and isinstance(positions, Mapping):
+            if self._alerts is not None:
                 alerts = self._alerts
-                self._guard(lambda: alerts.warm(positions))
+                self._guard(lambda: alerts.warm(judged))
 
     def _begin(self, pid: int) -> None:
         folder, settings, name, host = self._place
@@ -76,10 +80,21 @@ class Alerting:
 
     # -- what happens
 
-    def see_row(self, rank: int, row: dict[str, Any]) -> None:
+    @property
+    def positions(self) -> Positions:
+        return self._alerts.positions if self._alerts is not None else Positions()
+
+    @property
+    def acknowledged(self) -> Positions:
+        return self.positions  # what was judged is known from the lines of the alerts
+
+    def wants(self, file: FileName) -> bool:
+        return self._alerts is not None and self._alerts.wants(file)
+
+    def see(self, batch: Batch) -> None:
         if self._alerts is not None:
             alerts = self._alerts
-            self._guard(lambda: alerts.see_row(rank, row))
+            self._guard(lambda: alerts.see(batch))
 
     def see_sample(self, sample: Sample) -> None:
         if self._alerts is not None:
@@ -136,6 +151,10 @@ class Alerting:
     def active(self) -> tuple[AlertStatus, ...]:
         """What fires now."""
         return self._alerts.active() if self._alerts is not None else ()
+
+    def firing(self) -> list[AlertRow]:
+        """Everything that fires now, each with its labels."""
+        return self._alerts.firing() if self._alerts is not None else []
 
     def _guard(self, do: Callable[[], None]) -> None:
         try:

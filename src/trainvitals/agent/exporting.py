@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.reading import Health, Reading
+from trainvitals.agent.reading import Reading
 from trainvitals.agent.watching import WatchedRun
-from trainvitals.exporters.store import RunView, SourceHealth
+from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.exporters.wishes import wishes_of
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.listening import Listener
+from trainvitals.newest import Newest, SourceHealth
 from trainvitals.settings import Settings
-from trainvitals.sources import Notice, Sample
+from trainvitals.sources import Notice
 
 if TYPE_CHECKING:
     from trainvitals.exporters.service import Exports
@@ -23,65 +26,70 @@ if TYPE_CHECKING:
 class Exporting:
     """Nothing at all until a setting asks for an exporter."""
 
-    def __init__(self, host: str, folder: Path, log: BoundLog, offer: Callable[[Reading], None]) -> None:
+    def __init__(
+        self, host: str, folder: Path, newest: Newest, log: BoundLog, offer: Callable[[Reading], None]
+    ) -> None:
         self._host = host
         self._folder = folder
+        self._newest = newest
         self._log = log
         self._offer = offer
         self._exports: Exports | None = None
         self._about: dict[Path, RunFile] = {}
         self._shown: dict[Path, WatchedRun] = {}
+        self._listeners: dict[WatchedRun, Listener] = {}
         self._missing = False
 
-    def want(self, wishes: Iterable[Settings]) -> None:
-        """Serve what these settings ask for. Cheap when they ask for nothing."""
+    def want(self, wishes: Iterable[Settings]) -> bool:
+        """Serve what these settings ask for. Cheap when they ask for nothing. Whether that began just now."""
         asking = [item for item in wishes if wishes_of(item)]
+        begins = self._exports is None
         if self._exports is None:
             if not asking or self._missing:
-                return
+                return False
             try:
                 from trainvitals.exporters.service import Exports
             except ImportError as error:
                 self._missing = True
                 self._tell(f"metrics cannot be served: {error.name} is missing; pip install 'trainvitals[prometheus]'")
-                return
-            self._exports = Exports(self._host, self._folder, self._tell)
+                return False
+            self._exports = Exports(self._host, self._folder, self._newest, self._tell)
         self._exports.want(asking)
         if self._exports.idle:
             self.close()
-
-    def take(self, reading: Reading) -> None:
-        """Called from the threads of the units with every reading."""
-        exports = self._exports
-        if exports is not None:
-            for item in reading.items:
-                if isinstance(item, Sample):
-                    exports.take(item.table, item.labels, item.values, reading.moment, reading.interval)
+        return begins
 
     def update(
         self,
         runs: Iterable[WatchedRun],
-        health: Callable[[], list[Health]],
+        health: Callable[[], list[SourceHealth]],
         describe: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Which runs there are, how the sources do, what they say of the machine; to be called every second or so."""
-        if self._exports is not None:
-            present = {run.folder: run for run in runs}
-            self._about = {
-                folder: self._about.get(folder) or _read_about(folder) for folder in (*self._shown, *present)
-            }
-            healths = [_plain(item) for item in health()]
-            if self._shown.keys() - present.keys():
-                # What is shown of a run that has gone is how it ended, which it only knows now.
-                self._exports.update([self._view(run) for run in (self._shown | present).values()], healths)
-            self._exports.update([self._view(run) for run in present.values()], healths, _versions(describe()))
-            self._shown = present
+        exports = self._exports
+        if exports is None:
+            return
+        present = {run.folder: run for run in runs}
+        self._about = {folder: self._about.get(folder) or _read_about(folder) for folder in (*self._shown, *present)}
+        healths = health()
+        if self._shown.keys() - present.keys():
+            # What is shown of a run that has gone is how it ended, which it only knows now.
+            exports.update([self._view(run) for run in (self._shown | present).values()], healths)
+        exports.update([self._view(run) for run in present.values()], healths, _versions(describe()))
+        self._shown = present
+        self._listeners = {run: listener for run, listener in self._listeners.items() if not run.over}
+        for run in present.values():
+            if run not in self._listeners:
+                self._listeners[run] = listener = exports.listen_to(run.folder)
+                run.add_listener(listener)
 
     def close(self) -> None:
         if self._exports is not None:
             exports, self._exports = self._exports, None
-            exports.update([self._view(run) for run in self._shown.values()], exports.store.healths)
-            self._shown = {}
+            for run, listener in self._listeners.items():
+                run.remove_listener(listener)
+            exports.update([self._view(run) for run in self._shown.values()], exports.healths)
+            self._shown, self._listeners = {}, {}
             exports.close()
 
     def _view(self, run: WatchedRun) -> RunView:
@@ -92,13 +100,17 @@ class Exporting:
             project=about.project or run.folder.parent.name,
             name=about.name or run.run_id,
             state=run.state,
-            ranks=run.rank_numbers,
+            alerts=tuple(_describe_alert(row) for row in run.firing),
         )
 
     def _tell(self, text: str) -> None:
         """Into the log, and into every run that is watched: whoever asked for the exporter is among them."""
         self._log.warning("exporter", reason=text)
         self._offer(Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0))
+
+
+def _describe_alert(row: AlertRow) -> ActiveAlert:
+    return ActiveAlert(row.rule, row.severity or "warning", row.labels)
 
 
 def _read_about(folder: Path) -> RunFile:
@@ -108,16 +120,3 @@ def _read_about(folder: Path) -> RunFile:
 def _versions(machine: Mapping[str, Any]) -> dict[str, str]:
     nvidia = machine.get("nvidia") or {}
     return {name: str(nvidia[name]) for name in ("driver_version", "cuda_version") if nvidia.get(name)}
-
-
-def _plain(health: Health) -> SourceHealth:
-    values = {
-        "source_up": float(health.up),
-        "source_age_seconds": health.age,
-        "source_duration_seconds": health.duration,
-        "source_errors_total": float(health.errors),
-        "source_skipped_total": float(health.skipped),
-    }
-    return SourceHealth(
-        health.source, health.unit, {name: value for name, value in values.items() if value is not None}
-    )

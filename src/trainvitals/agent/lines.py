@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.agent.demand import intervals_of, wants_source
-from trainvitals.agent.reading import Health, Reading
+from trainvitals.agent.reading import Reading
 from trainvitals.analysis.gpu_use import GpuUses, gpu_key
-from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
+from trainvitals.newest import SourceHealth
 from trainvitals.settings import Settings
 from trainvitals.sources import Notice, Sample
 
@@ -85,24 +85,14 @@ class RunLines:
                 self._write_sample(sample, reading)
         return notices
 
-    def write_health(self, healths: Iterable[Health]) -> None:
+    def write_health(self, healths: Iterable[SourceHealth]) -> None:
         """A line for each unit of each source that the run wants."""
         now = format_time()
         for health in healths:
             mine = health.source != "process" or health.unit.startswith(f"process:{self._run_id}:")
             if mine and wants_source(self._settings, health.source):
-                row = {
-                    "timestamp": now,
-                    "source": health.source,
-                    "unit": health.unit,
-                    "host": self._host,
-                    "source_up": int(health.up),
-                    "source_age_seconds": health.age,
-                    "source_duration_seconds": health.duration,
-                    "source_errors_total": health.errors,
-                    "source_skipped_total": health.skipped,
-                }
-                self._append("source", {key: value for key, value in row.items() if value is not None})
+                labels = {"source": health.source, "unit": health.unit, "host": self._host}
+                self._append("source", {"timestamp": now, **labels, **health.values()})
 
     def write_event(
         self,
@@ -206,13 +196,10 @@ class RunLines:
 def read_told(folder: Path, host: str) -> set[tuple[str, int, int]]:
     """(event, rank, pid) of what earlier agents of this host have told of ranks, so that it is not told again."""
     told: set[tuple[str, int, int]] = set()
-    for name, suffix, path in layout.list_files(folder):
-        if name.table != "events" or suffix != ".jsonl":
-            continue
-        for line in Cursor(path).read():
-            row = EventRow.parse(line)
-            if row.host == host and row.pid is not None and row.rank is not None:
-                told.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
+    for _, line in read_table(folder, "events"):
+        row = EventRow.parse(line)
+        if row.host == host and row.pid is not None and row.rank is not None:
+            told.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
     return told
 
 

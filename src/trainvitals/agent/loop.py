@@ -18,7 +18,7 @@ from trainvitals.agent.backlog import Backlog, Entry
 from trainvitals.agent.demand import combine
 from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
-from trainvitals.agent.reading import Health, Reading
+from trainvitals.agent.reading import Reading
 from trainvitals.agent.roster import Roster
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
@@ -27,7 +27,7 @@ from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.fields import Document
-from trainvitals.journal.documents.latest import AgentFile, Latest, LatestSource
+from trainvitals.journal.documents.latest import AgentFile, Latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.runtime import AgentLock
@@ -74,8 +74,8 @@ class Agent:
         self._settings = self._own_settings()
         self._lock = AgentLock()
         self._sealer = Sealer()
-        self._sampler = Sampler(self._log, self._deliver)
-        self._exporting = Exporting(self._host, self._folder, self._log, self._offer)
+        self._sampler = Sampler(self._log, self._offer)
+        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, self._log, self._offer)
         self._machine = Machine(
             self._host, self._sampler.describe, self._sampler.health, self._sampler.gpu_users, self._sealer
         )
@@ -272,6 +272,10 @@ class Agent:
         for path, registration in entries:
             run.join_rank(registration, path)
         if known is None:
+            try:
+                self._export()  # before the first line is read: a listener that is added later reads it again
+            except Exception as error:  # noqa: BLE001 - trouble with exporters must not keep a run from being watched
+                self._survive(error)
             run.start()
 
     def _settings_of(self, registration: Registration) -> Settings:
@@ -336,19 +340,16 @@ class Agent:
             self._ranks = ranks
             self._sampler.rediscover("process")
 
-    def _deliver(self, reading: Reading) -> None:
-        """Called from the threads of the units."""
-        self._exporting.take(reading)
-        self._offer(reading)
-
     def _offer(self, reading: Reading) -> None:
+        """Called from the threads of the units."""
         for run in self._listening:
             run.offer(reading)
 
     def _export(self) -> None:
         runs = [run for run in self._runs.values() if not run.past]
         self._exporting.update(runs, self._sampler.health, self._sampler.describe)
-        self._exporting.want([run.settings for run in runs] + ([self._settings] if self._keep else []))
+        if self._exporting.want([run.settings for run in runs] + ([self._settings] if self._keep else [])):
+            self._exporting.update(runs, self._sampler.health, self._sampler.describe)
 
     def _list_ranks(self) -> list[RankProcess]:
         return [process for run in self._listening for process in run.processes()]
@@ -368,15 +369,16 @@ class Agent:
     # -- what others may read
 
     def _write_latest(self) -> None:
-        if self._sampler.latest.count == self._written_count:
+        count = self._sampler.newest.count
+        if count == self._written_count:
             return
-        self._written_count = self._sampler.latest.count
+        self._written_count = count
         latest = Latest(
             written=format_time(),
             agent=AgentFile(pid=os.getpid(), started=self._started, version=trainvitals.__version__),
-            samples=self._sampler.latest.describe(),
+            samples=self._sampler.newest.describe(),
             runs=tuple(run.describe() for run in self._runs.values()),
-            sources={health.unit: _describe(health) for health in self._sampler.health()},
+            sources={health.unit: health.describe() for health in self._sampler.health()},
             states=self._sampler.states(),
         )
         self._write("latest.json", latest)
@@ -396,14 +398,14 @@ class Agent:
 
     def _say_farewell(self) -> None:
         """Let every run's thread write its last words, but wait for none that hangs."""
-        self._exporting.close()
-        self._sampler.end()
         self._sealer.end()
         for run in self._runs.values():
             run.end_watch()
         deadline = time.monotonic() + FAREWELL_SECONDS
         for run in self._runs.values():
             run.wait(max(deadline - time.monotonic(), 0.0))
+        self._exporting.close()  # with what the runs have read last, and with the newest samples
+        self._sampler.end()
         hanging = [run.run_id for run in self._runs.values() if run.is_alive]
         reason = "another agent has taken its place" if self._replaced else "it was idle"
         if self._stop_signal is not None:
@@ -412,15 +414,3 @@ class Agent:
         if self._stop_signal is not None:
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()
-
-
-def _describe(health: Health) -> LatestSource:
-    return LatestSource(
-        source=health.source,
-        up=health.up,
-        age=health.age,
-        duration=health.duration,
-        errors=health.errors,
-        skipped=health.skipped,
-        reason=health.reason,
-    )

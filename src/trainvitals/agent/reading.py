@@ -1,4 +1,4 @@
-"""What comes out of the sampler: readings of the units, and how the units are doing."""
+"""What comes out of the sampler: readings of the units."""
 
 from __future__ import annotations
 
@@ -21,17 +21,3 @@ class Reading:
     interval: float
     late: bool = False
     """It took longer than its deadline: the numbers are older than they look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a unit is doing. `age` is since the newest good reading began, None if there was none yet."""
-
-    source: str
-    unit: str
-    up: bool
-    age: float | None
-    duration: float | None
-    errors: int
-    skipped: int
-    reason: str | None

@@ -15,9 +15,9 @@ from typing import Any
 
 from trainvitals import sources
 from trainvitals.agent.demand import Demand
-from trainvitals.agent.latest import Latest
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.reading import Health, Reading
+from trainvitals.agent.reading import Reading
+from trainvitals.newest import Newest, SourceHealth
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
 PHASE_SECONDS = 0.002
@@ -90,13 +90,13 @@ class UnitThread:
         """The interval may have changed."""
         self._wake.set()
 
-    def health(self, now: float) -> Health:
+    def health(self, now: float) -> SourceHealth:
         began, last = self._began, self._last_good
         overdue = began is not None and now - began > self._deadline()
         reason = f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
         up = not overdue and not self._abandoned and last is not None and self._failures == 0
         age = now - last if last is not None else None
-        return Health(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
+        return SourceHealth(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
 
     def gpu_processes(self, now: float) -> list[GpuProcess]:
         """Who uses this unit, if it is a GPU whose driver says so; of one that does not answer it is not known how much
@@ -345,7 +345,7 @@ class Sampler:
         self._demand = Demand()
         self._world = World()
         self._sources: dict[str, SourceThread] = {}
-        self.latest = Latest()
+        self.newest = Newest()
 
     def want(self, demand: Demand, world: World) -> None:
         """Start, stop and reschedule so that the demand is met. Cheap when nothing has changed."""
@@ -374,7 +374,7 @@ class Sampler:
         self._demand = Demand()
         self._apply()
 
-    def health(self) -> list[Health]:
+    def health(self) -> list[SourceHealth]:
         now = time.monotonic()
         return [unit.health(now) for source in list(self._sources.values()) for unit in list(source.units.values())]
 
@@ -410,16 +410,17 @@ class Sampler:
                 if source.ended:
                     del self._sources[name]
                     for unit in source.units:
-                        self.latest.forget(unit)
+                        self.newest.forget(unit)
         for name in wanted:
             if name not in self._sources:
                 self._sources[name] = self._begin(name)
 
     def _begin(self, name: str) -> SourceThread:
-        return SourceThread(name, self._world, lambda: self._demand, self._take, self.latest.forget, self._log)
+        return SourceThread(name, self._world, lambda: self._demand, self._take, self.newest.forget, self._log)
 
     def _take(self, reading: Reading) -> None:
-        self.latest.take(reading)
+        samples = [item for item in reading.items if isinstance(item, Sample)]
+        self.newest.take(reading.source, reading.unit, samples, reading.moment, reading.interval)
         self._deliver(reading)
 
 

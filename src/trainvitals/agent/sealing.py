@@ -1,7 +1,8 @@
-"""Making segments of closed journal files, in a process of its own: `python -P -m trainvitals.agent.sealing FOLDER`.
+"""Sealing: which files of a run are closed, and making segments of them in a child process.
 
-Sealing needs numpy and DuckDB, which are larger than the whole agent, so they are never loaded there. One job at a
-time, at low priority; what a job did comes back as lines of JSON.
+Segments need numpy and DuckDB, which are larger than the whole agent, so they are only loaded in the child
+(`python -P -m trainvitals.agent.sealing FOLDER`). One job at a time, at low priority; its results come back as lines of
+JSON. When a listener needs rows of a segment because it was added late, a child reads them, too.
 """
 
 from __future__ import annotations
@@ -9,24 +10,43 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainvitals.errors import JournalError
 from trainvitals.journal import layout
+from trainvitals.journal.cursor import Row
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB
+
+if TYPE_CHECKING:
+    from trainvitals.agent.lines import RunLines
+    from trainvitals.agent.log import BoundLog
+    from trainvitals.journal.listening import Listener
+    from trainvitals.settings import Settings
 
 CLOSED_SECONDS = 3.0
 """A file that has a successor and was not written for this long is closed."""
 NICENESS = 15
 LONGEST_JOB = 3600.0
+FIRST_WAIT, LONGEST_WAIT = 5.0, 3600.0
+LAST_TRIES = 3
+"""How often the files of an ended run are tried. They are read as well when they are not sealed."""
+HELD_SECONDS = 3600.0
+HELD_BYTES = 1 << 30
+"""How long, and how many bytes of a run, a listener can hold back by not acknowledging files. After that they are
+sealed and it reads on from the segments: nothing is lost, but reading costs more."""
 
 Result = dict[str, Any]
+IsOurs = Callable[[FileName], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +159,9 @@ class Sealer:
                 self._child = None
         results = _parse_results(output)
         if child.returncode != 0 and not self._ending:
-            reason = trouble.decode("utf-8", "replace").strip().splitlines()[-1:] or [_describe_exit(child.returncode)]
-            told = {row.get("file") for row in results}
-            results += [{"file": name, "error": reason[0]} for name in job.files if name not in told]
+            reported = {row.get("file") for row in results}
+            reason = _explain(trouble, child.returncode)
+            results += [{"file": name, "error": reason} for name in job.files if name not in reported]
         return results
 
 
@@ -158,21 +178,199 @@ def _parse_results(output: bytes) -> list[Result]:
     return found
 
 
-def _describe_exit(code: int) -> str:
+def _explain(trouble: bytes, code: int) -> str:
+    """The last line that a child printed, or how it ended."""
     import signal
 
-    return f"its process was killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
+    printed = trouble.decode("utf-8", "replace").strip().splitlines()[-1:]
+    ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    return printed[0] if printed else f"its process {ended}"
+
+
+class Seals:
+    """Asks the sealer for work, one job of this run at a time. What failed is tried again, ever more rarely."""
+
+    def __init__(self, folder: Path, settings: Settings, lines: RunLines, sealer: Sealer, log: BoundLog) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._lines = lines
+        self._sealer = sealer
+        self._log = log
+        self._waits: dict[str, tuple[float, float]] = {}  # file: (not before, how long it waits after the next failure)
+        self._told: set[tuple[str, str]] = set()
+        self._results: deque[Result] = deque()
+        self._under_way = 0
+        self._last: tuple[IsOurs, int] | None = None
+        self._held: dict[str, float] = {}  # file that waits for a listener: since when
+        self._sealing: set[str] = set()
+        self._lines_of: dict[str, int] = {}
+        self._opening: dict[tuple[Path, int], subprocess.Popen[bytes]] = {}
+        self.given_up = 0
+        """Files that were sealed although a listener had not acknowledged them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is under way, or another try at the last files of the run is due."""
+        return self._under_way > 0 or self._last is not None
+
+    def request(
+        self, is_ours: IsOurs, is_read: Callable[[str], bool], behind: Callable[[str], Sequence[Listener]]
+    ) -> None:
+        """Seal the closed files of a living run that are safely counted (`is_read`) and acknowledged by every listener
+        (nobody is `behind`), or held back by one for too long."""
+        if self.busy:
+            return
+        now = time.monotonic()
+        names = [name for name in self._find(is_ours, ended=False) if is_read(name)]
+        held = {name: listeners for name in names if (listeners := behind(name))}
+        self._held = {name: self._held.get(name, now) for name in held}
+        late = self._find_late(now)
+        for name in late:
+            self._give_up(name, held[name])
+        ready = [name for name in names if name not in held or name in late]
+        self._submit([name for name in ready if self._waits.get(name, (0.0, 0.0))[0] <= now])
+
+    def _find_late(self, now: float) -> set[str]:
+        """Files that have waited for too long; of those that are too much together the oldest."""
+        late = {name for name, since in self._held.items() if now - since > HELD_SECONDS}
+        room = HELD_BYTES
+        for name in reversed(list(self._held)):
+            room -= _size(self._folder / name)
+            if room < 0:
+                late.add(name)
+        return late
+
+    def _give_up(self, name: str, listeners: Sequence[Listener]) -> None:
+        who = ", ".join(sorted({listener.name for listener in listeners}))
+        if (name, who) not in self._told:
+            self._told.add((name, who))
+            self.given_up += 1
+            message = f"{name} is sealed although {who} has not acknowledged it, and goes on from the segment"
+            data = {"file": name, "listeners": who, "files": self.given_up}
+            self._lines.write_event("listener_behind", message, severity="warning", data=data)
+
+    def read_sealed(self, path: Path, first: int) -> Iterator[Row] | None:
+        """The rows of a segment from the `first` on; None while it is being made or opened, so that nobody waits."""
+        name = f"{path.stem}.jsonl"
+        if name in self._sealing:
+            return None
+        if self._lines_of.get(name) == first:
+            return iter(())
+        child = self._opening.pop((path, first), None) or _open_segment(path, first)
+        assert child.stdout is not None
+        if not select.select([child.stdout], [], [], 0)[0]:
+            self._opening[path, first] = child
+            return None
+        return _read_rows(child)
+
+    def request_last(self, is_ours: IsOurs) -> None:
+        """Seal what an ended run leaves, and remove runs that are too old or too many."""
+        self._last = (is_ours, LAST_TRIES)
+        self._try_last()
+
+    def tend(self) -> None:
+        """Try the files of an ended run again that failed, and write the events of what has been done meanwhile."""
+        if self._last is not None and not self._under_way:
+            self._try_last()
+        while self._results:
+            result = self._results.popleft()
+            if "error" in result:
+                message = f"{result['file']} could not be sealed and is kept as it is: {result['error']}"
+                if (result["file"], result["error"]) not in self._told:  # once, not with every try
+                    self._told.add((result["file"], result["error"]))
+                    self._lines.write_event("sealing_failed", message, severity="warning", data=result)
+            else:
+                message = f"{result['file']} was sealed: {result['lines']} lines"
+                self._lines.write_event("sealed", message, data=result)
+
+    def _try_last(self) -> None:
+        assert self._last is not None
+        is_ours, tries = self._last
+        files = self._find(is_ours, ended=True)
+        first = tries == LAST_TRIES
+        self._last = (is_ours, tries - 1) if files and tries > 1 else None
+        if first or files:
+            self._submit(files, last=first)
+
+    def _find(self, is_ours: IsOurs, *, ended: bool) -> list[str]:
+        settings = self._settings
+        min_bytes = settings.seal_min_size_mb * MIB
+        return find_closed(self._folder, is_ours=is_ours, ended=ended, min_bytes=min_bytes, keep=settings.keep_jsonl)
+
+    def _submit(self, files: list[str], *, last: bool = False) -> None:
+        settings = self._settings
+        cleans = last and (settings.max_age is not None or settings.max_size_gb is not None)
+        if not files and not cleans:
+            return
+        job = Job(
+            folder=str(self._folder),
+            files=tuple(files),
+            keep=settings.keep_jsonl,
+            mode=settings.file_mode,
+            root=str(self._folder.parent.parent) if cleans else None,
+            max_age=settings.max_age,
+            max_size_gb=settings.max_size_gb,
+        )
+        self._under_way += 1
+        self._sealing.update(files)
+        self._sealer.submit(job, self._take)
+
+    def _take(self, results: list[Result]) -> None:
+        """Called from the sealer's thread."""
+        for result in results:
+            if "removed" in result:
+                self._log.info("old runs were removed", folders=result["removed"])
+                continue
+            if "error" in result:
+                wait = self._waits.get(result["file"], (0.0, FIRST_WAIT))[1]
+                self._waits[result["file"]] = (time.monotonic() + wait, min(2 * wait, LONGEST_WAIT))
+                self._log.warning("sealing failed", **result)
+            else:
+                self._waits.pop(result["file"], None)
+                self._lines_of[result["file"]] = result["lines"]
+                self._log.info("sealed", **result)
+            self._results.append(result)
+        self._sealing = set()  # there is one job at a time
+        self._under_way -= 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _open_segment(path: Path, first: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "trainvitals.agent.sealing", str(path), str(first)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/")
+
+
+def _read_rows(child: subprocess.Popen[bytes]) -> Iterator[Row]:
+    """What `_open_segment` prints. Ends the child when nobody wants more of it."""
+    with child:
+        assert child.stdout is not None and child.stderr is not None
+        try:
+            yield from map(json.loads, child.stdout)
+        except GeneratorExit:
+            child.kill()
+            raise
+        trouble = child.stderr.read()
+    if child.returncode != 0:
+        raise JournalError(_explain(trouble, child.returncode))
 
 
 # -- the child process
 
 
 def main(arguments: list[str]) -> int:
-    """Do the job that comes as JSON on standard input."""
+    """Do the job that comes as JSON on standard input; or, with a segment and a number, print its rows from there."""
     import signal
 
     # An exception instead of sudden death, so that temporary files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if len(arguments) == 2:
+        return _print_rows(Path(arguments[0]), int(arguments[1]))
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     job = json.loads(sys.stdin.buffer.read())
@@ -189,6 +387,22 @@ def main(arguments: list[str]) -> int:
         removed = retention.clean(Path(job["root"]), max_age=job["max_age"], max_size_gb=job["max_size_gb"])
         if removed:
             _say({"removed": [str(path) for path in removed]})
+    return 0
+
+
+def _print_rows(path: Path, first: int) -> int:
+    from trainvitals.journal.encoding import encode_line
+    from trainvitals.journal.sealed import SealedSegments
+
+    try:
+        for row in SealedSegments(path.parent).rows(path, first):
+            sys.stdout.buffer.write(encode_line(row))
+        sys.stdout.buffer.flush()
+    except JournalError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except BrokenPipeError:
+        os._exit(0)  # whoever asked has gone; what is left in the buffer is for nobody
     return 0
 
 

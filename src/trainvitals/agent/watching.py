@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,14 @@ from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.ending import correct_end, decide_end, write_end
-from trainvitals.agent.following import Following
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.liveness import Rank, status_key, wait_for_end
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.reading import Health, Reading
-from trainvitals.agent.sealing import Sealer
-from trainvitals.agent.seals import Seals
+from trainvitals.agent.reading import Reading
+from trainvitals.agent.sealing import Sealer, Seals
 from trainvitals.agent.stalls import Stalls
+from trainvitals.agent.training_log import TrainingLog
 from trainvitals.analysis.gpu_use import GpuUses, parse_uses
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, registrations
@@ -37,11 +36,15 @@ from trainvitals.journal.cursor import Damage
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.latest import LatestRun
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import COMMAND, ENDED, MONITOR, TRAINING, RunFile
-from trainvitals.journal.documents.status import LineDamage, RankStatus, Status
+from trainvitals.journal.documents.status import RankStatus, Status
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.failures import Failure, read_failures
+from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.listening import Listener
+from trainvitals.newest import SourceHealth
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess
 
@@ -64,6 +67,10 @@ END_PATIENCE_SECONDS = 600.0
 ROOM_TICK = 2.0
 """Seconds between two tries to write the end down while the disk does not take it."""
 INBOX_SIZE = 20_000
+PIECE = 512 << 10
+"""Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
+CATCH_UP_SECONDS = 0.5
+"""How long, per tick, a listener that was added late is served once the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class Machine:
 
     host: str
     describe: Callable[[], Mapping[str, Any]]
-    health: Callable[[], list[Health]]
+    health: Callable[[], list[SourceHealth]]
     gpu_users: Callable[[], Mapping[str, Iterable[int]]]
     """The processes on each GPU, by the key of its unit."""
     sealer: Sealer
@@ -97,12 +104,15 @@ class WatchedRun:
         """None of its processes lived when it was found: there is nothing to measure, only its end to tell."""
         self.began = time.monotonic()
         self.state = "running"
+        self.firing: Sequence[AlertRow] = ()
+        """The alerts that fire now, each with its labels."""
         self._machine = machine
         self._log = log.bind(run_id=self.run_id, attempt=self.attempt, correlation_id=self.correlation_id)
         self._many_hosts = first.world_size > first.local_world_size
         self._ranks: dict[tuple[int, str], Rank] = {}
         self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
         self._orders: deque[tuple[str, Registration, Path]] = deque()
+        self._listeners: deque[tuple[Callable[[Relay, Listener], None], Listener]] = deque()
         self._leaving = False
         self._run = RunFile()
         self._run_stamp: object = None
@@ -135,6 +145,14 @@ class WatchedRun:
     def offer(self, reading: Reading) -> None:
         """A new reading; whether the run wants it is decided in its own thread."""
         self._inbox.append(reading)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Hand it the rows of this run, from the run's thread."""
+        self._listeners.append((Relay.add, listener))
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop handing it rows with the next tick."""
+        self._listeners.append((Relay.remove, listener))
 
     def end_watch(self) -> None:
         """The agent ends, the run goes on."""
@@ -218,16 +236,19 @@ class WatchedRun:
         before = known if known.attempt == self.attempt else Status()
         self._known_ranks = before.ranks
         self._seen = read_told(self.folder, self._machine.host)
-        self._following = Following(self.folder, known)
-        self._told_damage = self._following.damage
+        self._training_log = TrainingLog(known)
+        self._told_damage = self._training_log.damage
         self._gpu_use = GpuUses(parse_uses(known.gpu_summary))
         self._holding = GpuHolding(self._machine.gpu_users, before.held_gpus)
         self._consoles = Consoles(self.folder, self.settings, known.consoles)
         self._lines = self._open_lines()
         self._status = status.StatusFile(self.folder, self._machine.host, self._many_hosts, self.settings.file_mode)
-        self._persisted: dict[str, int] = {}
         self._stalls = Stalls(self.folder, self.settings, self._lines, before.cause)
         self._seals = Seals(self.folder, self.settings, self._lines, self._machine.sealer, self._log)
+        self._relay = Relay(
+            self.folder, self._is_followed, read_sealed=self._seals.read_sealed, on_error=self._survive_listener
+        )
+        self._relay.add(self._training_log)
         self._alerting = Alerting(
             self.folder,
             self.settings,
@@ -242,8 +263,8 @@ class WatchedRun:
         self._told_end = before.is_over
         if self._told_end or not self.folder.is_dir():
             return
-        self._alerting.start(self._first_pid, known.positions)
-        self._following.listen = self._alerting.see_row
+        self._alerting.start(self._first_pid, self._training_log.acknowledged)
+        self._relay.add(self._alerting)
         self._lines.listen = self._alerting.see_sample
         again = before.state is not None
         self._lines.write_event(
@@ -295,6 +316,7 @@ class WatchedRun:
             lines = self._lines
             self._holding.look(held, self._machine.describe(), lines.gpus.values(), lines.processes.values())
         self._alerting.tick(now, self._stalls.causes)
+        self.firing = self._alerting.firing()
         if self._is_time("files", TEND_SECONDS, now):
             self._lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
@@ -307,7 +329,7 @@ class WatchedRun:
         if self._is_time("console", CONSOLE_SECONDS, now):
             self._consoles.look()  # once it is noted where the copy begins: another agent may have to go on there
         if self._is_time("sealing", SEALING_SECONDS, now):
-            self._seals.request(self._is_ours, self._is_read)
+            self._seals.request(self._is_ours, self._is_read, self._find_behind)
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
         if now < self._next.get(what, 0.0):
@@ -357,10 +379,10 @@ class WatchedRun:
         self._consoles.join(registration)
         if registration.kind == TRAINING:
             training = [item.registration for item in self._ranks.values() if item.registration.kind == TRAINING]
-            lowest = min(max(item.rank - item.local_rank, 0) for item in training)
-            self._following.set_ranks({item.rank for item in training}, lowest)
+            self._training_log.summarised = min(max(item.rank - item.local_rank, 0) for item in training)
+            self._relay.ask_again()
             if known is not None:
-                rank.progress.restore(known, self._following.silence(registration.rank), now)
+                rank.progress.restore(known, self._silence(registration.rank), now)
                 rank.state = known.state or "running" if rank.is_alive else rank.state
         if ("rank_started", registration.rank, registration.pid) not in self._seen:
             self._lines.write_event(
@@ -372,18 +394,45 @@ class WatchedRun:
         self._has_news = True
 
     def _follow(self, now: float) -> bool:
-        """Read a piece of what the ranks logged. False if there was nothing new."""
-        found = self._following.poll()
+        """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new."""
+        self._take_listeners()
+        self._relay.poll(PIECE)
+        found = self._training_log.take_growth()
         for number, growth in found.items():
             rank = self._ranks.get((number, TRAINING))
             if rank is None:
                 continue
             # What was logged before we came was not logged just now.
-            silent = 0.0 if rank.progress.lines else self._following.silence(number)
+            silent = 0.0 if rank.progress.lines else self._silence(number)
             rank.progress.grow(growth.lines, LONGEST_TICK, now, silent)
             rank.progress.step = growth.step if growth.step is not None else rank.progress.step
             rank.progress.last_log = growth.timestamp or rank.progress.last_log
         return bool(found)
+
+    def _take_listeners(self) -> None:
+        while self._listeners:
+            order, listener = self._listeners.popleft()
+            order(self._relay, listener)
+
+    def _is_followed(self, file: FileName) -> bool:
+        """Whether anybody here may listen to it: what this machine writes, and the events and alerts of all machines. A
+        training is listened to once its rank has registered, for its lines are counted there."""
+        if file.table == "training":
+            return (file.rank or 0, "training") in self._ranks
+        return file.table in layout.LINE_TABLES or self._is_ours(file)
+
+    def _silence(self, rank: int) -> float:
+        """For how many seconds the rank's files have not changed, by their own time."""
+        newest = self._relay.last_write(lambda file: file.table == "training" and (file.rank or 0) == rank)
+        return max(time.time() - newest, 0.0) if newest is not None else 0.0
+
+    def _survive_listener(self, listener: Listener, error: Exception) -> None:
+        text = f"{listener.name}: {type(error).__name__}: {error}"
+        if text not in self._complaints:
+            import traceback
+
+            self._complaints.add(text)
+            self._log.error("a listener failed", listener=listener.name, error=text, traceback=traceback.format_exc())
 
     def _drain(self) -> None:
         if len(self._inbox) == INBOX_SIZE:
@@ -518,6 +567,8 @@ class WatchedRun:
         self._consoles.end()
         self.state, self._stalls.cause = verdict.status, verdict.cause
         self._alerting.end(verdict, list(self._ranks.values()))
+        self.firing = ()
+        self._relay.close()
         self._write_status(time.monotonic(), force=True)
         self._clean_up()
 
@@ -540,8 +591,13 @@ class WatchedRun:
         self._wait_for_seals()
 
     def _wait_for_seals(self) -> None:
+        """Until everything is sealed and listeners that were added late have caught up."""
         self._seals.tend()
-        if not self._seals.busy:
+        self._take_listeners()
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while (more := self._relay.poll(PIECE)) and time.monotonic() < deadline:
+            continue
+        if not (self._seals.busy or more or self._relay.waits):
             self._seals.tend()
             self._lines.close()
             self.over = True
@@ -570,7 +626,7 @@ class WatchedRun:
 
     def _tell_losses(self) -> None:
         """Lines that could not be understood or kept: said when there are more of them."""
-        damage = self._following.damage
+        damage = self._training_log.damage
         if damage != self._told_damage:
             self._told_damage = damage
             message = f"lines that could not be understood: {damage.torn} torn, {damage.foreign} foreign"
@@ -594,8 +650,6 @@ class WatchedRun:
         if not force and not self._status.is_due(now):
             return
         self._has_news = False
-        positions = self._following.positions
-        damage = self._following.damage
         content = Status(
             host=self._machine.host,
             agent_pid=os.getpid(),
@@ -603,24 +657,20 @@ class WatchedRun:
             state=self.state,
             cause=self._stalls.cause,
             ranks={rank.status_key: rank.describe() for rank in ranks},
-            summary=self._following.summary.describe(),
-            summary_left_out=self._following.summary.left_out,
-            positions=positions,
             hardware=self._machine.describe(),
             visible_gpus=status.visible_gpus(self._machine.describe(), [rank.registration for rank in ranks]),
             held_gpus=self._holding.describe(),
             gpu_summary=self._gpu_use.as_json(),
             alerts=self._alerting.active(),
             consoles=self._consoles.as_json(),
-            damage=LineDamage(torn=damage.torn, foreign=damage.foreign),
             dropped_lines=self._lines.dropped,
         )
         try:
-            self._status.write(content, now)
+            self._status.write(self._training_log.add_to(content), now)
         except OSError as error:
             self._complain("status.json cannot be written", error)
             return
-        self._persisted = positions
+        self._training_log.mark_saved()
 
     def _is_ours(self, name: FileName) -> bool:
         """Whether a journal file was written on this machine: the folder may be shared with others."""
@@ -629,7 +679,15 @@ class WatchedRun:
         return name.host == self._host_token
 
     def _is_read(self, name: str) -> bool:
-        return name not in self._lines.open_files and self._following.has_read(name, self._persisted)
+        """Whether it is closed, and all of it is counted in status.json."""
+        return name not in self._lines.open_files and self._training_log not in self._list_behind(name)
+
+    def _find_behind(self, name: str) -> list[Listener]:
+        return [listener for listener in self._list_behind(name) if listener is not self._training_log]
+
+    def _list_behind(self, name: str) -> list[Listener]:
+        parsed = layout.parse_name(name)
+        return self._relay.behind(parsed[0]) if parsed is not None else []
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

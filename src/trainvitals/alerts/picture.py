@@ -62,18 +62,12 @@ def read_points(folder: Path, body: Mapping[str, Any]) -> Points:
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:
-    from trainvitals.journal.cursor import Damage, parse_line
+    from trainvitals.journal.cursor import Cursor, find_line
 
     try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
+        return Cursor(path, find_line(path, path.stat().st_size - TAIL_BYTES)).read()
     except OSError:
         return []
-    damage = Damage()
-    rows = (parse_line(line, damage) for line in lines[1 if size > TAIL_BYTES else 0 :])
-    return [row for row in rows if row is not None]
 
 
 def draw_svg(points: Sequence[tuple[float, float]], title: str, threshold: float | None) -> str:

@@ -12,7 +12,7 @@ One writer per file: the agent of each host, every rank that has conditions of i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from trainvitals import runtime
 from trainvitals.alerts.engine import Change
 from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Wanted, read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
@@ -59,14 +59,9 @@ def _main_metric(change: Change) -> str | None:
     return None if first is None or first.table in ("run", "event") else f"{first.table}.{first.name}"
 
 
-def read_rows(folder: Path, wanted: Callable[[FileName], bool] = lambda name: True) -> list[AlertRow]:
+def read_rows(folder: Path, wanted: Wanted = lambda name: True) -> list[AlertRow]:
     """Every line of the run's alerts in order of time, from the files that are wanted."""
-    rows: list[AlertRow] = []
-    for name, suffix, path in layout.list_files(folder):
-        if name.table == "alerts" and suffix == ".jsonl" and wanted(name):
-            rows.extend(AlertRow.parse(line) for line in Cursor(path).read())
-    rows.sort(key=lambda row: row.timestamp)
-    return rows
+    return [AlertRow.parse(line) for _, line in read_table(folder, "alerts", wanted)]
 
 
 def ask(folder: Path, control: str, rule: str, by: str, until: float | None = None) -> AlertRow:

@@ -1,7 +1,8 @@
 """The alerts of one watched run: what the agent holds. Points and rank states go in; everything else follows.
 
     alerts = RunAlerts(folder, settings, about, pid=..., targets=...)
-    alerts.see_sample(sample); alerts.see_row(rank, row); alerts.see_rank(...)
+    alerts.see(batch)      # what was logged, events, what people ask for, of files that it `wants`
+    alerts.see_sample(sample); alerts.see_rank(...)
     alerts.tick()          # several times a second
     alerts.end("finished") # or alerts.leave(): the agent goes, the run stays
 
@@ -32,13 +33,15 @@ from trainvitals.alerts.ledger import ANSWERS, Ledger, Policy
 from trainvitals.alerts.points import EventPoints, rank_point
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Damage, Follower, parse_line
+from trainvitals.journal.cursor import find_line
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
 from trainvitals.journal.folder import slugify
+from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import REFERENCES, Address
@@ -47,6 +50,7 @@ TICK_SECONDS = 1.0
 LEDGER_SECONDS = 0.2
 CLAIM_SECONDS = 60.0
 WARM_BYTES = 2 << 20
+"""Of each training file that an earlier agent has judged: as much is read again to fill the windows of the rules."""
 FAREWELL_SECONDS = 1.0
 SAMPLE_SECONDS = 0.5
 """Built-in rules look at a GPU, the host and a process no more often than this, and at 20 lines a second of a rank."""
@@ -132,7 +136,8 @@ class RunAlerts:
         self._next_ledger = 0.0
         self._next_claims = 0.0
         self._unknown_at: float | None = time.monotonic() + UNKNOWN_SECONDS
-        self._follower = Follower(folder, ("events", "alerts"))
+        self._judged = Positions()
+        self.positions = Positions()
         self._restore()
 
     def _make_engine(self, rules: list[Rule]) -> Engine:
@@ -144,20 +149,23 @@ class RunAlerts:
         def is_own(item: FileName) -> bool:
             return item.rank is None and item.pid is None and item.host == self._own.host
 
-        rows = records.read_rows(self.folder, is_own)
+        history = Follower(
+            self.folder, ("events", "alerts"), wanted=lambda item: item.table == "alerts" or self.wants(item)
+        )
+        found = sorted(history.poll(), key=lambda item: str(item[1]["timestamp"]))
+        self.positions = history.positions
+        alerts = [(name, AlertRow.parse(line)) for name, line in found if name.table == "alerts"]
+        rows = [row for name, row in alerts if is_own(name)]
         # A line logged before the last change was judged: the agent may have read on further than it could note down.
         self._judged_until = max((row.seconds for row in records.changes(rows)), default=0.0)
-        theirs = []
-        for name, line in self._follower.poll():
+        for name, line in found:
             if name.table == "events":
-                if name.rank is not None:
-                    self.see_event(EventRow.parse(line), judge=not rows)
-            elif not is_own(name):
-                theirs.append(AlertRow.parse(line))
-        done = {(row.state, row.asked) for row in rows}
-        for row in sorted([*rows, *theirs], key=lambda row: row.timestamp):
+                self.see_event(EventRow.parse(line), judge=not rows)
+        for _, row in alerts:
             if row.control is None:
                 self.ledger.apply(row)
+        theirs = [row for name, row in alerts if not is_own(name)]
+        done = {(row.state, row.asked) for row in rows}
         for row in theirs:
             if row.control in ANSWERS and (ANSWERS[row.control], row.timestamp) not in done:
                 self.ledger.take_row(row)  # asked for while there was no agent
@@ -172,24 +180,40 @@ class RunAlerts:
         for row, channels in list(self.ledger.undelivered.values()):
             self._outbox.add(row, channels)
 
-    def warm(self, positions: Mapping[str, int]) -> None:
-        """Fill the windows from what was judged before: the end of the training files up to these positions."""
-        for name, suffix, path in layout.list_files(self.folder):
-            end = positions.get(path.name)
-            if name.table != "training" or suffix != ".jsonl" or not end:
-                continue
-            damage = Damage()
-            try:
-                with open(path, "rb") as file:
-                    start = max(0, end - WARM_BYTES)
-                    file.seek(start)
-                    lines = file.read(end - start).split(b"\n")
-            except OSError:
-                continue
-            for line in lines[1 if start else 0 :]:
-                row = parse_line(line, damage)
-                if row is not None:
-                    self.see_row(name.rank or 0, row, judge=False)
+    def warm(self, judged: Positions) -> None:
+        """An earlier agent has judged what was logged up to there. The end of that is to be handed over once more: it
+        fills the windows."""
+        self._judged = judged
+        for file, position in judged.items():
+            if file.table == "training":
+                try:
+                    start = find_line(self.folder / file.jsonl, position.offset - WARM_BYTES)
+                except OSError:
+                    start = position.offset  # sealed meanwhile
+                self.positions.advance(file, Position(min(start, position.offset), None))
+
+    # -- what is logged
+
+    def wants(self, file: FileName) -> bool:
+        """What the ranks and commands write; the agents' own events and alerts come by other ways."""
+        if file.table == "alerts":
+            return file.rank is not None or file.pid is not None
+        return file.table == "training" or (file.table == "events" and file.rank is not None)
+
+    def see(self, batch: Batch) -> None:
+        """New lines of a file."""
+        file = batch.file
+        self.positions.advance(file, batch.end)
+        if file.table == "training":
+            judge = not self._judged.covers(file, batch.end.offset)
+            for row in batch.rows:
+                self.see_row(file.rank or 0, row, judge=judge)
+        else:
+            for line in batch.rows:
+                if file.table == "events":
+                    self.see_event(EventRow.parse(line))
+                else:
+                    self.ledger.take_row(AlertRow.parse(line))
 
     # -- what is measured
 
@@ -249,7 +273,6 @@ class RunAlerts:
         now = time.monotonic()
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
-            self._follow()
             while self._notes:
                 self._tell("alert_rule", self._notes.popleft(), "warning")
             unknown = self._unknown_at is not None and now >= self._unknown_at
@@ -266,14 +289,6 @@ class RunAlerts:
         if self._claims is not None and now >= self._next_claims:
             self._next_claims = now + CLAIM_SECONDS
             self._claims.refresh()
-
-    def _follow(self) -> None:
-        for name, line in self._follower.poll():
-            if name.table == "events":
-                if name.rank is not None:  # the agent's own events come by another way
-                    self.see_event(EventRow.parse(line))
-            elif name.rank is not None or name.pid is not None:
-                self.ledger.take_row(AlertRow.parse(line))
 
     def _send_due(self) -> None:
         while self._deliveries:
@@ -317,6 +332,10 @@ class RunAlerts:
             if group.firing
         )
 
+    def firing(self) -> list[AlertRow]:
+        """Everything that fires now, each with its labels."""
+        return [row for group in self.ledger.groups.values() for row in group.firing.values()]
+
     @property
     def waiting(self) -> int:
         """Messages that have not been delivered."""
@@ -326,7 +345,6 @@ class RunAlerts:
 
     def end(self, status: str) -> None:
         """The run is over. What is to be sent is sent, also if the agent watches nothing else any more."""
-        self._follow()
         for engine in self._engines:
             self._take(engine.end(f"the run is {status}"))
         for row in self.ledger.close(f"the run is {status}", time.time()):

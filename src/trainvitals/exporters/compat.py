@@ -14,8 +14,8 @@ from prometheus_client.samples import Sample
 
 from trainvitals.exporters.families import Series, Snapshot, clean, gpu_label
 from trainvitals.exporters.labels import Labels, share
-from trainvitals.exporters.store import Thing
 from trainvitals.journal.encoding import number
+from trainvitals.newest import Thing
 
 NAMES = ("dcgm", "nvidia_smi")
 

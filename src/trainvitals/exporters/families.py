@@ -20,9 +20,10 @@ from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sam
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import Labels, share
 from trainvitals.exporters.names import Spelling
-from trainvitals.exporters.store import RunView, SourceHealth, Store, Thing
+from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
 from trainvitals.journal.encoding import number
+from trainvitals.newest import SourceHealth, Thing
 
 GPU_LABELS = ("gpu", "uuid", "host")
 RANK_LABELS = ("run", "project", "rank", "host")
@@ -59,6 +60,8 @@ class Snapshot:
     healths: tuple[SourceHealth, ...] = ()
     driver: Mapping[str, str] = field(default_factory=dict)
     """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
+    lines_parsed: Mapping[str, int] = field(default_factory=dict)
+    """By table."""
 
 
 class Series:
@@ -336,6 +339,14 @@ def _own(snapshot: Snapshot) -> list[Metric]:
     about.add(_versions())
     started = Series("trainvitals_agent_start_time_seconds", "When the agent started", ("host",), unit="seconds")
     started.add((host,), snapshot.started)
+    parsed = Series(
+        "trainvitals_agent_lines_parsed",
+        "Lines of run folders that the agent has parsed",
+        ("table", "host"),
+        kind="counter",
+    )
+    for table, count in sorted(snapshot.lines_parsed.items()):
+        parsed.add((clean(table), host), count)
     runs = Series("trainvitals_run", "The runs that are watched", ("run", "project", "host", "name"), kind="info")
     states = Series(
         "trainvitals_run_state",
@@ -365,7 +376,7 @@ def _own(snapshot: Snapshot) -> list[Metric]:
         }
         for values in sorted(firing):
             alerts.add(values)
-    return [*_filled(about, started, runs, states, alerts), *_sources(snapshot)]
+    return [*_filled(about, started, parsed, runs, states, alerts), *_sources(snapshot)]
 
 
 @cache
@@ -378,11 +389,6 @@ def _sources(snapshot: Snapshot) -> Iterable[Metric]:
     exports = _Exports("mb", snapshot.started)
     for health in snapshot.healths:
         labels = share(("source", "unit", "host"), (health.source, clean(health.unit), snapshot.host))
-        for name, value in health.values.items():
-            exports.add("source", name, labels, value)
+        for name, value in health.values().items():
+            exports.add("source", name, labels, float(value))
     return exports.families.values()
-
-
-def take_snapshot(store: Store, runs: Iterable[tuple[RunView, Mapping[int, RankTraining]]]) -> Snapshot:
-    """What a page is made of, now."""
-    return Snapshot(store.host, store.started, tuple(store.things()), tuple(runs), store.healths, store.driver)

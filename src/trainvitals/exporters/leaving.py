@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainvitals.exporters.store import RunView
+from trainvitals.exporters.runs import RunView
 
 LINGER_SECONDS = 30.0
 """How long a run that has ended is still there for whoever has not seen its last values."""
@@ -21,8 +21,6 @@ class _Ended:
     run: RunView
     until: float
     unseen: set[Viewer]
-    is_read: bool = False
-    """Whether its last lines were read: until then no look is the last one."""
 
 
 class Leaving:
@@ -49,18 +47,7 @@ class Leaving:
     def see(self, viewer: Viewer) -> None:
         """It has just shown all of them."""
         for item in self._ended.values():
-            if item.is_read:
-                item.unseen.discard(viewer)
-
-    def read(self, runs: Iterable[RunView]) -> set[Viewer]:
-        """The last lines of these were read. Returns who has something new to show."""
-        news: set[Viewer] = set()
-        for run in runs:
-            item = self._ended.get(run.folder)
-            if item is not None and not item.is_read:
-                item.is_read = True
-                news |= item.unseen
-        return news
+            item.unseen.discard(viewer)
 
     def _drop_old(self) -> None:
         now = self._clock()

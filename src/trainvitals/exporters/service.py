@@ -1,9 +1,9 @@
 """All ways out together: what the agent holds while somebody wants to be served.
 
-exports = Exports(host, folder, tell)
+exports = Exports(host, folder, newest, tell)
 exports.want(wishes)              # the settings of the runs and of the agent itself, whenever they change
-exports.take(table, labels, values, moment, interval)      # every sample
-exports.update(runs, healths)     # now and then
+exports.update(runs, healths)     # every second or so
+relay.add(exports.listen_to(run)) # for each run: what its ranks log
 exports.close()
 """
 
@@ -20,21 +20,25 @@ from prometheus_client.metrics_core import Metric
 
 from trainvitals.errors import SettingError
 from trainvitals.exporters import families
-from trainvitals.exporters.families import Options, Series
+from trainvitals.exporters.families import Options, Series, Snapshot
 from trainvitals.exporters.leaving import LINGER_SECONDS, Leaving, Viewer
 from trainvitals.exporters.outbox import PATIENCE, Dialect, Outbox
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.remote_write import RemoteWrite
+from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import Address, PageServer
-from trainvitals.exporters.store import RunView, SourceHealth, Store, Value
 from trainvitals.exporters.training import Trainings
 from trainvitals.exporters.wishes import Wish, wishes_of
+from trainvitals.journal.cursor import count_parsed
+from trainvitals.journal.listening import Listener
+from trainvitals.newest import Newest, SourceHealth
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 
-POLL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 STATE_FILE = "exporter.json"
+TABLES = ("gpu", "system", "process")
+"""What is served of the newest values: what was scraped from another exporter is served by that one."""
 
 
 class Output(Protocol):
@@ -50,29 +54,30 @@ class Output(Protocol):
 class Exports:
     """Everything that is served and pushed from this machine."""
 
-    def __init__(self, host: str, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, host: str, folder: Path, newest: Newest, tell: Callable[[str], None]) -> None:
+        self._host = host
+        self._started = time.time()
         self._folder = folder
+        self._newest = newest
         self._on_trouble = tell
         self._told = ""
-        self.store = Store(host)
-        self._trainings = Trainings(folder / STATE_FILE, host)
+        self._runs: tuple[RunView, ...] = ()
+        self.healths: tuple[SourceHealth, ...] = ()
+        self._driver: Mapping[str, str] = {}
+        self._trainings = Trainings(folder / STATE_FILE)
         self._outputs: dict[Viewer, tuple[Wish, Output]] = {}
         self._failed: dict[Viewer, tuple[Wish, float]] = {}
         self._unwanted: dict[Viewer, float] = {}
         self._closing: dict[Viewer, threading.Thread] = {}
         self._leaving = Leaving()
         self._lock = threading.Lock()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="exporter", daemon=True)
-        self._thread.start()
 
     # -- from the agent
 
-    def take(
-        self, table: str, labels: Mapping[str, Value], values: Mapping[str, Value], moment: float, interval: float
-    ) -> None:
-        """A new sample."""
-        self.store.take(table, labels, values, moment, interval)
+    def listen_to(self, folder: Path) -> Listener:
+        """What is to hear the lines of a run of `update`, all of them before the run is gone."""
+        with self._lock:
+            return self._trainings.listen_to(folder)
 
     def update(
         self, runs: Iterable[RunView], healths: Iterable[SourceHealth], driver: Mapping[str, str] | None = None
@@ -81,14 +86,19 @@ class Exports:
         present = tuple(runs)
         folders = {run.folder for run in present}
         with self._lock:
-            for run in self.store.runs:
-                if run.folder not in folders:
-                    self._leaving.add(run, self._outputs)
+            gone = [run for run in self._runs if run.folder not in folders]
+            for run in gone:
+                self._leaving.add(run, self._outputs)
             self._leaving.forget(folders)
-            self.store.set_runs(present)
-        self.store.set_healths(healths)
+            self._runs = present
+            self._trainings.keep(run.folder for run in (*present, *self._leaving.runs()))
+            outputs = [output for _, output in self._outputs.values()] if gone else []
+        self.healths = tuple(healths)
         if driver is not None:
-            self.store.driver = driver
+            self._driver = driver
+        for output in outputs:
+            output.hurry()
+        self._save()
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
@@ -147,10 +157,6 @@ class Exports:
     def close(self) -> None:
         """The last values of everything, with a bounded patience for servers that do not take them."""
         deadline = time.monotonic() + PATIENCE
-        self._ending.set()
-        self._thread.join(1.0)
-        if not self._thread.is_alive():
-            self._read()
         for key in sorted(self._outputs, key=lambda key: key[0] == "page"):  # what nobody need wait for first
             self._close(key)
         for thread in self._closing.values():
@@ -162,12 +168,21 @@ class Exports:
     def collect(self, options: Options, viewer: Viewer | None = None) -> list[Metric]:
         """All families now. A run that has ended is shown once more by each viewer and then not again."""
         with self._lock:
-            runs = [self._trainings.look(run) for run in (*self.store.runs, *self._leaving.runs(viewer))]
+            shown = (*self._runs, *self._leaving.runs(viewer))
+            runs = tuple((run, self._trainings.look(run.folder)) for run in shown)
             if viewer is not None:
                 self._leaving.see(viewer)
             pushes = [(kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, Outbox)]
-        found = families.build(families.take_snapshot(self.store, runs), options)
-        return found + _describe_pushes(pushes, self.store.host)
+        snapshot = Snapshot(
+            self._host,
+            self._started,
+            tuple(self._newest.things(*TABLES)),
+            runs,
+            self.healths,
+            self._driver,
+            count_parsed(),
+        )
+        return families.build(snapshot, options) + _describe_pushes(pushes, self._host)
 
     # -- opening
 
@@ -202,11 +217,11 @@ class Exports:
             return Pushgateway(url, collect, interval=interval, password=secret, tell=self._tell)
         dialect: Dialect
         if wish.kind == "remote_write":
-            dialect = RemoteWrite({"job": "trainvitals", "instance": self.store.host})
+            dialect = RemoteWrite({"job": "trainvitals", "instance": self._host})
         else:
             from trainvitals.exporters.otlp import Otlp
 
-            dialect = Otlp(self.store.host, self.store.started)
+            dialect = Otlp(self._host, self._started)
         return Outbox(
             dialect,
             url,
@@ -242,29 +257,6 @@ class Exports:
         if text != self._told:
             self._told = text
             self._on_trouble(text)
-
-    # -- the thread
-
-    def _follow(self) -> None:
-        while not self._ending.wait(POLL_SECONDS):
-            self._read()
-            self._save()
-
-    def _read(self) -> None:
-        """What the ranks have logged since; and who shows it waits no longer for the last lines of a run."""
-        with self._lock:
-            leaving = self._leaving.runs()
-            runs = [*self.store.runs, *leaving]
-        try:
-            self._trainings.poll(runs)
-        except OSError as error:
-            self._tell(f"what the ranks log cannot be read: {error}")
-            return
-        with self._lock:
-            news = self._leaving.read(leaving)
-            outputs = [output for key, (_, output) in self._outputs.items() if key in news]
-        for output in outputs:
-            output.hurry()
 
     def _save(self, *, force: bool = False) -> None:
         try:

@@ -1,25 +1,24 @@
-"""What is in the run folders, as Prometheus wants it: counters that survive a resume, a histogram, a summary, the
-newest values, and the alerts that fire.
+"""What the ranks log, as Prometheus wants it: counters that survive a resume, a histogram, a summary, newest values.
 
-Each rank's files are followed from the start of what is there. How far, and what came of it, is kept in a file of the
+Each rank's files are listened to from the oldest that is there. How far, and what came of it, is kept in a file of the
 agent's runtime folder, so that an agent that was killed is followed by one that counts on from the same line.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import catalog, runtime
-from trainvitals.exporters.store import ActiveAlert, RunView
-from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.encoding import encode_line, number, parse_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.listening import Batch, Positions
 
 # fmt: off
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -185,108 +184,96 @@ class RankTraining:
 
 
 class RunTraining:
-    """The ranks of one run on this machine."""
+    """The ranks of one run on this machine: a listener of its training files."""
 
-    def __init__(self, folder: Path, host: str, known: Mapping[str, Any] | None = None) -> None:
-        self._folder = folder
-        self._host = layout.host_token(host)
-        self._alert_files: dict[str, Cursor] = {}
-        self._firing: dict[str, ActiveAlert] = {}
-        self._cursors: dict[str, tuple[int, Cursor]] = {}
-        self._offsets: dict[str, int] = {}
+    name = "exporter"
+
+    def __init__(self, known: Mapping[str, Any] | None = None) -> None:
         self.ranks: dict[int, RankTraining] = {}
+        self.acknowledged = Positions()
+        self._lock = threading.Lock()
+        """Counters and positions are changed and saved together."""
         if known is not None:
             try:
                 self.ranks = {int(rank): RankTraining.parse(item) for rank, item in known["ranks"].items()}
-                self._offsets = {str(name): int(offset) for name, offset in known["offsets"].items()}
+                # Before there were positions there were offsets.
+                self.acknowledged = Positions.parse(known.get("positions") or known["offsets"])
             except (KeyError, TypeError, ValueError, AttributeError):
-                self.ranks, self._offsets = {}, {}  # of another version: count anew from what is there
+                self.ranks = {}  # of another version: count again from what is there
+        self.positions = self.acknowledged.copy()
+        self._saved = self.acknowledged
+        self.has_news = False
+        """Whether there is something that `as_json` has not given yet."""
 
-    def poll(self, ranks: frozenset[int]) -> bool:
-        """Read what is new of these ranks. True if there was something."""
-        found = False
-        for name, suffix, path in layout.list_files(self._folder):
-            if suffix != ".jsonl" or path.name in self._cursors or path.name in self._alert_files:
-                continue
-            if name.table == "training":
-                self._cursors[path.name] = (name.rank or 0, Cursor(path, self._offsets.get(path.name, 0)))
-            elif name.table == "alerts" and name.host in (None, self._host):
-                self._alert_files[path.name] = Cursor(path)
-        for cursor in self._alert_files.values():
-            for row in cursor.read():
-                self._judge(row)
-        for rank, cursor in self._cursors.values():
-            if rank not in ranks:
-                continue
-            rows = cursor.read()
-            if rows:
-                found = True
-                training = self.ranks.setdefault(rank, RankTraining())
-                for row in rows:
+    def wants(self, file: FileName) -> bool:
+        return file.table == "training"
+
+    def see(self, batch: Batch) -> None:
+        with self._lock:
+            self.has_news = True
+            self.positions.advance(batch.file, batch.end)
+            if batch.rows:
+                training = self.ranks.setdefault(batch.file.rank or 0, RankTraining())
+                for row in batch.rows:
                     training.take(row)
-        return found
-
-    @property
-    def alerts(self) -> tuple[ActiveAlert, ...]:
-        """What fires now, as the lines of the run's alerts say."""
-        return tuple(self._firing.values())
-
-    def _judge(self, row: Mapping[str, Any]) -> None:
-        labels = row.get("labels")
-        labels = labels if isinstance(labels, dict) else {}
-        key = repr((row.get("rule"), sorted((str(name), str(value)) for name, value in labels.items())))
-        if row.get("state") == "firing":
-            self._firing[key] = ActiveAlert(str(row.get("rule")), str(row.get("severity", "warning")), labels)
-        elif row.get("state") == "resolved":
-            self._firing.pop(key, None)
 
     def as_json(self) -> dict[str, Any]:
-        offsets = {**self._offsets, **{name: cursor.offset for name, (_, cursor) in self._cursors.items()}}
-        return {
-            "ranks": {str(rank): item.as_json() for rank, item in self.ranks.items()},
-            "offsets": offsets,
-        }
+        with self._lock:
+            self.has_news = False
+            self._saved = self.positions.copy()
+            ranks = {str(rank): item.as_json() for rank, item in self.ranks.items()}
+            return {"ranks": ranks, "positions": self._saved.as_json()}
+
+    def mark_saved(self) -> None:
+        """What `as_json` gave last is on disk."""
+        self.acknowledged = self._saved
 
 
 class Trainings:
     """All runs, and the file that remembers them."""
 
-    def __init__(self, path: Path, host: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._host = host
         self._known: dict[str, Any] = (runtime.read_json(path) or {}).get("runs") or {}
         self._runs: dict[str, RunTraining] = {}
         self._changed = False
         self._saved = 0.0
 
-    def poll(self, runs: Iterable[RunView]) -> None:
-        """Read what the ranks of these runs logged; forget the others, but for their counters."""
-        wanted = {str(run.folder): run for run in runs}
-        for folder in [folder for folder in self._runs if folder not in wanted]:
+    def listen_to(self, folder: Path) -> RunTraining:
+        """The listener for a run, which goes on from its counters if it was there before."""
+        key = str(folder)
+        if key not in self._runs:
+            self._runs[key] = RunTraining(self._known.pop(key, None))
+        return self._runs[key]
+
+    def keep(self, folders: Iterable[Path]) -> None:
+        """Forget all other runs, but for their counters."""
+        kept = {str(folder) for folder in folders}
+        for folder in [folder for folder in self._runs if folder not in kept]:
             self._known[folder] = _forget_values(self._runs.pop(folder).as_json())
             self._changed = True
-        for folder, run in wanted.items():
-            training = self._runs.get(folder)
-            if training is None:
-                training = self._runs[folder] = RunTraining(run.folder, self._host, self._known.pop(folder, None))
-            self._changed |= training.poll(run.ranks)
 
-    def look(self, run: RunView) -> tuple[RunView, dict[int, RankTraining]]:
-        """The run with its alerts, and what is known of its ranks; nothing of either before the first poll."""
-        training = self._runs.get(str(run.folder))
-        if training is None:
-            return run, {}
-        return replace(run, alerts=training.alerts), dict(training.ranks)
+    def look(self, folder: Path) -> dict[int, RankTraining]:
+        """What is known of the ranks of a run."""
+        training = self._runs.get(str(folder))
+        return dict(training.ranks) if training is not None else {}
 
     def save(self, now: float, *, force: bool = False) -> None:
         """Write down how far everything was read. Raises OSError where that is not possible."""
-        if not self._changed or (not force and now - self._saved < SAVE_SECONDS):
+        changed = self._changed or any(run.has_news for run in self._runs.values())
+        if not changed or (not force and now - self._saved < SAVE_SECONDS):
             return
         self._saved, self._changed = now, False
         for folder in list(self._known)[: max(len(self._known) - KEPT_RUNS, 0)]:
             del self._known[folder]
         runs = {**self._known, **{folder: run.as_json() for folder, run in self._runs.items()}}
-        runtime.write_atomically(self._path, encode_line({"runs": runs}))
+        try:
+            runtime.write_atomically(self._path, encode_line({"runs": runs}))
+        except OSError:
+            self._changed = True
+            raise
+        for run in self._runs.values():
+            run.mark_saved()
 
 
 def _forget_values(run: dict[str, Any]) -> dict[str, Any]:

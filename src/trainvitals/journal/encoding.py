@@ -18,6 +18,25 @@ NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _OPTIONS = orjson.OPT_APPEND_NEWLINE
 
+# The line of a flat dict of finite numbers, joined from bytes that are mostly made in advance:
+#
+#     start_lines(second) + MILLISECONDS[ms] + dumps(step) + b"," + dumps(metrics, None, OPT_APPEND_NEWLINE)[1:]
+#
+# `Run.log` has the join inline: a function call would cost a tenth of the whole.
+LINE_START = b'{"timestamp":"'
+"""The first bytes of every line, whoever encoded it: `timestamp` is the first key."""
+MILLISECONDS = tuple(b'%03dZ","step":' % number for number in range(1000))
+
+
+def start_lines(second: int) -> bytes:
+    """How a line with a step begins in that second since 1970, up to the milliseconds."""
+    return LINE_START + time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second)).encode()
+
+
+def is_complete(line: bytes) -> bool:
+    """Whether it begins and ends as our lines do: enough to count it, without parsing it."""
+    return line.startswith(LINE_START) and line.endswith(b"}")
+
 
 def spell(value: float) -> float | str:
     """A float as it stands in a line."""

@@ -79,6 +79,11 @@ class FileName(NamedTuple):
         return f"{self.stem}.jsonl"
 
     @property
+    def order(self) -> tuple[int, str]:
+        """Ascending for the files of one writer."""
+        return (self.attempt, self.stamp)
+
+    @property
     def writer(self) -> tuple[str, int | None, int | None, str | None]:
         """Who writes: files with the same writer follow each other in time."""
         return (self.table, self.rank, self.pid, self.host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.extremes import NO_STEP
 from trainvitals.journal.segments import Lines
+from trainvitals.journal.summaries import MetricSummary
 
 Axis = Literal["step", "time", "relative"]
 Floats = NDArray[np.float64]
@@ -114,3 +115,25 @@ def tail_points(lines: Lines, name: str, label: str) -> Points:
         np.array(lines.times, dtype=np.int64)[rows],
         np.array(column.values, dtype=np.float64),
     )
+
+
+def summarize(lines: Lines) -> Iterator[tuple[str, MetricSummary]]:
+    """What every metric came to in what is not sealed yet."""
+    steps = np.array(lines.steps, dtype=np.int64)
+    for (name, _), column in lines.columns.items():
+        values = np.array(column.values, dtype=np.float64)
+        at = steps[np.array(column.rows, dtype=np.int64)]
+        finite = np.isfinite(values)
+        found = MetricSummary(len(values), float(values[-1]), known_step(at[-1]))
+        found.nonfinite = len(values) - int(finite.sum())
+        if finite.any():
+            low = int(np.where(finite, values, np.inf).argmin())
+            high = int(np.where(finite, values, -np.inf).argmax())
+            found.low, found.low_step = float(values[low]), known_step(at[low])
+            found.high, found.high_step = float(values[high]), known_step(at[high])
+        yield name, found
+
+
+def known_step(value: Any) -> int | None:
+    """A step as it is stored, None if it says that there is none."""
+    return None if value is None or int(value) == NO_STEP else int(value)

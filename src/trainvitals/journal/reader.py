@@ -23,17 +23,18 @@ import numpy as np
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage, Follower, count_rows
+from trainvitals.journal.cursor import Cursor, Damage, count_rows
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.extremes import NO_STEP
+from trainvitals.journal.follower import Follower, read_table
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.points import Axis, Bounds, Floats, Points, tail_points, thin
+from trainvitals.journal.points import Axis, Bounds, Floats, Points, summarize, tail_points, thin
 from trainvitals.journal.run_info import RunInfo, default_root, read_info
 from trainvitals.journal.sealed import SealedSegments, SegmentUnreadable
 from trainvitals.journal.segments import Lines, labels_of, parse_labels
-from trainvitals.journal.summaries import MetricSummary, merge, summarize
+from trainvitals.journal.summaries import MetricSummary, merge
 
 SETTLED_NS = 2_000_000_000
 ALL_ROWS = 2**62
@@ -449,12 +450,8 @@ class RunReader:
         return parse_time(self.info.started) or 0.0
 
     def _read_lines(self, table: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        for name, suffix, path in self._files():
-            if name.table == table and suffix == ".jsonl":
-                rows.extend(Cursor(path).read())
+        rows = [row for _, row in read_table(self.folder, table)]
         self._require()
-        rows.sort(key=lambda row: str(row["timestamp"]))
         return rows
 
 

@@ -20,9 +20,9 @@ from trainvitals.journal import extremes, parquet, segments
 from trainvitals.journal.encoding import format_time, spell
 from trainvitals.journal.extremes import BUCKET, NO_STEP
 from trainvitals.journal.parquet import OpenFolder
-from trainvitals.journal.points import Bounds, Points
+from trainvitals.journal.points import Bounds, Points, known_step
 from trainvitals.journal.segments import parse_labels
-from trainvitals.journal.summaries import MetricSummary, known_step
+from trainvitals.journal.summaries import MetricSummary
 
 REMEMBERED_BYTES = 32 << 20
 Buckets = Mapping[str, Any]

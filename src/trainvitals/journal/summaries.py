@@ -1,69 +1,115 @@
-"""What a metric came to: last, lowest and highest value, of lines or put together from several files."""
+"""What a metric came to: last, lowest and highest value. Grows line by line, or is put together from several files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+from trainvitals.journal.documents.fields import finite, real, whole
+from trainvitals.journal.encoding import number
 
-from trainvitals.journal.extremes import NO_STEP
-from trainvitals.journal.segments import Lines
+MOST_NAMES = 2000
+"""Metrics with a summary; of the rest only the values are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MetricSummary:
-    """What a metric came to, over everything that was logged. `low` and `high` look at finite values only."""
+    """One metric, over everything that was logged. `low` and `high` look at finite values only."""
 
     count: int
     last: float
     last_step: int | None
-    low: float | None
-    low_step: int | None
-    high: float | None
-    high_step: int | None
-    nonfinite: int
+    low: float | None = None
+    low_step: int | None = None
+    high: float | None = None
+    high_step: int | None = None
+    nonfinite: int = 0
 
+    def widen(self, value: float, step: int | None) -> None:
+        """Take in a value outside of what was seen."""
+        if not math.isfinite(value):
+            self.nonfinite += 1
+            return
+        if self.low is None or value < self.low:
+            self.low, self.low_step = value, step
+        if self.high is None or value > self.high:
+            self.high, self.high_step = value, step
 
-def summarize(lines: Lines) -> Iterator[tuple[str, MetricSummary]]:
-    """Of what is not sealed yet."""
-    steps = np.array(lines.steps, dtype=np.int64)
-    for (name, _), column in lines.columns.items():
-        values = np.array(column.values, dtype=np.float64)
-        at = steps[np.array(column.rows, dtype=np.int64)]
-        finite = np.isfinite(values)
-        broken = len(values) - int(finite.sum())
-        extremes: tuple[float | None, int | None, float | None, int | None] = (None, None, None, None)
-        if finite.any():
-            low = int(np.where(finite, values, np.inf).argmin())
-            high = int(np.where(finite, values, -np.inf).argmax())
-            extremes = (float(values[low]), known_step(at[low]), float(values[high]), known_step(at[high]))
-        yield name, MetricSummary(len(values), float(values[-1]), known_step(at[-1]), *extremes, broken)
+    def as_json(self) -> dict[str, Any]:
+        found = {
+            "last": self.last,
+            "last_step": self.last_step,
+            "count": self.count,
+            "low": self.low,
+            "low_step": self.low_step,
+            "high": self.high,
+            "high_step": self.high_step,
+            "nonfinite": self.nonfinite,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    @classmethod
+    def read(cls, data: object) -> MetricSummary | None:
+        """What `as_json` made and JSON gave back; None if it is something else."""
+        last = real(data.get("last")) if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or last is None:
+            return None
+        return cls(
+            whole(data.get("count")) or 0,
+            last,
+            whole(data.get("last_step")),
+            finite(data.get("low")),
+            whole(data.get("low_step")),
+            finite(data.get("high")),
+            whole(data.get("high_step")),
+            whole(data.get("nonfinite")) or 0,
+        )
 
 
 def merge(older: MetricSummary | None, newer: MetricSummary) -> MetricSummary:
     """Of both together."""
     if older is None:
         return newer
-    low, low_step = older.low, older.low_step
-    if low is None or (newer.low is not None and newer.low < low):
-        low, low_step = newer.low, newer.low_step
-    high, high_step = older.high, older.high_step
-    if high is None or (newer.high is not None and newer.high > high):
-        high, high_step = newer.high, newer.high_step
-    return MetricSummary(
-        older.count + newer.count,
-        newer.last,
-        newer.last_step,
-        low,
-        low_step,
-        high,
-        high_step,
-        older.nonfinite + newer.nonfinite,
-    )
+    merged = replace(newer, count=older.count + newer.count, nonfinite=older.nonfinite + newer.nonfinite)
+    if older.low is not None and (newer.low is None or older.low <= newer.low):
+        merged.low, merged.low_step = older.low, older.low_step
+    if older.high is not None and (newer.high is None or older.high >= newer.high):
+        merged.high, merged.high_step = older.high, older.high_step
+    return merged
 
 
-def known_step(value: Any) -> int | None:
-    """A step as it is stored, None if it says that there is none."""
-    return None if value is None or int(value) == NO_STEP else int(value)
+@dataclass(slots=True)
+class Summary:
+    """Every metric of one rank."""
+
+    metrics: dict[str, MetricSummary] = field(default_factory=dict)
+    left_out: int = 0
+    """Values of metrics beyond the limit."""
+
+    def add(self, row: Mapping[str, Any]) -> int | None:
+        """Take one line in. Returns its step, None if it has none."""
+        metrics = self.metrics
+        step = row.get("step")
+        if type(step) is not int:
+            step = None
+        for name, item in row.items():
+            if name == "timestamp" or name == "step":
+                continue
+            value = item if type(item) is float else number(item)
+            if value is None:
+                continue
+            known = metrics.get(name)
+            if known is None:
+                if len(metrics) >= MOST_NAMES:
+                    self.left_out += 1
+                    continue
+                known = metrics[name] = MetricSummary(0, value, step)
+            known.count += 1
+            known.last = value
+            known.last_step = step
+            low, high = known.low, known.high
+            if low is None or high is None or not low <= value <= high:
+                known.widen(value, step)
+        return step

@@ -30,7 +30,7 @@ from trainvitals.journal.documents.cause import INTERRUPTED, Cause
 from trainvitals.journal.documents.registration import Registration, new_registration
 from trainvitals.journal.documents.rows import new_event
 from trainvitals.journal.documents.run import COMMAND, ENDED, RUNNING, RunFile
-from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.encoding import LINE_START, MILLISECONDS, encode_line, format_time, start_lines
 from trainvitals.journal.failures import FAILED, read_failures
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter, say
@@ -54,8 +54,7 @@ _NEWLINE = orjson.OPT_APPEND_NEWLINE
 _time_ns = time.time_ns
 _os_write = os.write
 _join = b"".join
-_LINE_START = b'{"timestamp":"'
-_MILLIS = tuple(b'%03dZ","step":' % number for number in range(1000))
+_MILLIS = MILLISECONDS
 
 _current: Run | None = None
 _ended: Run | None = None
@@ -328,8 +327,7 @@ class Run:
         return written
 
     def _every_second(self, second: int) -> None:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-        self._clock = (second * 1_000_000_000, _LINE_START + text.encode())
+        self._clock = (second * 1_000_000_000, start_lines(second))
         if self._homeless and os.getpid() == self._owner:
             self._move_in()
         if self._writer is not None:
@@ -365,7 +363,7 @@ class Run:
         if second != self._clock[0] // 1_000_000_000:
             self._every_second(second)
         if self._writer is not None:
-            start = self._clock[1][len(_LINE_START) :].decode()
+            start = self._clock[1][len(LINE_START) :].decode()
             stamp = f"{start}{rest // 1000:03d}Z"
             self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
 

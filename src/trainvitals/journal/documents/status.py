@@ -16,12 +16,12 @@ from trainvitals.journal.documents.fields import (
     list_of,
     mapping,
     mapping_of,
-    real,
     text,
     texts,
     whole,
 )
 from trainvitals.journal.documents.run import ENDED, TRAINING
+from trainvitals.journal.summaries import MetricSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +41,6 @@ class RankStatus(Caused):
     exit_code: int | None = entry(whole, None)
     signal: str | None = entry(text, None)
     oom_kills: Mapping[str, Any] | None = entry(mapping, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricStatus(Document):
-    """What a training metric came to so far. `low` and `high` look at finite values only."""
-
-    last: float | None = entry(real, None)
-    last_step: int | None = entry(whole, None)
-    low: float | None = entry(real, None)
-    low_step: int | None = entry(whole, None)
-    high: float | None = entry(real, None)
-    high_step: int | None = entry(whole, None)
-    count: int = entry(whole, 0)
-    nonfinite: int = entry(whole, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +75,10 @@ class Status(Caused):
     state: str | None = entry(text, None)
     ranks: Mapping[str, RankStatus] = entry(mapping_of(document(RankStatus)), {})
     """By number, with the kind before it where it is not a training: `0`, `command0`."""
-    summary: Mapping[str, MetricStatus] = entry(mapping_of(document(MetricStatus)), {})
+    summary: Mapping[str, MetricSummary] = entry(mapping_of(MetricSummary.read), {})
     summary_left_out: int = entry(whole, 0)
     """Values of metrics beyond the most that are summed up."""
-    positions: Mapping[str, int] = entry(mapping_of(whole), {})
+    positions: Mapping[str, Any] = entry(mapping, {})
     """How far each training file has been read, in bytes."""
     hardware: Mapping[str, Any] | None = entry(mapping, None)
     visible_gpus: tuple[str, ...] | None = entry(texts, None)

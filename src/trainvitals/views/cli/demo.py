@@ -171,7 +171,7 @@ class PlainView:
     SECONDS = 1.0
 
     def __init__(self, run: Run, config: Config) -> None:
-        from trainvitals.journal.cursor import Follower
+        from trainvitals.journal.follower import Follower
 
         self._config = config
         self._follower = Follower(run.folder, ("gpu",))

@@ -98,4 +98,4 @@ def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
 def _last_values(current: Sequence[Status]) -> dict[str, float]:
     """Of several hosts, as the one reports it that follows the lowest rank."""
     summary = Status.of_lowest_rank(current).summary
-    return {name: item.last for name, item in islice(summary.items(), MAX_VALUES) if item.last is not None}
+    return {name: item.last for name, item in islice(summary.items(), MAX_VALUES)}

@@ -314,7 +314,7 @@ class Feed:
         self._sampler.check()
         reasons = {name: word for name, word in self._sampler.states().items() if word != "ok"}
         reasons |= {health.unit: health.reason for health in self._sampler.health() if health.reason}
-        return self._sampler.latest.describe(), reasons
+        return self._sampler.newest.describe(), reasons
 
     def _deliver(self, reading: Any) -> None:
         for item in reading.items:

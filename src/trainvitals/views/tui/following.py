@@ -6,7 +6,6 @@ million steps costs no more per second than a young one.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections import deque
@@ -21,11 +20,10 @@ from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal.console import list_consoles
-from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import TimeParser, number, parse_time
-from trainvitals.journal.layout import FileName, list_files
+from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.reader import RunReader, Series
 from trainvitals.journal.run_info import RunInfo, read_info
@@ -67,7 +65,8 @@ class Following:
         """The newest step of the lowest rank."""
         self._attempt: int | None = None
         self._clock = TimeParser()
-        self._lines: dict[str, tuple[list[tuple[str, int]], list[dict[str, Any]]]] = {}
+        self._small = self._reader.follow(("events", "alerts"))
+        self._lines: dict[str, list[dict[str, Any]]] = {"events": [], "alerts": []}
         self._events: tuple[list[dict[str, Any]], tuple[EventRow, ...]] | None = None
         self._alerts: tuple[list[dict[str, Any]], tuple[AlertRow, ...], tuple[AlertRow, ...]] | None = None
         self._gpus: dict[str, tuple[Mapping[str, Any], dict[str, Any], float]] = {}
@@ -330,19 +329,13 @@ class Following:
         return tuple(lines[1:] if found["cut"] else lines)
 
     def _all_lines(self, table: str) -> list[dict[str, Any]]:
-        """Every line of a small table; read again only when one of its files has changed."""
-        state = []
-        for name, suffix, path in list_files(self.folder):
-            if name.table == table and suffix == ".jsonl":
-                with contextlib.suppress(FileNotFoundError):
-                    state.append((str(path), path.stat().st_size))
-        known = self._lines.get(table)
-        if known is not None and known[0] == state:
-            return known[1]
-        rows = [row for path, _ in state for row in Cursor(Path(path)).read()]
-        rows.sort(key=lambda row: str(row["timestamp"]))
-        self._lines[table] = (state, rows)
-        return rows
+        """Every line of a small table in order of time; the same list until there are more."""
+        new: dict[str, list[dict[str, Any]]] = {}
+        for name, row in self._small.poll():
+            new.setdefault(name.table, []).append(row)
+        for found, rows in new.items():
+            self._lines[found] = sorted([*self._lines[found], *rows], key=lambda row: str(row["timestamp"]))
+        return self._lines[table]
 
     # -- pieces
 

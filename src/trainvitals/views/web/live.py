@@ -28,9 +28,9 @@ import numpy as np
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.journal.console import list_consoles
-from trainvitals.journal.cursor import Follower
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.run_info import read_info
 from trainvitals.journal.segments import labels_of, split_labels

@@ -1,4 +1,4 @@
-"""What the ranks log, read once and never twice."""
+"""What the ranks log: how far it was read and what came of it, across the deaths of agents."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.agent import following
-from trainvitals.agent.following import Following, Summary
+from trainvitals.agent.training_log import Growth, TrainingLog
+from trainvitals.journal import layout
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Relay
+from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
+from trainvitals.journal.segments import seal
 
 FIRST = "training_metrics_20260101_000000.jsonl"
 SECOND = "training_metrics_20260101_000001.jsonl"
@@ -26,45 +30,45 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
             file.write(encode_line({"timestamp": format_time(), **row}))
 
 
-def follow(folder: Path, known: dict[str, Any] | None = None, ranks: tuple[int, ...] = (0,)) -> Following:
-    found = Following(folder, known or {})
-    found.set_ranks(ranks, min(ranks))
-    return found
+class Log:
+    """The log of some ranks, as an agent keeps it that found this status.json."""
 
+    def __init__(self, folder: Path, known: dict[str, Any] | None = None, ranks: tuple[int, ...] = (0,)) -> None:
+        self.log = TrainingLog(Status.parse(known or {}))
+        self.log.summarised = min(ranks)
+        self.relay = Relay(folder, lambda file: (file.rank or 0) in ranks)
+        self.relay.add(self.log)
 
-def status_of(item: Following) -> dict[str, Any]:
-    """What is kept in status.json, through JSON and back."""
-    content = {
-        "positions": item.positions,
-        "summary": item.summary.as_json(),
-        "summary_left_out": item.summary.left_out,
-        "damage": {"torn": item.damage.torn, "foreign": item.damage.foreign},
-    }
-    return dict(json.loads(encode_line(content)))
+    def poll(self, limit: int | None = None) -> dict[int, Growth]:
+        self.relay.poll(limit)
+        return self.log.take_growth()
+
+    def status(self) -> dict[str, Any]:
+        """What is kept in status.json, through JSON and back."""
+        return dict(json.loads(encode_line(self.log.add_to(Status()).as_json())))
 
 
 def test_lines_are_counted_with_the_newest_step(tmp_path: Path) -> None:
     write(tmp_path / FIRST, [{"step": step, "loss": 1.0} for step in range(5)])
-    item = follow(tmp_path)
+    item = Log(tmp_path)
     growth = item.poll()[0]
     assert (growth.lines, growth.step) == (5, 4) and growth.timestamp is not None
     assert item.poll() == {}
     write(tmp_path / FIRST, [{"step": 5, "loss": 1.0}])
     write(tmp_path / SECOND, [{"step": 6, "loss": 1.0}])
-    assert (item.poll()[0].lines, item.summary.metrics["loss"].count) == (2, 7)
+    assert (item.poll()[0].lines, item.log.summary.metrics["loss"].count) == (2, 7)
 
 
-def test_a_fast_trainer_is_read_a_piece_at_a_time_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PIECE", 1000)
+def test_a_fast_trainer_is_read_a_piece_at_a_time_and_in_order(tmp_path: Path) -> None:
     write(tmp_path / FIRST, [{"step": step, "loss": float(step)} for step in range(100)])
     write(tmp_path / SECOND, [{"step": step, "loss": float(step)} for step in range(100, 200)])
-    item = follow(tmp_path)
+    item = Log(tmp_path)
     seen: list[int] = []
-    while growth := item.poll():
+    while growth := item.poll(1000):
         assert growth[0].lines < 100
         seen.append(growth[0].step or 0)
     assert seen == sorted(seen) and seen[-1] == 199
-    loss = item.summary.metrics["loss"]
+    loss = item.log.summary.metrics["loss"]
     assert (loss.count, loss.last, loss.low, loss.high) == (200, 199.0, 0.0, 199.0)
 
 
@@ -72,11 +76,11 @@ def test_only_ranks_of_this_machine_are_followed_and_the_lowest_is_summarised(tm
     for rank in range(4):
         name = FIRST.replace(".jsonl", f".rank{rank}.jsonl")
         write(tmp_path / name, [{"step": step, "loss": float(rank)} for step in range(3)])
-    item = follow(tmp_path, ranks=(2, 3))
+    item = Log(tmp_path, ranks=(2, 3))
     found = item.poll()
     assert {rank: (growth.lines, growth.step) for rank, growth in found.items()} == {2: (3, 2), 3: (3, 2)}
-    assert item.summary.metrics["loss"].high == 2.0
-    assert set(item.positions) == {FIRST.replace(".jsonl", f".rank{rank}.jsonl") for rank in (2, 3)}
+    assert item.log.summary.metrics["loss"].high == 2.0
+    assert set(item.log.positions.offsets()) == {FIRST.replace(".jsonl", f".rank{rank}.jsonl") for rank in (2, 3)}
 
 
 def test_broken_lines_are_counted_of_every_rank_and_across_agents(tmp_path: Path) -> None:
@@ -86,36 +90,50 @@ def test_broken_lines_are_counted_of_every_rank_and_across_agents(tmp_path: Path
         with open(path, "ab") as file:
             file.write(b'{"timestamp":"2026-01-01T00:00:00Z","lo\n\n[1]\n')
         write(path, [{"step": 1, "loss": 1.0}])
-    item = follow(tmp_path, ranks=(0, 1))
+    item = Log(tmp_path, ranks=(0, 1))
     assert {rank: growth.lines for rank, growth in item.poll().items()} == {0: 2, 1: 2}
-    assert (item.damage.torn, item.damage.foreign) == (2, 2)
-    assert follow(tmp_path, status_of(item), ranks=(0, 1)).damage == item.damage
+    assert (item.log.damage.torn, item.log.damage.foreign) == (2, 2)
+    assert Log(tmp_path, item.status(), ranks=(0, 1)).log.damage == item.log.damage
     for path in tmp_path.iterdir():
         path.unlink()
     item.poll()
-    assert (item.damage.torn, item.damage.foreign) == (2, 2)
+    assert (item.log.damage.torn, item.log.damage.foreign) == (2, 2)
 
 
-def test_a_file_is_read_only_when_its_end_was_seen_and_written_down(tmp_path: Path) -> None:
+def test_a_run_that_the_version_before_has_watched_goes_on_without_its_sealed_files(tmp_path: Path) -> None:
+    """It noted only the positions of files that were not sealed, and sealed only what it had read."""
+    write(tmp_path / FIRST, [{"step": step, "loss": float(step)} for step in range(5)])
+    write(tmp_path / SECOND, [{"step": step, "loss": float(step)} for step in range(5, 8)])
+    item = Log(tmp_path)
+    item.poll()
+    status = item.status()
+    del status["positions"][FIRST]
+    seal(tmp_path / FIRST)
+    write(tmp_path / SECOND, [{"step": 8, "loss": 8.0}])
+    again = Log(tmp_path, status)
+    assert again.poll()[0].lines == 1 and again.log.summary.metrics["loss"].count == 9
+
+
+def test_a_file_is_done_with_only_when_its_end_was_seen_and_written_down(tmp_path: Path) -> None:
     write(tmp_path / FIRST, [{"step": 0, "loss": 1.0}])
-    item = follow(tmp_path)
+    item, file = Log(tmp_path), parse(FIRST)
     item.poll()
-    assert not item.has_read(FIRST, item.positions)
+    item.log.mark_saved()
+    assert item.relay.behind(file) == [item.log]  # its end was not seen
     item.poll()
-    assert not item.has_read(FIRST, {})
-    assert item.has_read(FIRST, item.positions)
+    assert item.relay.behind(file) == [item.log]  # that it was seen is not written down
+    item.log.mark_saved()
+    assert item.relay.behind(file) == []
     write(tmp_path / FIRST, [{"step": 1, "loss": 1.0}])
     item.poll()
-    assert not item.has_read(FIRST, item.positions)
+    item.log.mark_saved()
+    assert item.relay.behind(file) == [item.log]
 
 
-def test_metrics_beyond_the_limit_are_counted_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "MOST_NAMES", 3)
-    summary = Summary()
-    for step in range(2):
-        summary.add({"timestamp": "t", "step": step, **{f"m{number}": 1.0 for number in range(5)}})
-    assert set(summary.metrics) == {"m0", "m1", "m2"} and summary.left_out == 4
-    assert Summary.parse({"summary": summary.as_json(), "summary_left_out": 4}) == summary
+def parse(name: str) -> FileName:
+    found = layout.parse_name(name)
+    assert found is not None
+    return found[0]
 
 
 VALUES = st.one_of(st.floats(), st.integers(-(2**40), 2**40), st.booleans())
@@ -133,25 +151,22 @@ def test_the_summary_is_that_of_the_reader_however_often_the_agent_dies(
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
     (folder / "run.json").write_text("{}")
-    item = follow(folder)
+    item = Log(folder)
     for step, row in enumerate(rows):
         write(folder / (FIRST if step < len(rows) // 2 else SECOND), [{"step": step, **row}])
         item.poll()
         if step in deaths:
-            item = follow(folder, status_of(item))
-    item = follow(folder, status_of(item))
+            item = Log(folder, item.status())
+    item = Log(folder, item.status())
     item.poll()
     truth = RunReader(folder).summary()
-    assert set(item.summary.metrics) == set(truth)
+    assert set(item.log.summary.metrics) == set(truth)
     for name, expected in truth.items():
-        found = item.summary.metrics[name]
+        found = item.log.summary.metrics[name]
         assert (found.count, found.nonfinite, found.last_step) == (
             expected.count,
             expected.nonfinite,
             expected.last_step,
         )
         assert found.last == expected.last or (math.isnan(found.last) and math.isnan(expected.last))
-        if expected.low is None:
-            assert found.low > found.high
-        else:
-            assert (found.low, found.high) == (expected.low, expected.high)
+        assert (found.low, found.high) == (expected.low, expected.high)
