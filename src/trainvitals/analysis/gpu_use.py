@@ -21,7 +21,7 @@ _FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
 
 
 def gpu_key(labels: Mapping[str, Any]) -> str:
-    """What tells a GPU from the others of its host."""
+    """Identifies a GPU among those of its host."""
     return str(labels.get("gpu_uuid", labels.get("gpu_index")))
 
 

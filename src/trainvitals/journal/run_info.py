@@ -14,7 +14,7 @@ from trainvitals.journal.documents.run import ENDED, UNREADABLE, RunFile
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run at a glance, from run.json and what the agents said."""
+    """A run at a glance, from run.json and what the agents reported."""
 
     folder: Path
     id: str

@@ -1,8 +1,8 @@
 """The dashboard, declared once: terminal, web page, report and Grafana draw these rows.
 
 A row is pure data and names metrics as the catalog does; its unit comes from there. Adding a panel is one
-row. The order is the order on the screen; `importance` says what goes first when there is little room: 1 is
-the overview of every view, 2 is good to have, 3 is for whoever looks for it.
+row. The order is the order on the screen; `importance` decides what goes first when there is little room:
+1 is the overview of every view, 2 is good to have, 3 is for whoever looks for it.
 """
 
 from __future__ import annotations

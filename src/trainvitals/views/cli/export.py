@@ -83,8 +83,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     def write(file: BinaryIO) -> None:
         for name, column in write_rows(rows, arguments.format, file).items():
-            said = f"'{one_line(name)}' differs from another name only in case"
-            say(f"{said}: its column is '{one_line(column)}'")
+            clash = f"'{one_line(name)}' differs from another name only in case"
+            say(f"{clash}: its column is '{one_line(column)}'")
 
     try:
         if to_stdout and is_terminal(sys.stdout):

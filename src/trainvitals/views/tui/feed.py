@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
 from trainvitals.conditions import Conditions
+from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestSample, read_latest
 from trainvitals.journal.documents.registration import Registration
@@ -481,7 +482,10 @@ class Feed:
 
     def _read_runs(self, request: Request) -> tuple[RunRow, ...]:
         if request.page == "runs" and time.monotonic() - self._runs_at >= RUNS_SECONDS:
-            self._runs = tuple(reversed(list_rows(self.options.root)))
+            try:
+                self._runs = tuple(reversed(list_rows(self.options.root)))
+            except TrainvitalsError:  # a broken settings file does not name the root
+                self._runs = ()
             self._runs_at = time.monotonic()
         return self._runs
 

@@ -44,7 +44,7 @@ REPORT_TYPES = {
 }
 TEXT_BYTES = 1 << 20
 DrawReport = Callable[[Path, str, str], bytes]
-"""(run folder, format, theme) to a document: whoever starts the server says who draws reports."""
+"""Makes a document of (run folder, format, theme); passed in by the command that starts the server."""
 
 
 @dataclass(frozen=True)
