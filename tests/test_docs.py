@@ -40,3 +40,20 @@ def test_the_metrics_page_is_up_to_date() -> None:
 
     command = "python -m trainvitals.catalog > docs/metrics.md"
     assert (ROOT / "docs" / "metrics.md").read_text() == render_markdown(), f"run: {command}"
+
+
+def test_every_module_on_the_map_exists() -> None:
+    from importlib.util import find_spec
+
+    named = set(re.findall(r"`(trainvitals(?:\.[a-z_0-9]+)+)`", (ROOT / "docs" / "architecture.md").read_text()))
+    assert len(named) > 40
+    assert {name for name in named if find_spec(name) is None} == set()
+
+
+def test_every_room_is_on_the_map() -> None:
+    import trainvitals
+
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    folder = Path(trainvitals.__file__).parent
+    rooms = {path.name for path in folder.iterdir() if (path / "__init__.py").exists()}
+    assert {room for room in rooms if f"`trainvitals.{room}" not in table} == set()

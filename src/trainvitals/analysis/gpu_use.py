@@ -12,6 +12,7 @@ from typing import Any
 
 from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.spread import Spread
+from trainvitals.journal.documents.fields import finite, whole
 
 METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
 _ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
@@ -82,10 +83,11 @@ def parse_use(key: str, kept: Mapping[str, Any], host: object = None) -> GpuUse:
     labels = {name: kept[name] for name in _FACTS if name in kept}
     labels |= {"gpu_uuid": key} if key != str(labels.get("gpu_index")) else {}
     labels |= {"host": host} if host is not None else {}
-    use = GpuUse(labels, memory_total_mb=kept.get("memory_total_mb"), energy=Energy(*map(kept.get, _ENERGY_KEYS)))
+    numbers = {key: value for key, item in kept.items() if (value := finite(item)) is not None}
+    use = GpuUse(labels, memory_total_mb=numbers.get("memory_total_mb"), energy=Energy(*map(numbers.get, _ENERGY_KEYS)))
     for name in METRICS:
-        found = {part: kept[f"{name}_{end}"] for part, end in _SPREAD_KEYS.items() if f"{name}_{end}" in kept}
-        use.spreads[name] = Spread(**found)
+        low, mean, high = (numbers.get(f"{name}_{_SPREAD_KEYS[part]}") for part in ("low", "mean", "high"))
+        use.spreads[name] = Spread(whole(kept.get(f"{name}_count")) or 0, low, mean, high)
     return use
 
 
@@ -98,8 +100,8 @@ def parse_uses(summary: object, host: object = None) -> list[GpuUse]:
 def parse_energy(summary: object) -> float | None:
     """Joules of all GPUs in the `gpu_summary` of a status file, for lists of many runs; None if none reported any."""
     kept = summary.values() if isinstance(summary, Mapping) else ()
-    found = [item.get(_ENERGY_KEYS[0]) for item in kept if isinstance(item, Mapping)]
-    known = [joules for joules in found if isinstance(joules, (int, float))]
+    found = (finite(item.get(_ENERGY_KEYS[0])) for item in kept if isinstance(item, Mapping))
+    known = [joules for joules in found if joules is not None]
     return sum(known) if known else None
 
 
