@@ -59,12 +59,20 @@ def test_the_api_keeps_its_description(label: str, mode: GenerationMode, server:
         # Names of runs are not to be guessed: half of the time an existing one is meant.
         if "run" in case.path_parameters and len(case.path_parameters["run"]) % 2 == 0:
             case.path_parameters["run"] = keys[0]
-        case.call_and_validate(base_url=f"{server.base}api/v1", checks=CHECKS, timeout=PATIENCE)
+        checks = [check for check in CHECKS if check is not negative_data_rejection or not _has_null(case.query)]
+        case.call_and_validate(base_url=f"{server.base}api/v1", checks=checks, timeout=PATIENCE)
 
     try:
         ask()
     except Unsatisfiable:
         assert mode is GenerationMode.NEGATIVE  # without parameters nothing can be asked wrongly
+
+
+def _has_null(query: Any) -> bool:
+    """Whether a parameter is null: in an address it is the text `null`, which is a fine name, so nothing was asked
+    wrongly."""
+    values = (query or {}).values()
+    return any(item is None for value in values for item in (value if isinstance(value, list) else [value]))
 
 
 def test_every_endpoint_is_described_and_the_document_is_served(server: Server) -> None:
