@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+import orjson
+
 from trainvitals.errors import AgentError
 
 MOST_DESCRIPTORS = 65_536
@@ -154,13 +156,18 @@ def read_regular(path: Path, most: int) -> bytes:
     """The content of a file of at most this many bytes. OSError for anything else: opening a pipe or a device that
     somebody put in its place would wait for ever, or read without end."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"is larger than {most >> 20} MB", str(path))
-        return file.read(most)
+        pieces = []
+        while piece := os.read(descriptor, found.st_size + 1):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -173,13 +180,22 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def load_json(path: Path) -> dict[str, Any]:
     """The object in the file. OSError or ValueError says what is wrong with it."""
+    data = read_regular(path, MOST_BYTES)
     try:
-        value = json.loads(read_regular(path, MOST_BYTES), parse_int=_parse_int)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = _load_leniently(data)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")
     return value
+
+
+def _load_leniently(data: bytes) -> Any:
+    """With what is not JSON and is found nevertheless: NaN, infinity, lone surrogates."""
+    try:
+        return json.loads(data, parse_int=_parse_int)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _parse_int(text: str) -> int | float:

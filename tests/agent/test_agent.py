@@ -90,7 +90,8 @@ def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
     training = machine.train(FOREVER)
     agent = machine.start_agent()
     training.wait_for_event("rank_started")
-    assert control.status()["pid"] == agent.pid  # type: ignore[index]
+    found = control.status()
+    assert found is not None and found[0].pid == agent.pid
     assert control.stop(PATIENCE) is True
     assert agent.wait(PATIENCE) == 0
     assert training.events("agent_detached") and training.process.poll() is None

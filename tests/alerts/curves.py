@@ -270,7 +270,7 @@ def surroundings(
                 },
                 now + 0.06,
             )
-        state = {"state": "running", "cause": "", "seconds_since_step": 0.1, "world_size": 1.0}
+        state = {"state": "running", "cause": "", "cause_kind": "", "seconds_since_step": 0.1, "world_size": 1.0}
         yield "run", {"rank": 0}, state, now + 0.07
         if second >= next_checkpoint:
             checkpoints += 1

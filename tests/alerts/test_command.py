@@ -171,7 +171,7 @@ def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.Cap
     record()
     assert main(["alerts", "replay", "latest", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(row.rule, row.state, row.step) for row in found] == [
+    assert [(row["rule"], row["state"], row.get("step")) for row in found] == [
         ("loss_not_finite", "firing", 200),
         ("loss_not_finite", "resolved", 220),
     ]
@@ -203,7 +203,7 @@ def test_a_replay_knows_the_other_run_the_ranks_and_the_gpus(root: Path, capsys:
     )
     assert main(["alerts", "replay", "second", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    fired = [(row.rule, row.labels) for row in found if row.state == "firing"]
+    fired = [(row["rule"], row.get("labels", {})) for row in found if row["state"] == "firing"]
     assert fired == [("worse", {"rank": 0}), ("rank_lost", {"rank": 3}), ("held", {"gpu_uuid": "GPU-a"})]
 
 

@@ -8,17 +8,13 @@ import pytest
 
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.progress import find_pace, find_progress
+from trainvitals.journal.documents.rows import AlertRow
 
-ALERT = {
-    "rule": "gpu_temperature_high",
-    "severity": "warning",
-    "message": "GPU 1 is at 91 °C",
-    "advice": "Check the fans.",
-}
+ALERT = AlertRow(rule="gpu_temperature_high", severity="warning", message="GPU 1 is at 91 °C", advice="Check the fans.")
 
 
 def test_a_run_that_steps_is_healthy() -> None:
-    assert judge_health("running", None, [], {"loss": 1.0}).word == "healthy"
+    assert judge_health("running", "", [], {"loss": 1.0}).word == "healthy"
 
 
 @pytest.mark.parametrize("status", ["failed", "crashed", "killed", "stalled", "hung"])
@@ -28,17 +24,17 @@ def test_a_bad_end_is_critical_with_its_cause_and_what_to_do(status: str) -> Non
 
 
 def test_the_worst_alert_speaks_and_the_others_are_counted() -> None:
-    found = judge_health("running", None, [ALERT, ALERT], {"loss": 1.0})
+    found = judge_health("running", "", [ALERT, ALERT], {"loss": 1.0})
     assert (found.word, found.advice) == ("warning", "Check the fans.")
     assert found.reason == "GPU 1 is at 91 °C (and 1 more)"
 
 
 def test_a_loss_that_is_nan_is_critical_without_any_rule() -> None:
-    assert judge_health("running", None, [], {"train/loss": math.nan}).severity == "critical"
+    assert judge_health("running", "", [], {"train/loss": math.nan}).severity == "critical"
 
 
 def test_a_finished_run_is_finished_whatever_fired_before() -> None:
-    assert judge_health("finished", None, [ALERT], {"loss": 0.1}).word == "finished"
+    assert judge_health("finished", "", [ALERT], {"loss": 0.1}).word == "finished"
 
 
 def test_progress_comes_from_steps_else_from_epochs_else_is_not_known() -> None:

@@ -90,8 +90,8 @@ def test_a_draft_that_was_left_is_removed_after_a_day_and_other_files_are_left_a
 def test_a_new_launch_tidies_up_and_its_own_meeting_stays(tmp_path: Path) -> None:
     old = meet(tmp_path, "old", 1, "finished", **here(gone()))
     place = ranks.Rank(0, 0, 2, 2)
-    made, joined = launch.join_launch(tmp_path, None, "me", place, False)
-    assert not joined and not old.exists()
-    assert launch.join_launch(tmp_path, None, "me", place, False) == (made, True)
+    made = launch.join_launch(tmp_path, None, "me", place, False)
+    assert not old.exists()
+    assert launch.join_launch(tmp_path, None, "me", place, False) == made
     launch.remove_old_meetings(tmp_path)
     assert len(list(tmp_path.glob(".launch-*"))) == 1

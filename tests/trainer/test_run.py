@@ -671,8 +671,8 @@ def test_events_carry_the_correlation_id_and_the_step(monkeypatch: pytest.Monkey
         run.log({"loss": 1.0}, step=5)
         run.event("checkpoint", "saved", path=Path("model.pt"))
     (event,) = RunReader(run.folder).events()
-    assert event["event"] == "checkpoint" and event["step"] == 5 and event["data"] == {"path": "model.pt"}
-    assert event["correlation_id"] == "0af7651916cd43dd8448eb211c80319c" == read_run(run.folder)["correlation_id"]
+    assert event.event == "checkpoint" and event.step == 5 and event.data == {"path": "model.pt"}
+    assert event.correlation_id == "0af7651916cd43dd8448eb211c80319c" == read_run(run.folder)["correlation_id"]
 
 
 # -- resume
@@ -747,7 +747,7 @@ def test_a_with_block_records_the_exception_and_lets_it_through() -> None:
     details = read_run(run.folder)
     assert details["status"] == "failed" and "ZeroDivisionError" in details["cause"]
     (event,) = RunReader(run.folder).events()
-    assert "1 / 0" in event["data"]["traceback"]
+    assert "1 / 0" in event.data["traceback"]
 
 
 def test_a_killed_training_loses_nothing_it_logged() -> None:
@@ -856,8 +856,8 @@ def test_secrets_in_what_a_program_says_do_not_reach_the_folder() -> None:
     assert details["tags"] == ["[redacted]", "small"] and details["notes"] == "with [redacted]"
     assert details["cause"].startswith("RuntimeError: no login with [redacted] at https://[redacted]@host/x...")
     login, failed = RunReader(run.folder).events()
-    assert login["message"] == "as [redacted]" and login["data"]["path"] == "a.pt"
-    assert failed["data"]["traceback"].rstrip().endswith(".[redacted]")
+    assert login.message == "as [redacted]" and login.data["path"] == "a.pt"
+    assert failed.data["traceback"].rstrip().endswith(".[redacted]")
 
 
 def test_a_program_that_ends_itself_with_a_secret_in_its_last_words_does_not_leave_it_in_the_folder() -> None:
@@ -881,7 +881,7 @@ def test_the_end_of_a_long_traceback_is_kept_and_an_exception_that_cannot_be_tol
         raise Odd from ValueError("x" * 50_000)
     assert read_run(run.folder)["status"] == "failed" and read_run(run.folder)["cause"].startswith("Odd")
     (failed,) = RunReader(run.folder).events()
-    assert "raise Odd from" in failed["data"]["traceback"]
+    assert "raise Odd from" in failed.data["traceback"]
 
 
 # -- many ranks

@@ -72,7 +72,9 @@ class _Listing:
             changed = self.place.stat().st_mtime_ns
             if changed == self._changed and now < self._next and not force:
                 return False
-            names = [entry.name for entry in os.scandir(self.place) if entry.name.endswith(self._suffix)]
+            with os.scandir(self.place) as entries:
+                found = [entry for entry in entries if entry.name.endswith(self._suffix)]
+                names = [entry.name for entry in found if layout.is_regular(entry)]
         except (FileNotFoundError, NotADirectoryError):
             changed, names = 0, []
         # A folder changed just now may change again within the same tick of the file system's clock.

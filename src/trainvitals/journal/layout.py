@@ -129,12 +129,17 @@ def _seconds(stamp: str) -> int:
     return calendar.timegm(time.strptime(stamp, STAMP_FORMAT))
 
 
+def is_regular(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one. A pipe or a device of such a name would be waited for without end."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False  # a link that leads to itself
+
+
 def _parse_entry(entry: os.DirEntry[str]) -> tuple[FileName, str] | None:
     parsed = parse_name(entry.name)
-    try:
-        return parsed if parsed is not None and entry.is_file() else None
-    except OSError:
-        return None  # a link that leads to itself
+    return parsed if parsed is not None and is_regular(entry) else None
 
 
 def list_files(folder: Path) -> list[tuple[FileName, str, Path]]:
@@ -143,7 +148,6 @@ def list_files(folder: Path) -> list[tuple[FileName, str, Path]]:
     for place in (folder, folder / SEGMENTS):
         try:
             with os.scandir(place) as entries:
-                # A pipe or a device of such a name would be waited for without end.
                 found += [(*parsed, place / entry.name) for entry in entries if (parsed := _parse_entry(entry))]
         except (FileNotFoundError, NotADirectoryError):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def find_info(folder: Path) -> RunInfo:
     except RunNotFound as error:
         if not (folder / layout.RUN_FILE).exists():
             raise
-        return _make_info(folder, RunFile(), UNREADABLE, Cause(detail=error.message))
+        return _make_info(folder, RunFile(), UNREADABLE, Cause(detail=error.message.removeprefix(f"{folder}{os.sep}")))
 
 
 def read_info(folder: Path) -> RunInfo:

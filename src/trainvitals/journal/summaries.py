@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainvitals.journal.documents.fields import finite, real, whole
+from trainvitals.journal.documents.fields import finite, is_mapping, real, whole
 from trainvitals.journal.encoding import number
 
 MOST_NAMES = 2000
@@ -53,8 +53,8 @@ class MetricSummary:
     @classmethod
     def read(cls, data: object) -> MetricSummary | None:
         """What `as_json` made and JSON gave back; None if it is something else."""
-        last = real(data.get("last")) if isinstance(data, Mapping) else None
-        if not isinstance(data, Mapping) or last is None:
+        last = real(data.get("last")) if is_mapping(data) else None
+        if not is_mapping(data) or last is None:
             return None
         return cls(
             whole(data.get("count")) or 0,

@@ -59,7 +59,7 @@ def test_a_comparison_has_verdicts_and_differences(write: Write) -> None:
 
 
 def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None:
-    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", {}, "light")
+    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", resolve({}), "light")
     assert [path.name for path in files] == ["out.png", "out.md"]
     assert b"](out.png)" in files[tmp_path / "out.md"]
     assert files[tmp_path / "out.png"].startswith(b"\x89PNG")

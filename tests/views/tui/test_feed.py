@@ -120,7 +120,7 @@ def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
     assert snapshot.health._asdict() == page["health"] == report["health"]
     assert snapshot.run.progress._asdict() == page["progress"] == report["progress"]
     assert snapshot.run.progress.seconds_left == (None if left is None else pytest.approx(left, rel=0.01))
-    assert [row["message"] for row in snapshot.firing] == [row["message"] for row in page["firing"]]
+    assert [row.message for row in snapshot.firing] == [row["message"] for row in page["firing"]]
 
 
 def test_a_lost_gpu_is_a_warning_of_the_machine_and_a_sleeping_one_is_not() -> None:

@@ -160,7 +160,7 @@ def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> N
     story.write_lines(
         folder / f"events_{STAMP}.rank0.jsonl", [{"timestamp": format_time(), "event": "x", "message": "y"}]
     )
-    assert following.events()[-1]["event"] == "x"
+    assert following.events()[-1].event == "x"
 
 
 def test_what_the_program_printed_is_told_from_its_newest_file(folder: Path) -> None:

@@ -9,6 +9,7 @@ import story
 
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
+from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.panels import BY_ID, Panel
@@ -154,8 +155,8 @@ def test_what_a_program_prints_has_a_pane_on_any_usual_size(told: Snapshot) -> N
 
 
 def test_alerts_that_say_the_same_are_one_line_that_names_the_ranks(told: Snapshot) -> None:
-    def alert(message: str, **labels: object) -> dict[str, object]:
-        return {"rule": "rule", "severity": "critical", "state": "firing", "message": message, "labels": labels}
+    def alert(message: str, **labels: object) -> AlertRow:
+        return AlertRow(rule="rule", severity="critical", state="firing", message=message, labels=labels)
 
     rows = (
         *(alert("Loss is nan at step 201", rank=rank) for rank in (3, 1, 0, 2)),
@@ -181,7 +182,7 @@ def test_boxes_break_lines_between_words(told: Snapshot, width: int) -> None:
         return {word for line in page.splitlines() if line.count("│") == 2 for word in line.split("│")[1].split()}
 
     advice = "Resume from a checkpoint before this step with half the learning rate, or clip gradients to 1.0"
-    row = {"state": "firing", "advice": advice}
+    row = AlertRow(state="firing", advice=advice)
     assert words(View(help=True)) == {word for pair in boxes.help_rows() for word in " ".join(pair).split()}
     assert words(View(page="alerts", details=True)) == {"state", "firing", "advice", *advice.split()}
 
@@ -323,7 +324,7 @@ def test_a_healthy_run_takes_no_line_to_say_why(told: Snapshot) -> None:
 
 
 def test_what_fires_stands_before_what_once_did(told: Snapshot) -> None:
-    silenced = {**told.active[1], "silenced": True}
+    silenced = replace(told.active[1], silenced=True)
     page = text(replace(told, active=(told.active[0], silenced), firing=told.active[:1]), View(page="alerts"))
     states = [line.split()[1] for line in page.splitlines()[3:] if "2026" not in line and line[:3].strip().isdigit()]
     assert "1 firing, 4 changes in all" in page
@@ -364,7 +365,7 @@ def test_an_event_of_another_day_says_the_day(told: Snapshot) -> None:
 
 
 def test_details_of_an_alert_are_words(told: Snapshot) -> None:
-    row = {**told.active[0], "labels": {"gpu": "7", "host": "node7"}, "values": {"step": 240}}
+    row = replace(told.active[0], labels={"gpu": "7", "host": "node7"}, values={"step": 240})
     page = text(replace(told, active=(row,)), View(page="alerts", details=True))
     assert "gpu 7, host node7" in page and "{" not in page
 
@@ -408,12 +409,12 @@ def test_hostile_names_stay_in_their_place(told: Snapshot) -> None:
     name = "\x1b[2J\u202eevil\n" + "x" * 500
     x = np.arange(3.0)
     panel = Panel("own:x", "שלום" * 100 + name, "training", "training", ("m",), low=None)
-    strange = {"rule": name, "state": "firing", "message": name, "severity": name}
+    strange = AlertRow(rule=name, state="firing", message=name, severity=name)
     snapshot = replace(
         told,
         run=replace(told.run, name=name, project=name),
         gpus=(Gpu("k", "0", name, name, {"throttle_reasons": name}, 0.0),),
-        events=({"timestamp": "bad", "event": name, "message": name},),
+        events=(EventRow(timestamp="bad", event=name, message=name),),
         alerts=(strange,),
         active=(strange,),
         firing=(strange,),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from trainvitals.journal.documents.fields import Document, entry, finite, flag, text, whole
+from trainvitals.journal.documents.fields import Document, entry, finite, flag, is_mapping, text, whole
 
 EXCEPTION = "exception"
 EXIT_CODE = "exit_code"
@@ -68,7 +67,7 @@ class Cause(Document):
         """Of a document: an object, or the bare sentence of an older version."""
         if isinstance(value, str):
             return cls(detail=value) if value else None
-        return cls.parse(value) if isinstance(value, Mapping) else None
+        return cls.parse(value) if is_mapping(value) else None
 
     def of_rank(self, rank: int) -> Self:
         """The same as the cause of a whole run that has other ranks."""
@@ -116,7 +115,7 @@ class Caused(Document):
 
     @classmethod
     def parse(cls, data: object) -> Self:
-        if isinstance(data, Mapping) and isinstance(data.get("reason"), Mapping):
+        if is_mapping(data) and is_mapping(data.get("reason")):
             data = {**data, "cause": data["reason"]}
             del data["reason"]
         return super(Caused, cls).parse(data)
@@ -124,6 +123,7 @@ class Caused(Document):
     def as_json(self) -> dict[str, Any]:
         found = Document.as_json(self)
         if self.cause is not None:
+            found.pop("cause", None)  # it reads better after what it explains
             found["cause"] = str(self.cause)
             if self.cause.kind != OTHER:
                 found["reason"] = self.cause.as_json()

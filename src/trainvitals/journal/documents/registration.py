@@ -12,6 +12,9 @@ from trainvitals import runtime
 from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, text, whole
 from trainvitals.journal.documents.run import TRAINING
 
+ESSENTIAL = frozenset({"run_id", "folder", "rank", "pid", "host", "attempt", "kind", "settings"})
+"""Without these it is not known which process of which run is meant."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration(Document):
@@ -44,9 +47,8 @@ class Registration(Document):
     def read(cls, path: Path) -> Self | None:
         """The registration in the file; None if it is gone, or does not say which process of which run."""
         found = cls.parse(runtime.read_json(path))
-        essential = ("run_id", "folder", "rank", "pid", "host", "attempt", "kind", "settings")
-        damaged = any(name in found.rest for name in essential)
-        return found if found.run_id and found.folder and found.pid > 0 and not damaged else None
+        sound = found.run_id and found.folder and found.pid > 0 and found.damaged.isdisjoint(ESSENTIAL)
+        return found if sound else None
 
     @property
     def file_name(self) -> str:

@@ -87,7 +87,7 @@ class Status(Caused):
     """What each GPU did, by UUID (`analysis.gpu_use`)."""
     alerts: tuple[AlertStatus, ...] = entry(list_of(document(AlertStatus)), ())
     consoles: Mapping[str, Any] = entry(mapping, {})
-    damage: LineDamage = entry(document(LineDamage), LineDamage())
+    damage: LineDamage = entry(document(LineDamage), LineDamage(), always=True)
     dropped_lines: int = entry(whole, 0)
 
     @property
