@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainvitals.agent.gpu_use import GpuUse
 from waiting import wait_until
 
 from trainvitals.agent import sealing
 from trainvitals.agent.lines import RunLines
 from trainvitals.agent.log import Log
 from trainvitals.agent.sealing import Job, Result, Sealer, Seals, find_closed
+from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.errors import JournalError
 from trainvitals.journal import segments
+from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName
@@ -159,7 +160,7 @@ class Run:
         self.behind: dict[str, list[Any]] = {}
         settings = resolve({}, environ={}, folder=Path("/"))
         name = FileName("events", 1, "")
-        lines = RunLines(folder, "r", "abc", settings, name, "here", GpuUse(), pytest.fail)
+        lines = RunLines(folder, "r", "abc", settings, name, "here", GpuUses(), pytest.fail)
         self.seals = Seals(folder, settings, lines, sealer, Log(Path(os.devnull)).bind())
 
     def request(self) -> set[str]:
@@ -169,8 +170,8 @@ class Run:
         wait_until(lambda: not self.seals.busy, "the sealer")
         return {path.name for path in before - set(self.folder.glob("*.jsonl"))}
 
-    def events(self) -> list[dict[str, Any]]:
-        return [row for row in RunReader(self.folder).events() if row["event"] == "listener_behind"]
+    def events(self) -> list[EventRow]:
+        return [row for row in RunReader(self.folder).events() if row.event == "listener_behind"]
 
     def read(self, path: Path, first: int) -> list[int]:
         rows = wait_until(lambda: self.seals.read_sealed(path, first), "the segment to be opened")
@@ -203,7 +204,7 @@ def test_a_listener_is_given_up_after_a_while_and_that_is_reported_once(
     monkeypatch.setattr(sealing, "HELD_SECONDS", -1.0)
     assert run.request() == {FILES[0]} and run.seals.given_up == 1
     (event,) = run.events()
-    assert event["data"] == {"file": FILES[0], "listeners": "follower", "files": 1} and event["severity"] == "warning"
+    assert event.data == {"file": FILES[0], "listeners": "follower", "files": 1} and event.severity == "warning"
 
 
 def test_when_too_much_waits_for_a_listener_the_oldest_is_sealed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

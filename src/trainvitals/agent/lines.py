@@ -11,10 +11,11 @@ from typing import Any
 
 from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.reading import Reading
-from trainvitals.analysis.gpu_use import GpuUses, gpu_key
+from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import read_table
+from trainvitals.journal.identity import gpu_key, is_gpu_named
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.newest import SourceHealth
@@ -189,8 +190,7 @@ class RunLines:
         wanted = self._settings.gpus
         if wanted is None or (index is None and "gpu_uuid" not in labels):
             return True
-        uuids = [str(labels[key]) for key in ("gpu_uuid", "mig_parent") if key in labels]
-        return any(item == index or any(uuid.startswith(str(item)) for uuid in uuids) for item in wanted)
+        return any(is_gpu_named(item, labels) for item in wanted)
 
 
 def read_told(folder: Path, host: str) -> set[tuple[str, int, int]]:

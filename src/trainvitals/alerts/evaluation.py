@@ -15,12 +15,10 @@ from typing import Any, Protocol
 from trainvitals import catalog
 from trainvitals.alerts import windows
 from trainvitals.alerts.language import Call, Metric, Node, Number, Operation, Text, Window, key, metrics
+from trainvitals.journal.identity import SUBJECT_KEYS
 
 Value = float | bool | str | None
 Read = Callable[[], Any]
-
-LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",), "training": ("rank",), "run": ("rank",)}
-"""By which labels the things of a table are selected: gpu[0], gpu["GPU-6f1c..."], rank[3]."""
 
 
 class Series:
@@ -103,7 +101,7 @@ class Subject:
         if self.table == "openmetrics":  # whose labels are whatever the page has: by value, or by name and value
             found = {str(value) for value in self.labels.values()} | {f"{k}={v}" for k, v in self.labels.items()}
             return not found.isdisjoint(selector)
-        values = [str(self.labels[label]) for label in LABELS.get(self.table, ()) if label in self.labels]
+        values = [str(self.labels[label]) for label in SUBJECT_KEYS.get(self.table, ()) if label in self.labels]
         return any(value == wanted for value in values for wanted in selector)
 
     def find(self, name: str) -> Series:

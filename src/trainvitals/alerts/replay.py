@@ -14,11 +14,11 @@ from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.documents.fields import real
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.documents.run import BAD_ENDS
-from trainvitals.journal.encoding import NONFINITE, TimeParser
+from trainvitals.journal.encoding import TimeParser
+from trainvitals.journal.identity import gpu_key, subject_of
 
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
-_LABELS = {"gpu": ("gpu_index", "gpu_uuid"), "process": ("rank",)}
 _STATES = {
     "stalled": "stalled",
     "hung": "hung",
@@ -77,21 +77,11 @@ def _points(table: str, rows: Iterable[Mapping[str, Any]], held_gpus: Collection
         if micros is None:
             continue
         step = row.get("step")
-        if table == "training":
-            labels: Mapping[str, Any] = {"rank": row.get("rank", 0)}
-        elif table == "openmetrics":
-            labels = {key: row[key] for key in row if key not in ("timestamp", "host") and _is_label(row[key])}
-        else:
-            labels = {key: row[key] for key in _LABELS.get(table, ()) if key in row}
+        labels = subject_of(table, row)
         if table == "gpu" and (held_gpus is not None or row.get("simulated")):
-            held = row.get("simulated") or str(row.get("gpu_uuid", row.get("gpu_index"))) in (held_gpus or ())
+            held = row.get("simulated") or gpu_key(row) in (held_gpus or ())
             row = {**row, "held_by_run": float(bool(held))}
         yield Point(table, labels, row, micros / 1e6, step if isinstance(step, int) else None)
-
-
-def _is_label(value: object) -> bool:
-    """Whether it says of what a scraped page speaks: its values are numbers."""
-    return isinstance(value, str) and value not in NONFINITE
 
 
 def _event_points(rows: Iterable[EventRow]) -> Iterator[Point]:

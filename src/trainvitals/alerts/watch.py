@@ -40,6 +40,7 @@ from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
 from trainvitals.journal.folder import slugify
 from trainvitals.journal.follower import Follower
+from trainvitals.journal.identity import subject_of
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
@@ -218,7 +219,7 @@ class RunAlerts:
     # -- what is measured
 
     def see_sample(self, table: str, labels: Mapping[str, Any], values: Mapping[str, Any], when: float) -> None:
-        identity = _identity(table, labels)
+        identity = subject_of(table, labels)
         # Of one thing there may be readings of several kinds: the host's space on disk comes on its own, now and then.
         kind = (table, *identity.values(), next(iter(values), None))
         # A little under the half second, so that of ten a second every fifth is taken and of two a second each.
@@ -385,15 +386,6 @@ class RunAlerts:
         if lead is not None and lead[0] in ("gpu", "system", "process", "openmetrics"):
             return True  # of this machine only: nobody else sees it
         return self._claims is None or self._claims.take(rule)
-
-
-def _identity(table: str, labels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Which thing it is, without what may change about it."""
-    if table == "gpu":
-        return {key: labels[key] for key in ("gpu_index", "gpu_uuid") if key in labels}
-    if table == "process":
-        return {"rank": labels.get("rank", 0)}
-    return {} if table == "system" else labels
 
 
 def _may_keep(address: Address) -> bool:

@@ -13,17 +13,13 @@ from typing import Any
 from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.spread import Spread
 from trainvitals.journal.documents.fields import finite, whole
+from trainvitals.journal.identity import gpu_key
 
 METRICS = ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts")
 _ENERGY_KEYS = ("energy_used_joules", "energy_counter_joules", "power_read_time", "power_read_watts")
 _SPREAD_KEYS = {"count": "count", "low": "min", "mean": "mean", "high": "max"}
 """Fields of a Spread and how their keys end in the status file."""
 _FACTS = ("gpu_index", "gpu_name", "vendor", "simulated")
-
-
-def gpu_key(labels: Mapping[str, Any]) -> str:
-    """Identifies a GPU among those of its host."""
-    return str(labels.get("gpu_uuid", labels.get("gpu_index")))
 
 
 @dataclass(slots=True)

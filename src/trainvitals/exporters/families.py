@@ -23,6 +23,7 @@ from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
 from trainvitals.journal.encoding import number
+from trainvitals.journal.identity import gpu_number
 from trainvitals.newest import SourceHealth, Thing
 
 GPU_LABELS = ("gpu", "uuid", "host")
@@ -161,9 +162,8 @@ def clean(value: object) -> str:
 
 
 def gpu_label(labels: Mapping[str, object]) -> str:
-    """`0`, or `0:1` for the second slice of the first GPU; the PCI address of one that cannot say its number."""
-    index = labels.get("gpu_index", labels.get("pci", ""))
-    return f"{index}:{labels['mig_index']}" if "mig_index" in labels else str(index)
+    """Its number; the PCI address of a GPU that cannot give one."""
+    return gpu_number(labels, labels.get("pci", ""))
 
 
 def _labels(thing: Thing, host: str, projects: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from trainvitals.journal import layout, registrations
 from trainvitals.journal.documents.latest import read_agent, read_latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.identity import is_gpu_named
 from trainvitals.settings import Settings
 
 FLAG = "--dir or TRAINVITALS_DIR"
@@ -86,7 +87,7 @@ def _unwritable(error: OSError) -> AgentError:
 def tell_missing_gpus(settings: Settings) -> str:
     """`there is no GPU 7; there are 0, 1`. Empty if none is missing, or if the agent has seen no GPU yet."""
     present = _read_gpus(settings) if settings.gpus else ()
-    missing = [item for item in settings.gpus or () if not any(_is_named(item, labels) for labels in present)]
+    missing = [item for item in settings.gpus or () if not any(is_gpu_named(item, labels) for labels in present)]
     indices = {labels["gpu_index"] for labels in present if isinstance(labels.get("gpu_index"), int)}
     return no_such_gpu(missing, sorted(indices)) if missing and indices else ""
 
@@ -97,8 +98,3 @@ def _read_gpus(settings: Settings) -> Sequence[Mapping[str, Any]]:
     latest = read_latest(agent) if agent is not None else None
     found = [sample.labels for sample in latest.of_table("gpu")] if latest is not None else []
     return [labels for labels in found if not labels.get("simulated") or labels["gpu_index"] < settings.simulate_gpus]
-
-
-def _is_named(item: int | str, labels: Mapping[str, Any]) -> bool:
-    uuids = [str(labels[key]) for key in ("gpu_uuid", "mig_parent") if key in labels]
-    return item == labels.get("gpu_index") or any(uuid.startswith(str(item)) for uuid in uuids)

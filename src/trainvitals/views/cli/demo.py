@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainvitals.analysis.gpu_use import gpu_key
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
+from trainvitals.journal.identity import gpu_key
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
 from trainvitals.views.cli.beginning import FLAG, check_place

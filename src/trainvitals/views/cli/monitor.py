@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.analysis.gpu_use import GpuUse, GpuUses, gpu_key
+from trainvitals.analysis.gpu_use import GpuUse, GpuUses
 from trainvitals.analysis.spread import Spread
 from trainvitals.errors import AgentError, JournalError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
@@ -24,6 +24,7 @@ from trainvitals.journal.documents.registration import new_registration
 from trainvitals.journal.documents.run import ENDED, MONITOR, RunFile, new_run
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.follower import Follower
+from trainvitals.journal.identity import gpu_key
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings

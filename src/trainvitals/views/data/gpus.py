@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trainvitals.analysis.energy import Energy
-from trainvitals.analysis.gpu_use import METRICS, GpuUse, gpu_key, parse_uses
+from trainvitals.analysis.gpu_use import METRICS, GpuUse, parse_uses
 from trainvitals.analysis.spread import spread_of
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.identity import gpu_key
 from trainvitals.journal.reader import RunReader, Series
 
 

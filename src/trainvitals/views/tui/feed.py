@@ -25,6 +25,7 @@ from trainvitals.journal.documents.latest import LatestSample, read_latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.identity import gpu_number
 from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.data.run_rows import RunRow, list_rows
@@ -364,8 +365,6 @@ class Feed:
         reasons: Mapping[str, str],
         now: float,
     ) -> Gpu:
-        from trainvitals.views.tui.tracks import gpu_index
-
         state = values.get("state")
         problem = str(state) if isinstance(state, str) and state != "ok" else ""
         age = now - moment
@@ -374,7 +373,7 @@ class Feed:
         track = self._live.get("gpu", "utilization_percent", key)
         return Gpu(
             key=key,
-            index=gpu_index(labels),
+            index=gpu_number(labels),
             name=str(labels.get("gpu_name") or labels.get("vendor") or ""),
             uuid=str(labels.get("gpu_uuid") or ""),
             values=dict(values),

@@ -23,6 +23,7 @@ from trainvitals.journal.console import list_consoles
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import TimeParser, number, parse_time
+from trainvitals.journal.identity import gpu_number
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.reader import RunReader, Series
@@ -32,7 +33,7 @@ from trainvitals.views.data.run_rows import read_row
 from trainvitals.views.data.texts import read_text
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
-from trainvitals.views.tui.tracks import Track, Tracks, gpu_index, identity
+from trainvitals.views.tui.tracks import Track, Tracks, identity
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LOADED_POINTS = 2000
@@ -271,11 +272,11 @@ class Following:
         found = []
         for key, (labels, values, moment) in self._gpus.items():
             history = self.tracks("gpu", "utilization_percent", "time")
-            mine = next((track for track in history if track.label == f"GPU {gpu_index(labels)}"), None)
+            mine = next((track for track in history if track.label == f"GPU {gpu_number(labels)}"), None)
             found.append(
                 Gpu(
                     key=key,
-                    index=gpu_index(labels),
+                    index=gpu_number(labels),
                     name=str(labels.get("gpu_name") or ""),
                     uuid=str(labels.get("gpu_uuid") or ""),
                     values={name: value for name, value in values.items() if isinstance(value, (int, float, str))},

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals.journal.downsample import pick
+from trainvitals.journal.identity import gpu_key_across_hosts, gpu_number
 from trainvitals.views.tui.canvas import Floats
 
 KEPT = 4000
@@ -103,22 +104,14 @@ class Tracks:
 def identity(table: str, labels: Mapping[str, Any], rank: int | None = None) -> tuple[str, str, tuple[Any, ...]]:
     """(key, words, order) of what a line speaks: `GPU 0`, `rank 3`, the host."""
     if table == "gpu":
-        index = gpu_index(labels)
-        host = str(labels.get("host") or "")
-        return str(labels.get("gpu_uuid") or f"{host}/{index}"), f"GPU {index}", (host, *_numbers(index))
+        index = gpu_number(labels)
+        return gpu_key_across_hosts(labels), f"GPU {index}", (str(labels.get("host") or ""), *_numbers(index))
     if table in ("training", "process"):
         number = labels.get("rank", rank)
         number = number if isinstance(number, int) else 0
         return str(number), f"rank {number}", (number,)
     host = str(labels.get("host") or labels.get("target") or "")
     return host, host, (host,)
-
-
-def gpu_index(labels: Mapping[str, Any]) -> str:
-    """`0`, or `0:2` for slice 2 of GPU 0."""
-    index = labels.get("gpu_index", "?")
-    part = labels.get("mig_index")
-    return str(index) if part is None else f"{index}:{part}"
 
 
 def _numbers(index: str) -> tuple[int, ...]:
