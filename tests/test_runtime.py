@@ -81,3 +81,14 @@ def test_a_runtime_folder_that_cannot_be_made_costs_no_line_of_the_training(
 
 def test_tests_never_meet_the_runtime_folder_of_the_user() -> None:
     assert os.environ["TRAINVITALS_RUNTIME_DIR"] and "trainvitals-tests-" in str(runtime.runtime_dir())
+
+
+def test_the_variables_that_hide_gpus_are_registered_whichever_vendor_reads_them() -> None:
+    environ = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "ZE_AFFINITY_MASK": "0.1",
+        "ACME_VISIBLE_DEVICES": "",
+        "NEURON_RT_VISIBLE_CORES": "0-3",
+        "HOME": "/root",
+    }
+    assert runtime.visible_devices(environ) == {name: text for name, text in environ.items() if name != "HOME"}

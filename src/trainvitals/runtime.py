@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,8 @@ MOST_BYTES = 64 << 20
 """A larger document is not read: a run.json is a few kilobytes, with a very large configuration some megabytes."""
 LONGEST_INT = 300
 """Digits of an integer in a document; one with more is taken for a float, and so for infinity."""
+HIDING = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_AFFINITY_MASK")
+"""How the variables end with which vendors hide devices from a program."""
 START_SECONDS = 60.0
 """How long who needs the agent waits for it: it is up in half a second, or on a busy node after many of them."""
 
@@ -78,6 +81,12 @@ def _make(folder: Path) -> None:
 def host_name() -> str:
     """This machine's name, as it stands in files and labels."""
     return socket.gethostname() or "localhost"
+
+
+def visible_devices(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables of a program that hide GPUs, whichever vendor reads them: which those are is known to the sources,
+    and they are not here."""
+    return {name: value for name, value in environ.items() if name.endswith(HIDING)}
 
 
 def raise_descriptor_limit() -> int:

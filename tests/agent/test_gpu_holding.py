@@ -28,8 +28,9 @@ def child() -> Iterator[int]:
 
 
 def rank(pid: int, number: int = 0, visible: str | None = None, kind: str = "training") -> Registration:
+    hidden = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     return Registration(
-        run_id="r", folder="/x", rank=number, pid=pid, pid_start=0.0, host="h", kind=kind, cuda_visible_devices=visible
+        run_id="r", folder="/x", rank=number, pid=pid, pid_start=0.0, host="h", kind=kind, visible_devices=hidden
     )
 
 

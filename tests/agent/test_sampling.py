@@ -104,7 +104,8 @@ def source(monkeypatch: pytest.MonkeyPatch) -> ProbeSource:
     module = types.ModuleType("probe_source")
     module.create = lambda world: probe  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "probe_source", module)
-    monkeypatch.setattr(sources, "REGISTRY", (*sources.REGISTRY, ("probe", "probe_source")))
+    row = sources.SourceRow("probe", "probe_source", "gpu")
+    monkeypatch.setattr(sources.REGISTRY, "own", (*sources.REGISTRY.own, row))
     return probe
 
 

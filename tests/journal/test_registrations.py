@@ -43,3 +43,21 @@ def test_how_a_process_ended_is_noted_unless_the_agent_has_removed_it(tmp_path: 
     registrations.unregister(path, left)
     registrations.note_end(path, left, "finished")
     assert registrations.read_all() == []
+
+
+def test_the_variables_that_hide_gpus_are_registered(tmp_path: Path) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": "0", "ZE_AFFINITY_MASK": ""}
+    left = new_registration(tmp_path, os.getpid(), environ={**hidden, "HOME": "/root"})
+    registrations.register(left)
+    ((_, found),) = registrations.read_all()
+    assert found.visible_devices == hidden
+
+
+def test_the_one_variable_that_the_version_before_registered_is_read(tmp_path: Path) -> None:
+    path = registrations.register(new_registration(tmp_path, os.getpid(), environ={}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cuda_visible_devices": "2,3"}))
+    ((_, found),) = registrations.read_all()
+    assert found.visible_devices == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cuda_visible_devices": None}))
+    ((_, found),) = registrations.read_all()
+    assert found.visible_devices == {}

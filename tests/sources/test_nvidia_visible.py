@@ -44,4 +44,5 @@ GPUS = [
     ],
 )
 def test_what_a_program_sees(text: str | None, uuids: list[str]) -> None:
-    assert visible_devices(text, GPUS) == uuids
+    environment = {} if text is None else {"CUDA_VISIBLE_DEVICES": text}
+    assert visible_devices(environment, GPUS) == uuids

@@ -39,11 +39,8 @@ def intervals_of(settings: Settings) -> dict[str, float]:
 
 def wants_source(settings: Settings, name: str) -> bool:
     """Whether a run with these settings wants the lines of this source."""
-    if settings.sources is not None and name not in settings.sources:
-        return False
-    if name == "simulated":
-        return settings.simulate_gpus > 0
-    return name != "openmetrics" or bool(settings.openmetrics)
+    row = sources.REGISTRY.get(name)
+    return row.is_asked_for(settings) if row is not None else settings.sources is None
 
 
 def combine(many: Iterable[Settings]) -> Demand:
@@ -54,7 +51,7 @@ def combine(many: Iterable[Settings]) -> Demand:
     roots = [str(settings.sysfs_root) for settings in wishes]
     tables = [intervals_of(settings) for settings in wishes]
     return Demand(
-        sources=tuple(name for name, _ in sources.REGISTRY if any(wants_source(settings, name) for settings in wishes)),
+        sources=tuple(row.name for row in sources.REGISTRY if any(map(row.is_asked_for, wishes))),
         intervals={table: min(item[table] for item in tables) for table in tables[0]},
         default_interval=min(settings.interval for settings in wishes),
         openmetrics_urls=tuple(dict.fromkeys(url for settings in wishes for url in settings.openmetrics)),

@@ -1,7 +1,8 @@
 """Which GPUs a run holds: only of these can it be said that the run lets them idle.
 
-The driver tells which processes are on an NVIDIA GPU. Where it does not (a container that does not share the process
-numbers of the host), those count that were set aside for the run, unless a process of somebody else is seen there.
+Some drivers name the processes on a GPU. Where one does not (another vendor's, or in a container that does not share
+the process numbers of the host), those count that were set aside for the run, unless a process of somebody else is seen
+there.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainvitals.journal.documents.registration import Registration
-from trainvitals.sources import Sample
-from trainvitals.sources.nvidia.visible import visible_devices
+from trainvitals.journal.identity import gpu_key
+from trainvitals.sources import REGISTRY, Sample, described_gpus
 from trainvitals.sources.procfs import read_stat
 
 MOST_PARENTS = 64
@@ -28,7 +29,7 @@ class GpuHolding:
         self._set_aside: frozenset[str] = frozenset()
         self._visible: frozenset[str] = frozenset()
         self._alone: frozenset[str] = frozenset()
-        """GPUs of other vendors, where the run computes on one and there are no more than it can use."""
+        """GPUs whose driver names no processes, where the run computes on one and there are no more than it can use."""
 
     def look(
         self,
@@ -50,22 +51,24 @@ class GpuHolding:
                 self._seen[uuid] = None
             elif any(line is not None for line in parents.values()):
                 strangers.add(uuid)
-        nvidia = (hardware.get("nvidia") or {}).get("gpus") or ()
-        visible, set_aside = set(), set()
-        for item in ranks:
-            mine = visible_devices(item.cuda_visible_devices, nvidia)
-            visible.update(mine)
-            if item.cuda_visible_devices is not None or len(nvidia) <= count:
-                set_aside.update(mine)
+        visible: set[str] = set()
+        set_aside: set[str] = set()
+        for row, described in described_gpus(hardware):
+            for item in ranks:
+                mine = row.visible_devices(item.visible_devices, described)
+                visible.update(mine)
+                if row.hides_gpus(item.visible_devices) or (row.names_processes and len(described) <= count):
+                    set_aside.update(mine)
         self._visible = frozenset(visible)
         self._set_aside = frozenset() if self._seen else frozenset(set_aside - strangers)
-        others = [gpu for gpu in gpus if gpu.labels.get("vendor") != "nvidia"]
+        naming = {row.name for row in REGISTRY if row.names_processes}
+        others = [gpu for gpu in gpus if gpu.labels.get("vendor") not in naming]
         computes = len(others) <= count and any("gpu_memory_mb" in item.values for item in processes)
-        self._alone = frozenset(_name(gpu.labels) for gpu in others) if computes else frozenset()
+        self._alone = frozenset(gpu_key(gpu.labels) for gpu in others) if computes else frozenset()
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
         """Whether the run holds the GPU with these labels, as far as is known."""
-        name = _name(labels)
+        name = gpu_key(labels)
         if labels.get("simulated"):
             return True
         if "mig_parent" in labels:
@@ -75,10 +78,6 @@ class GpuHolding:
     def describe(self) -> tuple[str, ...] | None:
         """UUIDs (indices where there are none); None if the run holds none that is known."""
         return tuple(dict.fromkeys((*self._seen, *sorted(self._set_aside | self._alone)))) or None
-
-
-def _name(labels: Mapping[str, Any]) -> str:
-    return str(labels.get("gpu_uuid", labels.get("gpu_index")))
 
 
 def _list_parents(pid: int) -> list[int] | None:

@@ -53,8 +53,11 @@ class UnitThread:
         *,
         place: int = 0,
         in_trouble: bool = False,
+        is_foreign: bool = False,
     ) -> None:
+        """`is_foreign` is one of another package: what it gives is checked before anybody else gets it."""
         self._place = place
+        self._is_foreign = is_foreign
         self.source = source
         self.key = unit.key
         self._unit = unit
@@ -152,6 +155,8 @@ class UnitThread:
         began = self._began = time.monotonic()
         try:
             items = self._unit.read()
+            if self._is_foreign:
+                sources.check_items(items)
         except UnitGone as gone:
             self._began = None
             if not self._abandoned:
@@ -223,6 +228,7 @@ class SourceThread:
     ) -> None:
         self.name = name
         self.world = world
+        self._is_foreign = all(row.name != name for row in sources.REGISTRY.own)
         self.description: Mapping[str, Any] = {}
         self.units: dict[str, UnitThread] = {}
         self.reason: str | None = "not looked for yet"
@@ -320,6 +326,7 @@ class SourceThread:
                     self._lose,
                     place=next(_places),
                     in_trouble=again,
+                    is_foreign=self._is_foreign,
                 )
         for key in [key for key in self.units if key not in found]:
             self.units[key].end()
@@ -426,11 +433,7 @@ class Sampler:
 
 def _relevant(name: str, world: World) -> object:
     """The part of the world whose change makes another source of it."""
-    if name == "openmetrics":
-        return world.openmetrics_urls
-    if name == "simulated":
-        return world.simulated_gpus
-    return world.sysfs_root
+    return [getattr(world, field) for field in sources.REGISTRY[name].world]
 
 
 def _describe(error: Exception) -> str:

@@ -11,6 +11,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.sources import described_gpus
 
 INTERVAL = 2.0
 LARGE = 64 << 10
@@ -46,13 +47,12 @@ class StatusFile:
 
 
 def visible_gpus(hardware: Mapping[str, Any], registrations: Sequence[Registration]) -> tuple[str, ...] | None:
-    """UUIDs of the NVIDIA GPUs that the ranks may use; None without such GPUs."""
-    gpus = (hardware.get("nvidia") or {}).get("gpus")
-    if not gpus:
-        return None
-    from trainvitals.sources.nvidia.visible import visible_devices
-
-    found: dict[str, None] = {}
-    for registration in registrations:
-        found.update(dict.fromkeys(visible_devices(registration.cuda_visible_devices, gpus)))
-    return tuple(found)
+    """Ids of the GPUs that the ranks may use; None if that is not known. The GPU of a driver that names no processes
+    counts only where it was given to a rank: it may be there for the screen alone."""
+    found: list[list[str]] = [
+        row.visible_devices(registration.visible_devices, gpus)
+        for row, gpus in described_gpus(hardware)
+        for registration in registrations
+        if row.names_processes or row.hides_gpus(registration.visible_devices)
+    ]
+    return tuple(dict.fromkeys(uuid for uuids in found for uuid in uuids)) if found else None

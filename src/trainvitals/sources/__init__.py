@@ -1,4 +1,7 @@
-"""What can be measured: one file per thing, one line here to register it.
+"""What can be measured: one file per thing, one row of `REGISTRY` to register it.
+
+Everything that the rest of the program knows of a source is in its row: no other module names a vendor. Other packages
+add rows through the entry points `trainvitals.sources` (docs/plugins.md).
 
 A source finds the things it can measure (`discover`), and each of those is read on its own (`Unit.read`), so one
 that hangs or raises never harms the others: the agent gives every unit a thread, a deadline and a back-off.
@@ -8,12 +11,20 @@ Vendor libraries are imported inside the source, never at module level, so a mis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Literal, Protocol, get_args
+
+from trainvitals.journal.layout import METRIC_TABLES
+from trainvitals.plugins import Registry
+from trainvitals.settings import Settings
 
 Value = float | int | str
+Kind = Literal["gpu", "host", "process", "scrape"]
+Absence = Literal["absent", "asleep", "incomplete", "broken"]
+"""Why a source has nothing to measure: there is no such hardware; it sleeps and is not woken; something has to be
+installed first; it should work and does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,12 @@ class Notice:
 
 
 class SourceUnavailable(Exception):
-    """Nothing to measure here now (no driver, no such hardware). The text says why and what would help."""
+    """Nothing to measure here now. The text explains it to a person, `command` is what to type about it."""
+
+    def __init__(self, text: str, *, kind: Absence = "absent", command: str | None = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.command = command
 
 
 class UnitGone(Exception):
@@ -113,20 +129,178 @@ class GpuProcess:
     sm_percent: int | None = None
 
 
-# One line per source: name -> module with a `create(world) -> Source`.
-REGISTRY: tuple[tuple[str, str], ...] = (
-    ("nvidia", "trainvitals.sources.nvidia"),
-    ("amd", "trainvitals.sources.amd"),
-    ("intel", "trainvitals.sources.intel"),
-    ("apple", "trainvitals.sources.apple"),
-    ("system", "trainvitals.sources.system"),
-    ("process", "trainvitals.sources.process"),
-    ("openmetrics", "trainvitals.sources.openmetrics"),
-    ("simulated", "trainvitals.sources.simulated"),
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A source as the rest of the program knows it, before its module is imported."""
+
+    name: str
+    """As the setting `sources` and, for GPUs, the label `vendor` spell it."""
+    module: str
+    """Has `create(world) -> Source`."""
+    kind: Kind
+    pci_vendor: str | None = None
+    """PCI vendor id such as `0x10de`: where such a display controller is on the bus, the source should work."""
+    command: str | None = None
+    """What to type where the hardware is there and the source does not work, unless the source knows better."""
+    visible_variables: tuple[str, ...] = ()
+    """Variables that hide GPUs from a program. The module then has `visible_devices(environment, gpus)`: the ids of
+    those a program sees, in its order; `gpus` is `describe()["gpus"]`."""
+    names_processes: bool = False
+    """Whether the driver names the processes on a GPU: units then are `BusyUnit`s."""
+    setting: str | None = None
+    """The setting that asks for this source; without one it is always wanted."""
+    note: str | None = None
+    """What `doctor` shows while there is nothing to ask the source."""
+    world: tuple[str, ...] = ("sysfs_root",)
+    """Fields of `World` whose change makes another source of it."""
+
+    def check(self) -> None:
+        """ValueError for a row that others would stumble over."""
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind is {self.kind!r}, not one of {', '.join(get_args(Kind))}")
+        if self.setting is not None and not hasattr(Settings, self.setting):
+            raise ValueError(f"there is no setting {self.setting!r}")
+        if unknown := set(self.world) - {field.name for field in fields(World)}:
+            raise ValueError(f"World has no {', '.join(sorted(unknown))}")
+
+    def is_asked_for(self, settings: Settings) -> bool:
+        """Whether these settings want it, by `sources` and by the setting that asks for it."""
+        if settings.sources is not None and self.name not in settings.sources:
+            return False
+        return self.setting is None or bool(getattr(settings, self.setting))
+
+    def hides_gpus(self, environment: Mapping[str, str]) -> bool:
+        """Whether a program with this environment was given some GPUs, rather than all."""
+        return any(name in environment for name in self.visible_variables)
+
+    def visible_devices(self, environment: Mapping[str, str], gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The ids of the GPUs that a program with this environment may use; all where nothing can hide one."""
+        ids = (gpu.get("uuid", gpu.get("gpu_uuid")) for gpu in gpus)
+        everything = [str(known) for known in ids if known is not None]
+        if not self.visible_variables:
+            return everything
+        try:
+            return list(map(str, import_module(self.module).visible_devices(environment, gpus)))
+        except Exception:  # noqa: BLE001 - the boundary around a source, which may be another package's
+            return everything
+
+
+class BusyUnit(Unit, Protocol):
+    """A GPU whose driver names the processes on it."""
+
+    @property
+    def gpu_index(self) -> int: ...
+
+    @property
+    def processes(self) -> Sequence[GpuProcess]:
+        """As of the last reading."""
+
+
+REGISTRY: Registry[SourceRow] = Registry(
+    "sources",
+    (
+        SourceRow(
+            name="nvidia",
+            module="trainvitals.sources.nvidia",
+            kind="gpu",
+            pci_vendor="0x10de",
+            command="nvidia-smi",
+            visible_variables=("CUDA_VISIBLE_DEVICES",),
+            names_processes=True,
+        ),
+        SourceRow(
+            name="amd",
+            module="trainvitals.sources.amd",
+            kind="gpu",
+            pci_vendor="0x1002",
+            command="sudo modprobe amdgpu",
+            visible_variables=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+        ),
+        SourceRow(
+            name="intel",
+            module="trainvitals.sources.intel",
+            kind="gpu",
+            pci_vendor="0x8086",
+            command="sudo modprobe i915",
+            visible_variables=("ZE_AFFINITY_MASK",),
+        ),
+        SourceRow(name="apple", module="trainvitals.sources.apple", kind="gpu"),
+        SourceRow(name="system", module="trainvitals.sources.system", kind="host"),
+        SourceRow(
+            name="process",
+            module="trainvitals.sources.process",
+            kind="process",
+            note="measures the processes of runs",
+        ),
+        SourceRow(
+            name="openmetrics",
+            module="trainvitals.sources.openmetrics",
+            kind="scrape",
+            setting="openmetrics",
+            note="no metrics page to scrape; name one: TRAINVITALS_OPENMETRICS=http://localhost:9400/metrics",
+            world=("openmetrics_urls",),
+        ),
+        SourceRow(
+            name="simulated",
+            module="trainvitals.sources.simulated",
+            kind="gpu",
+            setting="simulate_gpus",
+            note="not asked for; two for a look around: trainvitals demo",
+            world=("simulated_gpus",),
+        ),
+    ),
+    SourceRow,
+    check=lambda row: row.check(),
 )
 
 
 def create(name: str, world: World) -> Source:
     """The source of that name, its module imported now."""
-    source: Source = import_module(dict(REGISTRY)[name]).create(world)
+    source: Source = import_module(REGISTRY[name].module).create(world)
     return source
+
+
+def gpu_sources() -> tuple[str, ...]:
+    """The names of all sources of GPUs, the simulated ones included."""
+    return tuple(row.name for row in REGISTRY if row.kind == "gpu")
+
+
+def described_gpus(hardware: Mapping[str, Any]) -> Iterator[tuple[SourceRow, Sequence[Mapping[str, Any]]]]:
+    """The GPU sources that found GPUs, with the facts each gives about them; `hardware` is `describe()` by source."""
+    for row in REGISTRY:
+        facts = hardware.get(row.name)
+        gpus = facts.get("gpus") if row.kind == "gpu" and isinstance(facts, Mapping) else None
+        if isinstance(gpus, list) and gpus:
+            yield row, [gpu for gpu in gpus if isinstance(gpu, Mapping)]
+
+
+def check_items(items: Sequence[Sample | Notice]) -> None:
+    """TypeError or ValueError for what another package's source gave and others could not work with."""
+    for item in items:
+        if isinstance(item, Notice):
+            continue
+        if not isinstance(item, Sample):
+            raise TypeError(f"a reading holds a {type(item).__name__}, not only Sample and Notice")
+        if item.table not in METRIC_TABLES:
+            raise ValueError(f"a sample is of the table {item.table!r}, not of one of {', '.join(METRIC_TABLES)}")
+        for name, value in (*item.labels.items(), *item.values.items(), ("time", item.time)):
+            if not isinstance(value, (int, float, str)):
+                raise TypeError(f"{name} is a {type(value).__name__}, not a number or a text")
+
+
+def pci_vendor(name: str) -> str:
+    """The PCI vendor id in the source's row."""
+    vendor = REGISTRY[name].pci_vendor
+    if vendor is None:
+        raise ValueError(f"the row of the source {name} has no PCI vendor")
+    return vendor
+
+
+def explain_missing_gpus(reasons: Mapping[str, str], sysfs_root: str) -> tuple[str, str] | None:
+    """Which GPU source's reason answers "why is no GPU measured", and that reason: that of the first one whose
+    hardware is in the machine, else of the first of all. None if no GPU source gave a reason."""
+    from trainvitals.sources.sysfs import list_displays
+
+    given = [row for row in REGISTRY if row.kind == "gpu" and reasons.get(row.name)]
+    there = [row for row in given if row.pci_vendor is not None and list_displays(sysfs_root, row.pci_vendor)]
+    return next(((row.name, reasons[row.name]) for row in (*there, *given)), None)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from trainvitals.sources import SourceUnavailable, Unit, Value, World
+from trainvitals.sources import SourceUnavailable, Unit, Value, World, pci_vendor
 from trainvitals.sources.amd_metrics import FirmwareTable, grown, parse_gpu_metrics
 from trainvitals.sources.drm import Card, CardUnit, hwmon_folder, parse_link_generation, present, read_cards
 from trainvitals.sources.sysfs import (
@@ -21,8 +22,9 @@ from trainvitals.sources.sysfs import (
     scaled,
     within,
 )
+from trainvitals.sources.visibility import pick_visible
 
-VENDOR = "0x1002"
+VENDOR = pci_vendor("amd")
 MIB = 1 << 20
 SLOW_INTERVAL = 10.0
 """Seconds between readings of what hardly changes or is not free (error counters, limits, the PCIe link)."""
@@ -35,6 +37,12 @@ _INSTINCT = ("738", "740", "741")
 
 def create(world: World) -> AmdSource:
     return AmdSource(world)
+
+
+def visible_devices(environment: Mapping[str, str], gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """ROCr hides cards first, and HIP counts among those that are left. Cards are counted in PCI order."""
+    left = pick_visible(environment.get("ROCR_VISIBLE_DEVICES"), [str(gpu["gpu_uuid"]) for gpu in gpus])
+    return pick_visible(environment.get("HIP_VISIBLE_DEVICES"), left)
 
 
 class AmdSource:

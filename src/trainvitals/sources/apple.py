@@ -42,7 +42,9 @@ class AppleSource:
             raise SourceUnavailable("Apple GPUs are only found on macOS")
         program = shutil.which(self._command[0])
         if program is None:
-            raise SourceUnavailable("macmon is not installed, so the GPU cannot be read: brew install macmon")
+            command = "brew install macmon"
+            text = f"macmon is not installed, so the GPU cannot be read: {command}"
+            raise SourceUnavailable(text, kind="incomplete", command=command)
         return [AppleUnit([program, *self._command[1:]], read_chip_name())]
 
     def describe(self) -> Mapping[str, object]:

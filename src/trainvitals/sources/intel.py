@@ -11,13 +11,14 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from trainvitals.sources import SourceUnavailable, Unit, Value, World
+from trainvitals.sources import SourceUnavailable, Unit, Value, World, pci_vendor
 from trainvitals.sources.drm import Card, CardUnit, hwmon_folder, present, read_cards
 from trainvitals.sources.sysfs import list_folder, read_int, read_pci_name, read_text, scaled, within
+from trainvitals.sources.visibility import pick_visible
 
-VENDOR = "0x8086"
+VENDOR = pci_vendor("intel")
 DRIVERS = ("i915", "xe")
 MIB = 1 << 20
 
@@ -44,6 +45,13 @@ _REASONS = {
 
 def create(world: World) -> IntelSource:
     return IntelSource(world)
+
+
+def visible_devices(environment: Mapping[str, str], gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`ZE_AFFINITY_MASK=0,1.0`: cards in PCI order, or one tile of a card, which is the card here."""
+    mask = environment.get("ZE_AFFINITY_MASK")
+    cards = None if mask is None else ",".join(entry.partition(".")[0] for entry in mask.split(","))
+    return pick_visible(cards, [str(gpu["gpu_uuid"]) for gpu in gpus])
 
 
 class IntelSource:

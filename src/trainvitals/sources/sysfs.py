@@ -13,6 +13,8 @@ from functools import cache
 PAGE = 4096
 """A sysfs attribute is at most one page."""
 
+_DISPLAY_CLASS = "0x03"
+
 PCI_IDS = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 
 
@@ -57,6 +59,17 @@ def list_folder(path: str) -> list[str]:
         return sorted(entry.name for entry in os.scandir(path))
     except OSError:
         return []
+
+
+def list_displays(root: str, vendor: str) -> list[str]:
+    """PCI addresses (`0000:01:00.0`) of a vendor's display and 3D controllers, driver or not, in order."""
+    devices = f"{root}/bus/pci/devices"
+    return [
+        address
+        for address in list_folder(devices)
+        if read_text(f"{devices}/{address}/vendor") == vendor
+        and (read_text(f"{devices}/{address}/class") or "").startswith(_DISPLAY_CLASS)
+    ]
 
 
 def within(value: float | None, low: float, high: float) -> float | None:

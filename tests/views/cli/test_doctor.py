@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from trainvitals.settings import resolve
+from trainvitals.sources import pci_vendor
+from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.cli import checks
 
 
@@ -49,7 +51,7 @@ def test_a_machine_without_gpus_is_healthy(machine: Any, bare: dict[str, str]) -
 def test_every_source_is_looked_at(machine: Any, bare: dict[str, str]) -> None:
     from trainvitals.sources import REGISTRY
 
-    assert {name for name, _ in REGISTRY} <= set(findings(machine, **bare))
+    assert {row.name for row in REGISTRY} <= set(findings(machine, **bare))
 
 
 def test_a_driver_and_its_gpus_are_named(machine: Any, bare: dict[str, str], fake_nvml: Any) -> None:
@@ -77,7 +79,7 @@ def test_a_card_without_its_kernel_module_is_worth_a_note(machine: Any, bare: di
 
 def test_other_devices_of_a_vendor_are_no_gpus(tmp_path: Path) -> None:
     make_pci(tmp_path, "0000:00:1f.0", "0x8086", "0x060100")
-    assert not checks.has_pci_display(str(tmp_path), "intel")
+    assert list_displays(str(tmp_path), pci_vendor("intel")) == []
 
 
 def test_a_run_root_that_cannot_be_written_is_a_failure(machine: Any, bare: dict[str, str]) -> None:

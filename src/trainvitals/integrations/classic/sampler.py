@@ -15,7 +15,6 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.writer import say
 from trainvitals.sources import Sample, SourceUnavailable, Unit, World
 
-GPU_SOURCES = ("nvidia", "amd", "intel", "apple")
 REDISCOVER_SECONDS = 30.0
 
 
@@ -41,7 +40,7 @@ class Sampler:
             raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
         effective = settings.resolve_for_training({})
         self._world = world or World(sysfs_root=str(effective.sysfs_root), simulated_gpus=effective.simulate_gpus)
-        self._names = (*names, *(["simulated"] if self._world.simulated_gpus and "nvidia" in names else []))
+        self._names = tuple(names)
         self._interval = interval
         self._wanted = wanted
         self._gpus = tuple(gpus)
@@ -119,6 +118,9 @@ class Sampler:
                 found = sources.create(name, self._world).discover()
             except SourceUnavailable:
                 continue  # no such hardware
+            except Exception as error:  # noqa: BLE001 - the boundary around a source, which may be another package's
+                self._tell(name, f"the source {name} failed: {error!r:.200}")
+                continue
             for unit in found:
                 self._units.setdefault(unit.key, unit)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from trainvitals import runtime
-from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, text, whole
+from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, mapping_of, text, whole
 from trainvitals.journal.documents.run import TRAINING
 
 ESSENTIAL = frozenset({"run_id", "folder", "rank", "pid", "host", "attempt", "kind", "settings"})
@@ -34,7 +34,8 @@ class Registration(Document):
     correlation_id: str = entry(text, "")
     stack_signal: int | None = entry(whole, None)
     stack_file: str | None = entry(text, None)
-    cuda_visible_devices: str | None = entry(text, None)
+    visible_devices: Mapping[str, str] = entry(mapping_of(text), {})
+    """The variables that hide GPUs from its program, such as CUDA_VISIBLE_DEVICES, with their values."""
     goodbye: str = entry(text, "")
     """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
     cell: str | None = entry(text, None)
@@ -47,6 +48,9 @@ class Registration(Document):
     def read(cls, path: Path) -> Self | None:
         """The registration in the file; None if it is gone, or does not say which process of which run."""
         found = cls.parse(runtime.read_json(path))
+        earlier = text(found.rest.get("cuda_visible_devices"))  # the only variable that was kept by the version before
+        if earlier is not None and not found.visible_devices:
+            found = replace(found, visible_devices={"CUDA_VISIBLE_DEVICES": earlier})
         sound = found.run_id and found.folder and found.pid > 0 and found.damaged.isdisjoint(ESSENTIAL)
         return found if sound else None
 
@@ -69,7 +73,7 @@ def new_registration(folder: Path, pid: int, *, environ: Mapping[str, str] = os.
             "pid": pid,
             "pid_start": runtime.process_start(pid),
             "host": runtime.host_name(),
-            "cuda_visible_devices": environ.get("CUDA_VISIBLE_DEVICES"),
+            "visible_devices": runtime.visible_devices(environ),
             **more,
         }
     )

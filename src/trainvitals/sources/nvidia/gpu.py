@@ -136,6 +136,10 @@ class GpuUnit:
         self._state = "ok"
         self._processes_at = self._seldom_at = self._next_look = float("-inf")
 
+    @property
+    def gpu_index(self) -> int:
+        return self.identity.index
+
     def read(self) -> list[Sample | Notice]:
         started = time.time()
         if self._fell_asleep():

@@ -4,23 +4,6 @@ from __future__ import annotations
 
 import os
 
-_NVIDIA = "0x10de"
-_DISPLAY_CLASS = "0x03"
-
-
-def read_gpus(sysfs_root: str) -> tuple[str, ...]:
-    """PCI addresses (`0000:01:00.0`) of the NVIDIA GPUs, in order; empty without sysfs or without PCI."""
-    try:
-        addresses = sorted(os.listdir(f"{sysfs_root}/bus/pci/devices"))  # noqa: PTH208 - see _read
-    except OSError:
-        return ()
-    return tuple(
-        address
-        for address in addresses
-        if _read(sysfs_root, address, "vendor") == _NVIDIA
-        and _read(sysfs_root, address, "class").startswith(_DISPLAY_CLASS)
-    )
-
 
 def is_asleep(sysfs_root: str, address: str | None) -> bool:
     """Whether the kernel has suspended this device; False where it does not say."""

@@ -8,19 +8,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainvitals.sources import SourceUnavailable, Unit, World
+from trainvitals.sources import SourceUnavailable, Unit, World, pci_vendor
 from trainvitals.sources.nvidia import nvml, pci
 from trainvitals.sources.nvidia.events import Events, EventsUnit
 from trainvitals.sources.nvidia.gpu import GpuUnit, Identity, MissingGpu, find_handle, identify, trouble_state
 from trainvitals.sources.nvidia.mig import read_slices
 from trainvitals.sources.nvidia.nvml import Device, Driver, DriverRestarted, GpuLost, Refused
 from trainvitals.sources.nvidia.values import read_fixed, read_memory
+from trainvitals.sources.sysfs import list_displays
 
-_HELP = {
-    nvml.DRIVER_NOT_LOADED: "`sudo modprobe nvidia` loads it; `sudo dmesg | grep -i nvrm` says what is wrong",
-    nvml.LIBRARY_NOT_FOUND: "install the NVIDIA driver; in a container start it with `--gpus all`",
-    nvml.VERSION_MISMATCH: "the driver was upgraded while loaded: reboot, or reload the nvidia modules",
-    nvml.NO_PERMISSION: "this user may not open /dev/nvidia*: `ls -l /dev/nvidia*` shows who may",
+# What helps, in words, and what to type.
+_HELP: dict[int, tuple[str, str | None]] = {
+    nvml.DRIVER_NOT_LOADED: (
+        "`sudo modprobe nvidia` loads it; `sudo dmesg | grep -i nvrm` says what is wrong",
+        "sudo modprobe nvidia",
+    ),
+    nvml.LIBRARY_NOT_FOUND: ("install the NVIDIA driver; in a container start it with `--gpus all`", None),
+    nvml.VERSION_MISMATCH: ("the driver was upgraded while loaded: reboot, or reload the nvidia modules", None),
+    nvml.NO_PERMISSION: (
+        "this user may not open /dev/nvidia*: `ls -l /dev/nvidia*` shows who may",
+        "ls -l /dev/nvidia*",
+    ),
 }
 
 
@@ -53,11 +61,12 @@ class NvidiaSource:
         self._busy: dict[int | str, threading.Thread] = {}
 
     def discover(self) -> Sequence[Unit]:
-        addresses = pci.read_gpus(self._sysfs_root)
+        addresses = tuple(list_displays(self._sysfs_root, pci_vendor(self.name)))
         asleep = [address for address in addresses if pci.is_asleep(self._sysfs_root, address)]
         if addresses and len(asleep) == len(addresses) and not self._driver.connected:
             raise SourceUnavailable(
-                f"the NVIDIA GPU is asleep ({', '.join(asleep)}) and is not woken; it is read while in use"
+                f"the NVIDIA GPU is asleep ({', '.join(asleep)}) and is not woken; it is read while in use",
+                kind="asleep",
             )
         self._connect(addresses)
         units: list[Unit] = []
@@ -84,7 +93,11 @@ class NvidiaSource:
             if place is not None
         }
         if not units:
-            raise SourceUnavailable("the NVIDIA driver is loaded but shows no GPU; `nvidia-smi -L` lists what it sees")
+            raise SourceUnavailable(
+                "the NVIDIA driver is loaded but shows no GPU; `nvidia-smi -L` lists what it sees",
+                kind="broken",
+                command="nvidia-smi -L",
+            )
         return [*units, EventsUnit(self._events)]
 
     def describe(self) -> Mapping[str, object]:
@@ -243,9 +256,11 @@ def read_details(device: Device, clock: Callable[[], float]) -> dict[str, object
 
 def _unavailable(error: Refused | ImportError, addresses: tuple[str, ...]) -> SourceUnavailable:
     if isinstance(error, ImportError):
-        return SourceUnavailable("the Python package nvidia-ml-py is missing; `pip install nvidia-ml-py`")
+        command = "pip install nvidia-ml-py"
+        text = f"the Python package nvidia-ml-py is missing; `{command}`"
+        return SourceUnavailable(text, kind="broken", command=command)
+    advice, to_type = _HELP.get(error.code, ("`nvidia-smi` should show the same trouble", None))
     if error.code == nvml.LIBRARY_NOT_FOUND and not addresses:
-        return SourceUnavailable(f"no NVIDIA GPU and no NVIDIA driver found; if there is one: {_HELP[error.code]}")
+        return SourceUnavailable(f"no NVIDIA GPU and no NVIDIA driver found; if there is one: {advice}")
     seen = f" (the machine has an NVIDIA GPU at {', '.join(addresses)})" if addresses else ""
-    advice = _HELP.get(error.code, "`nvidia-smi` should show the same trouble")
-    return SourceUnavailable(f"NVIDIA: {error}{seen}; {advice}")
+    return SourceUnavailable(f"NVIDIA: {error}{seen}; {advice}", kind="broken", command=to_type)

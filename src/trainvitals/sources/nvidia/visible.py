@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def visible_devices(cuda_visible_devices: str | None, gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+def visible_devices(environment: Mapping[str, str], gpus: Sequence[Mapping[str, Any]]) -> list[str]:
     """UUIDs in the order in which the program counts them; `gpus` is `describe()["gpus"]`.
 
-    None (unset) is every GPU, an empty text is none, an entry that fits nothing hides itself and everything
+    Unset is every GPU, an empty text is none, an entry that fits nothing hides itself and everything
     after it, and a GPU named twice hides all, as in CUDA. Numbers are taken in PCI order, which is CUDA's
     order for equal GPUs and with CUDA_DEVICE_ORDER=PCI_BUS_ID; with unequal GPUs ask the framework.
     """
     ordered = sorted((gpu for gpu in gpus if "uuid" in gpu), key=lambda gpu: int(gpu["index"]))
-    if cuda_visible_devices is None:
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
         return [_whole(gpu) for gpu in ordered]
     seen: list[str] = []
-    for entry in cuda_visible_devices.split(","):
+    for entry in text.split(","):
         uuid = _find(entry.strip(), ordered)
         if uuid is None:
             break

@@ -19,6 +19,8 @@ from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.journal.documents.latest import read_agent
 from trainvitals.settings import Settings, resolve
 from trainvitals.settings.places import describe_unknown
+from trainvitals.sources import SourceRow
+from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.data import quantities
 
 State = Literal["ok", "note", "none", "fail"]
@@ -104,50 +106,44 @@ def check_sources(world: World) -> Iterator[Finding]:
         simulated_gpus=settings.simulate_gpus,
         disk_path=lambda: str(settings.dir),
     )
-    for name, _ in sources.REGISTRY:
-        if settings.sources is not None and name not in settings.sources:
-            yield Finding(name, "none", "switched off by the setting 'sources'")
-        elif name == "process":
-            yield Finding(name, "ok", "measures the processes of runs")
-        elif (name == "openmetrics" and not settings.openmetrics) or (
-            name == "simulated" and not settings.simulate_gpus
-        ):
-            yield Finding(name, "none", _NOT_ASKED[name])
+    for row in sources.REGISTRY:
+        if settings.sources is not None and row.name not in settings.sources:
+            yield Finding(row.name, "none", "switched off by the setting 'sources'")
+        elif not row.is_asked_for(settings):
+            yield Finding(row.name, "none", row.note or f"not asked for by the setting '{row.setting}'")
+        elif row.note is not None and row.setting is None:
+            yield Finding(row.name, "ok", row.note)
         else:
-            yield from _check_source(name, looked_at)
+            yield from _check_source(row, looked_at)
 
 
-_NOT_ASKED = {
-    "openmetrics": "no metrics page to scrape; name one: TRAINVITALS_OPENMETRICS=http://localhost:9400/metrics",
-    "simulated": "not asked for; two for a look around: trainvitals demo",
-}
-
-
-def _check_source(name: str, looked_at: sources.World) -> Iterator[Finding]:
-    answer = ask_in_time(lambda: _question_source(name, looked_at))
+def _check_source(row: SourceRow, looked_at: sources.World) -> Iterator[Finding]:
+    answer = ask_in_time(lambda: _question_source(row.name, looked_at))
     if answer is None:
-        yield Finding(name, "fail", f"has not answered for {PATIENCE:.0f} s: the driver hangs", "sudo dmesg | tail -50")
-        return
-    if isinstance(answer, sources.SourceUnavailable):
-        yield _tell_unavailable(name, str(answer), has_pci_display(looked_at.sysfs_root, name))
+        text = f"has not answered for {PATIENCE:.0f} s: the driver hangs"
+        yield Finding(row.name, "fail", text, "sudo dmesg | tail -50")
+    elif isinstance(answer, sources.SourceUnavailable):
+        yield _explain_absence(row, answer, looked_at.sysfs_root)
     elif isinstance(answer, Exception):
-        yield Finding(name, "fail", f"{type(answer).__name__}: {answer}")
+        yield Finding(row.name, "fail", f"{type(answer).__name__}: {answer}")
     else:
         units, facts = answer
-        yield Finding(name, "ok", _tell_source(name, units, facts))
+        yield Finding(row.name, "ok", _describe_source(row, units, facts))
 
 
-def _tell_unavailable(name: str, reason: str, present: bool) -> Finding:
+def _explain_absence(row: SourceRow, absence: sources.SourceUnavailable, sysfs_root: str) -> Finding:
     """A card without its driver should work and does not; one that sleeps only sleeps; none is none."""
-    if "asleep" in reason:
-        return Finding(name, "note", reason)
-    if not present:
-        return Finding(name, "none", reason)
-    if name == "nvidia":
-        commands = [command for command in re.findall(r"`([^`]+)`", reason) if not command.startswith("-")]
-        return Finding(name, "fail", reason, commands[0] if commands else "nvidia-smi")
-    module = {"amd": "amdgpu", "intel": "i915"}.get(name)
-    return Finding(name, "note", f"the machine has such a card, but {reason}", f"sudo modprobe {module}")
+    is_on_bus = row.pci_vendor is not None and bool(list_displays(sysfs_root, row.pci_vendor))
+    text, command = str(absence), absence.command or row.command
+    if absence.kind == "asleep":
+        return Finding(row.name, "note", text, absence.command)
+    if absence.kind == "incomplete":
+        return Finding(row.name, "note", text, command)
+    if absence.kind == "broken" and (is_on_bus or row.pci_vendor is None):
+        return Finding(row.name, "fail", text, command)
+    if is_on_bus:
+        return Finding(row.name, "note", f"the machine has such a card, but {text}", command)
+    return Finding(row.name, "none", text)
 
 
 def _question_source(name: str, looked_at: sources.World) -> tuple[int, Mapping[str, Any]] | Exception:
@@ -171,7 +167,7 @@ def ask_in_time(question: Callable[[], Any], patience: float = PATIENCE) -> Any:
     return answers[0] if answers else None
 
 
-def _tell_source(name: str, units: int, facts: Mapping[str, Any]) -> str:
+def _describe_source(row: SourceRow, units: int, facts: Mapping[str, Any]) -> str:
     gpus = facts.get("gpus")
     if isinstance(gpus, list) and gpus:
         names = [str(gpu.get("name") or gpu.get("gpu_name") or "GPU") for gpu in gpus if isinstance(gpu, Mapping)]
@@ -179,27 +175,12 @@ def _tell_source(name: str, units: int, facts: Mapping[str, Any]) -> str:
         driver = facts.get("driver_version") or facts.get("driver")
         cuda = f", CUDA {facts['cuda_version']}" if facts.get("cuda_version") else ""
         return ", ".join(counted) + (f"; driver {driver}{cuda}" if driver else "")
-    if name == "simulated":
-        return f"{units} GPUs, simulated"
-    if name == "system":
+    if row.kind == "gpu":
+        return f"{units} GPU{'s' if units != 1 else ''}, {row.name}"
+    if row.kind == "host":
         cores, memory = facts.get("cpu_count"), facts.get("memory_total_mb")
         return f"{facts.get('cpu_model') or 'CPU'}, {cores} cores, {quantities.format_mb(memory)} memory"
     return ", ".join(map(str, facts.get("targets", ()))) or f"{units} found"
-
-
-_VENDORS = {"nvidia": "0x10de", "amd": "0x1002", "intel": "0x8086"}
-
-
-def has_pci_display(sysfs_root: str, name: str) -> bool:
-    """Whether the machine has a display or 3D controller of that vendor, driver or not."""
-    for device in Path(sysfs_root, "bus/pci/devices").glob("*"):
-        try:
-            vendor, kind = ((device / file).read_text().strip() for file in ("vendor", "class"))
-        except OSError:
-            continue
-        if vendor == _VENDORS.get(name) and kind.startswith("0x03"):
-            return True
-    return False
 
 
 def check_container(world: World) -> Iterator[Finding]:

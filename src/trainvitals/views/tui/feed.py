@@ -48,7 +48,6 @@ MAX_LINES = 64
 """Curves in one chart; more cannot be told apart."""
 HISTORY = 120
 
-GPU_SOURCES = ("nvidia", "amd", "intel", "apple")
 LIVE_TABLES = ("gpu", "system", "process")
 _CHARTED = {(panel.table, name) for panel in PANELS for name in panel.metrics}
 
@@ -77,6 +76,7 @@ class Options:
     gpus: tuple[str, ...] = ()
     """Indices or UUIDs; empty is all."""
     simulate_gpus: int = 0
+    sysfs_root: str = "/sys"
     readonly: bool = False
     conditions: Conditions = field(default_factory=Conditions)
     """From which values on numbers are coloured."""
@@ -116,7 +116,11 @@ class Feed:
         self._known_panels: tuple[tuple[object, ...], tuple[Panel, ...]] | None = None
         self._notices: deque[EventRow] = deque(maxlen=500)
         self._detail: dict[tuple[Any, ...], tuple[float, list[Any]]] = {}
-        self._world = World(simulated_gpus=options.simulate_gpus, ranks=self._rank_processes)
+        self._world = World(
+            sysfs_root=options.sysfs_root,
+            simulated_gpus=options.simulate_gpus,
+            ranks=self._rank_processes,
+        )
 
     @property
     def _live(self) -> Tracks:
@@ -291,8 +295,8 @@ class Feed:
             return "agent", *self._take(latest.samples, reasons, now)
         samples, reasons = self._sample_here()
         if not any(sample.table == "gpu" for sample in samples.values()):
-            missing = [f"{name}: {reasons[name]}" for name in ("nvidia",) if reasons.get(name)]
-            notes.extend(missing)
+            missing = sources.explain_missing_gpus(reasons, self._world.sysfs_root)
+            notes.extend([": ".join(missing)] if missing is not None else [])
         return "own sampling", *self._take(samples, reasons, now)
 
     def _sample_here(self) -> tuple[Mapping[str, LatestSample], dict[str, str]]:
@@ -302,12 +306,14 @@ class Feed:
 
         if self._sampler is None:
             self._sampler = Sampler(Log(Path(os.devnull)).bind(), self._deliver)
-        names = self.options.sources or tuple(name for name, _ in sources.REGISTRY)
-        wanted = tuple(
-            name for name in names if name != "openmetrics" and (name != "simulated" or self.options.simulate_gpus > 0)
-        )
+        chosen = self.options.sources
         demand = Demand(
-            sources=wanted,
+            sources=tuple(
+                row.name
+                for row in sources.REGISTRY
+                if (not chosen or row.name in chosen)
+                and (row.setting is None or getattr(self.options, row.setting, None))
+            ),
             intervals={"process": max(self.interval, 2.0)},
             default_interval=self.interval,
             simulated_gpus=self.options.simulate_gpus,
@@ -346,10 +352,11 @@ class Feed:
             elif table == "system":
                 system.update(values)  # the host is read in several parts
         answered = {unit.partition("#")[0] for unit in samples}
+        vendors = sources.gpu_sources()
         for unit, reason in reasons.items():
             vendor, _, place = unit.partition(":")
             # A GPU that has never answered has no numbers, but it is there and that must be seen.
-            if place and vendor in GPU_SOURCES and place != "events" and unit not in answered:
+            if place and vendor in vendors and place != "events" and unit not in answered:
                 index = place if place.isdigit() else "?"
                 gpus.append(Gpu(unit, index, "", place if index == "?" else "", {}, 0.0, problem=reason))
         gpus.sort(key=lambda gpu: identity("gpu", _place(gpu))[2])

@@ -14,7 +14,7 @@ import psutil
 from trainvitals import runtime, sources
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.registration import Registration
-from trainvitals.sources import SourceUnavailable, World
+from trainvitals.sources import BusyUnit, World
 from trainvitals.views.tui.snapshot import Process
 
 BUSIEST = 40
@@ -110,11 +110,12 @@ def _user(process: psutil.Process) -> str:
 
 
 class GpuProcesses:
-    """Who has a context on which NVIDIA GPU. A thread per GPU, so that one that hangs holds up nobody."""
+    """Who has a context on which GPU, as far as drivers name processes. A thread per GPU: one that hangs delays no
+    other."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._units: dict[str, Any] = {}
+        self._units: dict[str, BusyUnit] = {}
         self._asked = 0.0
         self._busy: set[str] = set()
         self._looking = False
@@ -133,9 +134,9 @@ class GpuProcesses:
                     threading.Thread(target=self._ask, args=(key, unit), daemon=True).start()
         found: dict[int, dict[str, Any]] = {}
         for unit in list(self._units.values()):
-            for process in getattr(unit, "processes", ()):
+            for process in unit.processes:
                 entry = found.setdefault(process.pid, {"gpus": [], "memory_mb": None, "sm_percent": None})
-                entry["gpus"].append(str(unit.identity.index))
+                entry["gpus"].append(str(unit.gpu_index))
                 for name in ("memory_mb", "sm_percent"):
                     value = getattr(process, name)
                     if value is not None:
@@ -144,14 +145,20 @@ class GpuProcesses:
 
     def _look(self) -> None:
         try:
-            units = sources.create("nvidia", self._world).discover()
-            self._units = {unit.key: unit for unit in units if hasattr(unit, "processes")}
-        except SourceUnavailable:
-            pass  # no NVIDIA GPU here: then nobody uses one
+            for row in sources.REGISTRY:
+                if row.names_processes:
+                    self._units |= {unit.key: unit for unit in self._find_units(row.name)}
         finally:
             self._looking = False
 
-    def _ask(self, key: str, unit: Any) -> None:
+    def _find_units(self, name: str) -> list[BusyUnit]:
+        try:
+            units = sources.create(name, self._world).discover()
+        except Exception:  # noqa: BLE001 - the boundary around a source: no GPU of this vendor, so nobody uses one
+            return []
+        return [unit for unit in units if hasattr(unit, "processes")]  # type: ignore[misc]
+
+    def _ask(self, key: str, unit: BusyUnit) -> None:
         try:
             unit.read()
         except Exception:  # noqa: BLE001 - the boundary around a source; the GPU's own line says what is wrong
