@@ -74,7 +74,7 @@ def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desktop
 
 
 def test_a_message_is_shown_on_the_desktop_with_its_urgency(desktop: Desktop) -> None:
-    result = carry("desktop:", message()["body"])
+    result = carry("desktop:", message().body)
     assert result.sent, result.reason
     wait_until(lambda: "urgency: CRITICAL" in desktop.shown, "the notification")
     assert "appname: 'trainvitals'" in desktop.shown
@@ -83,7 +83,7 @@ def test_a_message_is_shown_on_the_desktop_with_its_urgency(desktop: Desktop) ->
 
 def test_what_a_message_says_is_shown_as_text_and_is_neither_markup_nor_an_option(desktop: Desktop) -> None:
     evil = "--urgency=low loss < 3 <a href='file:///etc/passwd'>here</a> $(touch x) & more"
-    assert carry("desktop:", message(message=evil)["body"]).sent
+    assert carry("desktop:", message(message=evil).body).sent
     wait_until(lambda: "formatted:" in desktop.shown, "the notification")
     drawn = desktop.shown.partition("formatted:")[2]
     assert "loss &lt; 3" in drawn and "<a href" not in drawn
@@ -94,6 +94,6 @@ def test_what_a_message_says_is_shown_as_text_and_is_neither_markup_nor_an_optio
 def test_without_a_desktop_it_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={os.devnull}")
     monkeypatch.delenv("DISPLAY", raising=False)
-    result = carry("desktop:", message()["body"])
+    result = carry("desktop:", message().body)
     assert not result.sent
     assert "notify-send: " in result.reason

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.rules import ACTIONS, Rule, assemble, parse_rule
-from trainvitals.conditions import Condition, Conditions, LiveRule
+from trainvitals.conditions import ROWS, Condition, Conditions, LiveRule
 from trainvitals.errors import nearest
+from trainvitals.plugins import Registry
 from trainvitals.settings import Settings
 
 
@@ -49,16 +51,39 @@ def keys_of(condition: Condition, live: LiveRule) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value}
 
 
-def rules_of(settings: Settings) -> list[Rule]:
+def _check_plugin(row: Condition) -> None:
+    """ValueError for a row of another package that is not a rule and nothing else. Thresholds and colours are known by
+    name to the settings and to what is shipped, so they are built in."""
+    if row.live is None:
+        raise ValueError("a condition of another package needs a live rule")
+    if row != Condition(row.id, row.subject, row.title, row.severity, row.advice, live=row.live):
+        raise ValueError("a condition of another package is a live rule alone: numbers belong into its `when`")
+    parse_rule(keys_of(row, row.live), Conditions().thresholds, built_in=True)
+
+
+REGISTRY: Registry[Condition] = Registry("rules", ROWS, Condition, name=attrgetter("id"), check=_check_plugin)
+"""The rows of the catalogue, and those of other packages (docs/plugins.md)."""
+
+
+def rules_of(settings: Settings, rows: Iterable[Condition] = REGISTRY) -> list[Rule]:
     """All rules in force. A SettingError for one that cannot be used, or that nobody would hear of."""
-    rules = read_rules(settings)
+    rules = read_rules(settings, rows)
     check_channels(settings, rules)
     return rules
 
 
-def read_rules(settings: Settings) -> list[Rule]:
+def check_rules(settings: Settings) -> None:
+    """RuleError if `rules_of` would raise one. For the training process, where other packages' rules are only looked
+    up for a name that is not ours."""
+    try:
+        rules_of(settings, ROWS)
+    except RuleError:
+        rules_of(settings)
+
+
+def read_rules(settings: Settings, rows: Iterable[Condition] = REGISTRY) -> list[Rule]:
     """The same, whoever is to be told."""
-    conditions = Conditions(settings.alerts_thresholds)
+    conditions = Conditions(settings.alerts_thresholds, tuple(rows))
     rules = assemble(
         make_rules(conditions),
         settings.alerts_rules,

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainvitals.alerts import messages
 from trainvitals.alerts.channels import NotSent, Outgoing, send
+from trainvitals.settings.channels import find_channel
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def carry(job: dict[str, Any]) -> dict[str, Any]:
     """Send it, and say how that went: `{"sent": true}`, or the reason and when to try again."""
     body, late = job["body"], float(job.get("late") or 0.0)
     picture = None
-    if job.get("folder") and _takes_pictures(job["url"]):
+    if job.get("folder") and find_channel(job["url"]).takes_pictures:
         from trainvitals.alerts.picture import draw_file
 
         picture = draw_file(job["folder"], body)
@@ -54,12 +55,6 @@ def carry(job: dict[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(OSError):
                 Path(picture).unlink()
     return {"sent": True}
-
-
-def _takes_pictures(url: str) -> bool:
-    from trainvitals.alerts.channels import REGISTRY
-
-    return url.partition(":")[0].lower() not in dict(REGISTRY)
 
 
 if __name__ == "__main__":

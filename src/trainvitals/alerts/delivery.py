@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from trainvitals.alerts.channels import keeps_state
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.rows import AlertRow, new_alert_row
 from trainvitals.redaction import redact_text
 from trainvitals.settings.addresses import Address, read_address
+from trainvitals.settings.channels import find_channel
 from trainvitals.settings.secrets import Environment
 
 SEND_SECONDS = 15.0
@@ -227,7 +227,7 @@ class Outbox:
             url = read_address(channel.address.url, self._environment)
         except TrainvitalsError as error:
             return Result(False, redact_text(error.message))
-        if row.quiet and not keeps_state(url):
+        if row.quiet and not find_channel(url).keeps_state:
             return Result(True, needless=True)
         return carry(
             url,

@@ -22,7 +22,6 @@ from trainvitals import runtime
 from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
-from trainvitals.alerts.channels import keeps_state
 from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
 from trainvitals.alerts.delivery import Outbox
@@ -46,6 +45,7 @@ from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import REFERENCES, Address
+from trainvitals.settings.channels import find_channel
 
 TICK_SECONDS = 1.0
 LEDGER_SECONDS = 0.2
@@ -390,7 +390,7 @@ class RunAlerts:
 
 def _may_keep(address: Address) -> bool:
     """Whether it keeps alerts, as far as it can be told before the address is looked up."""
-    return keeps_state(address.url) or address.url.partition(":")[0] in REFERENCES
+    return find_channel(address.url).keeps_state or address.url.partition(":")[0] in REFERENCES
 
 
 # -- runs that have ended and still have something to say

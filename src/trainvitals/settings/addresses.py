@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.errors import SettingError
+from trainvitals.settings.channels import find_channel
 from trainvitals.settings.kinds import Kind
 from trainvitals.settings.secrets import PLACES, Environment, is_reference, read_inside, read_secret
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 REFERENCES = (*PLACES, "config")
-PLAIN_SCHEMES = ("bell", "desktop", "command", "alertmanager", "alertmanagers", "http", "https")
-"""Our own: without a password or token in them they hold no secret."""
-
-
 SHOWN = 12
 
 
@@ -37,11 +34,10 @@ class Address(NamedTuple):
         """Whether it may be written and shown as it is."""
         from trainvitals.redaction import redact_text
 
-        scheme = self.url.partition(":")[0].lower()
-        if scheme in REFERENCES:
+        if self.url.partition(":")[0].lower() in REFERENCES:
             return True
         without = re.sub(r"\$\{[^}]*\}", "", self.url)
-        return scheme in PLAIN_SCHEMES and redact_text(without) == without
+        return find_channel(self.url).is_plain and redact_text(without) == without
 
     @property
     def reference(self) -> str:

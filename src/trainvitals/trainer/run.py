@@ -678,9 +678,9 @@ def _check_rules(effective: settings.Settings) -> None:
         Conditions(effective.alerts_thresholds)
     given = (effective.alerts_rules, effective.alerts_thresholds, effective.alerts_disable, effective.alerts_actions)
     if effective.alerts_enabled and any((*given, effective.alerts_escalate_notify)):
-        from trainvitals.alerts.builtin import rules_of
+        from trainvitals.alerts.builtin import check_rules
 
-        rules_of(effective)
+        check_rules(effective)
 
 
 def current_run() -> Run | None:

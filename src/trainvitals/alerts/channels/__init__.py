@@ -1,7 +1,7 @@
-"""Ways to tell somebody: one file each, one line here. Everything without a line goes through Apprise.
+"""Ways to notify somebody: one file each, one row in `trainvitals.settings.channels`.
 
-A channel is a function `send(url, message, context)`. It returns when the message was taken, and raises `NotSent` when
-it was not. It runs in a process of its own (`courier`), so it may be slow, hang or crash.
+A channel is a module with a function `send(url, outgoing)`. It returns when the message was taken, and raises `NotSent`
+when it was not. It runs in a separate process (`courier`), so it may be slow, hang or crash.
 """
 
 from __future__ import annotations
@@ -10,19 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-# scheme -> module with `send`
-REGISTRY: tuple[tuple[str, str], ...] = (
-    ("http", "trainvitals.alerts.channels.webhook"),
-    ("https", "trainvitals.alerts.channels.webhook"),
-    ("alertmanager", "trainvitals.alerts.channels.alertmanager"),
-    ("alertmanagers", "trainvitals.alerts.channels.alertmanager"),
-    ("command", "trainvitals.alerts.channels.command"),
-    ("desktop", "trainvitals.alerts.channels.desktop"),
-    ("bell", "trainvitals.alerts.channels.bell"),
-)
-
-KEEPERS = ("alertmanager", "alertmanagers")
-"""Schemes of those that go on saying that an alert fires until they are told that it is over."""
+from trainvitals.settings.channels import APPRISE, REGISTRY, find_channel
 
 
 class Outgoing(NamedTuple):
@@ -50,13 +38,10 @@ class NotSent(Exception):
         self.final = final
 
 
-def keeps_state(url: str) -> bool:
-    """Whether whoever is at this address must be told the end of an alert, even if no person needs to be."""
-    return url.partition(":")[0].lower() in KEEPERS
-
-
 def send(url: str, outgoing: Outgoing) -> None:
-    """Tell them."""
-    scheme = url.partition(":")[0].lower()
-    module = dict(REGISTRY).get(scheme, "trainvitals.alerts.channels.services")
-    import_module(module).send(url, outgoing)
+    """Send it through the channel of this address."""
+    row = find_channel(url)
+    broken = REGISTRY.error(url.partition(":")[0].lower()) if row is APPRISE else None
+    if broken is not None:
+        raise NotSent(f"its plugin cannot be used: {broken}", final=True)
+    import_module(row.module).send(url, outgoing)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals import __version__
-from trainvitals.alerts import records
+from trainvitals.alerts import builtin, records
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
@@ -283,7 +283,7 @@ def control_alert(web: Web, values: Values) -> dict[str, Any]:
     """Ask the agent to acknowledge or silence a rule."""
     folder = web.runs.find(values["run"])
     known = {row.rule for row in records.read_rows(folder)}
-    known |= {condition.id for condition in web.conditions if condition.live is not None}
+    known |= {condition.id for condition in builtin.REGISTRY if condition.live is not None}
     if values["rule"] not in known and values["rule"] != "all":
         raise NotFound(f"there is no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
     until = time.time() + values["seconds"] if values["action"] == "silence" else None
