@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
-from trainvitals.exporters.pushgateway import Pushgateway, by_run
+from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.pushgateway import by_run, start
+from trainvitals.exporters.pushing import Pushing
+from trainvitals.settings import resolve
 
 
 def families() -> list[Metric]:
@@ -23,9 +27,14 @@ def families() -> list[Metric]:
     return [loss, steps, heat]
 
 
+def start_gateway(url: str, warn: Callable[[str], None] = lambda text: None) -> Pushing:
+    settings = resolve({"prometheus_push_interval": 3600}, environ={}, folder=Path("/"))
+    return start(Order(url, settings, lambda options: families(), "box", 0.0, Path("/nowhere"), warn))
+
+
 def test_each_run_is_a_group_with_its_own_series(start_pushgateway: Callable[[], Server]) -> None:
     server = start_pushgateway()
-    gateway = Pushgateway(server.url, families, interval=3600)
+    gateway = start_gateway(server.url)
     gateway.close()  # pushes one last time
     page = fetch(f"{server.url}/metrics")[1]
     assert 'training_loss{instance="",job="trainvitals",project="p",run="first"} 0.5' in page
@@ -42,7 +51,7 @@ def test_what_has_no_run_is_not_pushed() -> None:
 
 
 def test_a_hurried_gateway_is_pushed_to_at_once(answering: Answering) -> None:
-    gateway = Pushgateway(answering.url, families, interval=3600)
+    gateway = start_gateway(answering.url)
     gateway.hurry()
     wait_until(lambda: len(answering.received) == 2, "both runs")
     gateway.close()
@@ -53,7 +62,7 @@ def test_trouble_is_told_once_and_says_where_and_harms_nothing(answering: Answer
     for url in (f"http://joe:secret@127.0.0.1:{free_port()}", answering.url):
         answering.answers = [(400, b"no", {})]
         told.clear()
-        gateway = Pushgateway(url, families, interval=3600, tell=told.append)
+        gateway = start_gateway(url, told.append)
         gateway.push_now()
         gateway.push_now()
         gateway.close()

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.reading import Reading
+from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.watching import WatchedRun
+from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.runs import ActiveAlert, RunView
-from trainvitals.exporters.wishes import wishes_of
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.listening import Listener
 from trainvitals.newest import Newest, SourceHealth
 from trainvitals.settings import Settings
-from trainvitals.sources import Notice
 
 if TYPE_CHECKING:
     from trainvitals.exporters.service import Exports
@@ -42,7 +41,7 @@ class Exporting:
 
     def want(self, wishes: Iterable[Settings]) -> bool:
         """Serve what these settings ask for. Cheap when they ask for nothing. Whether that began just now."""
-        asking = [item for item in wishes if wishes_of(item)]
+        asking = [item for item in wishes if wishes_of(item, "families")]
         begins = self._exports is None
         if self._exports is None:
             if not asking or self._missing:
@@ -106,7 +105,7 @@ class Exporting:
     def _tell(self, text: str) -> None:
         """Into the log, and into every run that is watched: whoever asked for the exporter is among them."""
         self._log.warning("exporter", reason=text)
-        self._offer(Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0))
+        self._offer(exporter_trouble(text))
 
 
 def _describe_alert(row: AlertRow) -> ActiveAlert:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import trainvitals
-from trainvitals import runtime
+from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
 from trainvitals.agent.backlog import Backlog, Entry
 from trainvitals.agent.demand import combine
@@ -23,6 +23,7 @@ from trainvitals.agent.roster import Roster
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.agent.watching import Machine, WatchedRun
+from trainvitals.alerts import builtin
 from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError
 from trainvitals.journal import registrations
@@ -30,6 +31,7 @@ from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.documents.latest import AgentFile, Latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.plugins import Plugin
 from trainvitals.runtime import AgentLock
 from trainvitals.settings import Settings
 from trainvitals.sources import RankProcess, World
@@ -75,7 +77,7 @@ class Agent:
         self._lock = AgentLock()
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._offer)
-        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, self._log, self._offer)
+        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, self._log, self._report)
         self._machine = Machine(
             self._host, self._sampler.describe, self._sampler.health, self._sampler.gpu_users, self._sealer
         )
@@ -104,6 +106,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
             signal.signal(number, self._on_signal)
         self._log.info("the agent has started", version=trainvitals.__version__, keep=self._keep)
+        self._log_broken_plugins()
         self._take_up_messages()
         while True:
             self._introduce()
@@ -118,6 +121,19 @@ class Agent:
             self._idle_since = None
         self._say_farewell()
         return 0
+
+    def _log_broken_plugins(self) -> None:
+        """Of what every agent uses; who asks for an exporter or a channel that is broken gets the reason there."""
+        used: tuple[Plugin[Any], ...] = (*sources.REGISTRY.plugins(), *builtin.REGISTRY.plugins())
+        for plugin in used:
+            if plugin.error is not None:
+                self._log.warning(
+                    "a plugin is not used",
+                    group=plugin.group,
+                    name=plugin.name,
+                    package=f"{plugin.package} {plugin.version}",
+                    reason=plugin.error,
+                )
 
     def _take_up_messages(self) -> None:
         """Alerts of runs that ended, which an earlier agent could not deliver."""
@@ -343,6 +359,12 @@ class Agent:
     def _offer(self, reading: Reading) -> None:
         """Called from the threads of the units."""
         for run in self._listening:
+            run.offer(reading)
+
+    def _report(self, reading: Reading) -> None:
+        """Called from the threads of the exporters. To every run: an exporter may fail before the run that asked for it
+        is sampled for."""
+        for run in list(self._runs.values()):
             run.offer(reading)
 
     def _export(self) -> None:

@@ -21,3 +21,8 @@ class Reading:
     interval: float
     late: bool = False
     """It took longer than its deadline: the numbers are older than they look."""
+
+
+def exporter_trouble(text: str) -> Reading:
+    """What is wrong with an exporter, as a reading that becomes an event of every run that is offered it."""
+    return Reading("exporter", "exporter", (Notice("exporter_trouble", text, "warning"),), 0.0, 0.0, 0.0)

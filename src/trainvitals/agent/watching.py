@@ -25,11 +25,13 @@ from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.lines import RunLines, read_told
 from trainvitals.agent.liveness import Rank, status_key, wait_for_end
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.reading import Reading
+from trainvitals.agent.reading import Reading, exporter_trouble
+from trainvitals.agent.row_exporting import RowExporting
 from trainvitals.agent.sealing import Sealer, Seals
 from trainvitals.agent.stalls import Stalls
 from trainvitals.agent.training_log import TrainingLog
 from trainvitals.analysis.gpu_use import GpuUses, parse_uses
+from trainvitals.exporters.rows import RunDescription, RunEnd
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, registrations
 from trainvitals.journal.cursor import Damage
@@ -125,6 +127,8 @@ class WatchedRun:
         self._has_news = False
         """A rank has come or gone: status.json is not to wait for its turn."""
         self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
+        self._row_exports: RowExporting | None = None
+        self._run_end: RunEnd | None = None
         self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
 
     # -- from other threads
@@ -153,6 +157,11 @@ class WatchedRun:
     def remove_listener(self, listener: Listener) -> None:
         """Stop handing it rows with the next tick."""
         self._listeners.append((Relay.remove, listener))
+
+    def _warn_of_exporter(self, text: str) -> None:
+        """Called from the exporters' threads: into the log, and as an event into the run while it is watched."""
+        self._log.warning("exporter", reason=text)
+        self.offer(exporter_trouble(text))
 
     def end_watch(self) -> None:
         """The agent ends, the run goes on."""
@@ -213,6 +222,7 @@ class WatchedRun:
             self.over = True
             for rank in self._ranks.values():
                 rank.close()
+            self._end_row_exports()
 
     def _survive(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -266,6 +276,15 @@ class WatchedRun:
         self._alerting.start(self._first_pid, self._training_log.acknowledged)
         self._relay.add(self._alerting)
         self._lines.listen = self._alerting.see_sample
+        about = run_folder.find_run(self.folder) or RunFile()
+        self._row_exports = RowExporting(
+            self.settings,
+            RunDescription(self.run_id, self.folder, self._machine.host, self.attempt, about),
+            known.row_exports,
+            self._warn_of_exporter,
+        )
+        for exporter in self._row_exports:
+            self._relay.add(exporter)
         again = before.state is not None
         self._lines.write_event(
             "agent_attached",
@@ -568,6 +587,8 @@ class WatchedRun:
         self.state, self._stalls.cause = verdict.status, verdict.cause
         self._alerting.end(verdict, list(self._ranks.values()))
         self.firing = ()
+        self._run_end = RunEnd(verdict.status, verdict.cause)
+        self._catch_up()  # exporters of rows get what was measured last, too
         self._relay.close()
         self._write_status(time.monotonic(), force=True)
         self._clean_up()
@@ -594,13 +615,27 @@ class WatchedRun:
         """Until everything is sealed and listeners that were added late have caught up."""
         self._seals.tend()
         self._take_listeners()
-        deadline = time.monotonic() + CATCH_UP_SECONDS
-        while (more := self._relay.poll(PIECE)) and time.monotonic() < deadline:
-            continue
+        more = self._catch_up()
         if not (self._seals.busy or more or self._relay.waits):
             self._seals.tend()
             self._lines.close()
             self.over = True
+
+    def _catch_up(self) -> bool:
+        """Hand over what is left of an ended run, for a moment. False if there is nothing more."""
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while (more := self._relay.poll(PIECE)) and time.monotonic() < deadline:
+            continue
+        return more
+
+    def _end_row_exports(self) -> None:
+        """Give the exporters of rows their time for what is left, and write down how far they are."""
+        if self._row_exports is None or not any(self._row_exports):
+            return
+        unfinished = self._row_exports.end(self._run_end)
+        if unfinished:
+            self._log.warning("exporters did not take all rows", exporters=unfinished)
+        self._write_status(time.monotonic(), force=True)
 
     def _detach(self) -> None:
         if self.finishing:
@@ -662,6 +697,7 @@ class WatchedRun:
             held_gpus=self._holding.describe(),
             gpu_summary=self._gpu_use.as_json(),
             alerts=self._alerting.active(),
+            row_exports=self._row_exports.describe() if self._row_exports is not None else {},
             consoles=self._consoles.as_json(),
             dropped_lines=self._lines.dropped,
         )
@@ -671,6 +707,8 @@ class WatchedRun:
             self._complain("status.json cannot be written", error)
             return
         self._training_log.mark_saved()
+        if self._row_exports is not None:
+            self._row_exports.mark_saved()
 
     def _is_ours(self, name: FileName) -> bool:
         """Whether a journal file was written on this machine: the folder may be shared with others."""

@@ -122,12 +122,16 @@ _SMI: tuple[_Row, ...] = (
 )  # fmt: skip
 
 
+_IMITATED = ("nvidia", "simulated")
+"""The exporters that are imitated know NVIDIA's GPUs only; simulated ones stand in for them."""
+
+
 def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
     """The families of each exporter that is to be imitated."""
     gpus = [
         thing
         for thing in snapshot.things
-        if thing.table == "gpu" and thing.labels.get("vendor") in ("nvidia", "simulated") and "gpu_uuid" in thing.labels
+        if thing.table == "gpu" and thing.labels.get("vendor") in _IMITATED and "gpu_uuid" in thing.labels
     ]
     values = [_values(thing) for thing in gpus]
     found: list[Metric] = []

@@ -18,7 +18,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from trainvitals.errors import SettingError
+from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import format_labels
+from trainvitals.exporters.outbox import Outbox
 
 _UNITS = {
     "seconds": "s", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%", "bytes": "By", "hertz": "Hz",
@@ -31,6 +33,10 @@ _INSIDE = ("le", "quantile")
 
 _Point = Any  # a data point of one of the kinds; the package is not there without the extra
 _Key = tuple[str, str]
+
+
+def start(order: Order) -> Outbox:
+    return Outbox.of(order, Otlp(order.host, order.started))
 
 
 class Otlp:

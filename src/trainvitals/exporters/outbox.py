@@ -21,6 +21,7 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.spool import Spool
 
 TIMEOUT = 15.0
@@ -101,6 +102,20 @@ class Outbox:
         ]
         for thread in self._threads:
             thread.start()
+
+    @classmethod
+    def of(cls, order: Order, dialect: Dialect) -> Outbox:
+        """As the settings of whoever asked for it want it."""
+        return cls(
+            dialect,
+            order.target,
+            order.folder,
+            lambda: order.collect(order.options),
+            interval=order.settings.prometheus_push_interval,
+            token=order.push_secret,
+            most_bytes=int(order.settings.prometheus_spool_size_mb * 1024**2),
+            tell=order.warn,
+        )
 
     @property
     def pending_bytes(self) -> int:

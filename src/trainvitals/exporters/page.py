@@ -10,12 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import escape, text_of
+from trainvitals.exporters.server import Address, PageServer
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -24,6 +27,19 @@ OPENMETRICS_2 = "application/openmetrics-text; version=2.0.0; charset=utf-8"
 _spell_as_go: Callable[[float], str] = floatToGoString
 _TYPES = {"info": "gauge", "stateset": "gauge", "unknown": "untyped"}
 _ENDINGS = {"counter": "_total", "info": "_info"}
+
+
+def start(order: Order) -> PageServer:
+    """Serve the page where the settings want it."""
+    settings = order.settings
+    options = replace(
+        order.options,
+        compat=frozenset(settings.prometheus_compat),
+        user_names=settings.prometheus_user_metrics,
+        max_user_series=settings.prometheus_max_user_series,
+        native=True,
+    )
+    return PageServer(Address.of(settings), SharedPage(lambda: order.collect(options)))
 
 
 def content_type(accept: str) -> str:

@@ -6,17 +6,17 @@ would freeze.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from prometheus_client.exposition import basic_auth_handler, default_handler, push_to_gateway
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
+from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.pushing import Pushing
+
 TIMEOUT = 10.0
-PATIENCE = 2.0
-"""Seconds for the last push."""
 
 
 class _Run:
@@ -60,59 +60,21 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
     push_to_gateway(url, "trainvitals", registry, grouping_key={"run": run}, timeout=TIMEOUT, handler=send)
 
 
-class Pushgateway:
-    """Pushes every interval, and once more when a run has ended or the agent ends."""
+def start(order: Order) -> Pushing:
+    password = order.push_secret
+    return Pushing(
+        lambda families: push_runs(order.target, families, password),
+        lambda: order.collect(order.options),
+        interval=order.settings.prometheus_push_interval,
+        title=f"the Pushgateway {_address(order.target)}",
+        warn=order.warn,
+    )
 
-    def __init__(
-        self,
-        url: str,
-        collect: Callable[[], Iterable[Metric]],
-        *,
-        interval: float = 15.0,
-        password: str | None = None,
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._url = url
-        self._collect = collect
-        self._interval = interval
-        self._password = password
-        self._tell = tell
-        self._trouble: str | None = None
-        self._hurry = threading.Event()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pushgateway", daemon=True)
-        self._thread.start()
 
-    def hurry(self) -> None:
-        """Push now, not only after the interval."""
-        self._hurry.set()
-
-    def close(self) -> None:
-        self._ending.set()
-        self._hurry.set()
-        self._thread.join(PATIENCE)
-
-    def push_now(self) -> None:
-        """Push every run there is; trouble is told once."""
-        groups: Mapping[str, list[Metric]] = by_run(self._collect())
-        try:
-            for run, families in groups.items():
-                push(self._url, run, families, self._password)
-            self._trouble = None
-        except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            text = f"the Pushgateway {_address(self._url)} does not take metrics: {reason}"
-            if text != self._trouble:
-                self._trouble = text
-                self._tell(text)
-
-    def _run(self) -> None:
-        ending = False
-        while not ending:
-            self._hurry.wait(self._interval)
-            self._hurry.clear()
-            ending = self._ending.is_set()
-            self.push_now()
+def push_runs(url: str, families: Iterable[Metric], password: str | None = None) -> None:
+    """Replace the group of every run that these families speak of."""
+    for run, mine in by_run(families).items():
+        push(url, run, mine, password)
 
 
 def _address(url: str) -> str:

@@ -7,10 +7,16 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.metrics_core import Metric
 
 from trainvitals.exporters import wire
+from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import text_of
+from trainvitals.exporters.outbox import Outbox
 
 BATCH = 2000
 """Series in one request."""
+
+
+def start(order: Order) -> Outbox:
+    return Outbox.of(order, RemoteWrite({"job": "trainvitals", "instance": order.host}))
 
 
 class RemoteWrite:

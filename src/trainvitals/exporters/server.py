@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from trainvitals.errors import SettingError
+from trainvitals.settings import Settings
+from trainvitals.settings.secrets import read_secret
 
 TIMEOUT = 10.0
 """Seconds that a client may take between two words, and for the whole answer."""
@@ -47,6 +49,19 @@ class Address:
     """`user:password` for basic authentication."""
     certificate: Path | None = None
     key: Path | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Address:
+        """Where these settings want the page; a SettingError for a secret that cannot be looked up."""
+        token, password = settings.prometheus_token, settings.prometheus_password
+        return cls(
+            host=settings.prometheus_address,
+            port=settings.prometheus_port or 0,
+            token=None if token is None else read_secret(token),
+            password=None if password is None else read_secret(password),
+            certificate=settings.prometheus_tls_certificate,
+            key=settings.prometheus_tls_key,
+        )
 
     @property
     def is_loopback(self) -> bool:

@@ -13,25 +13,26 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
 from trainvitals.errors import SettingError
 from trainvitals.exporters import families
+from trainvitals.exporters.contracts import Order, Output
 from trainvitals.exporters.families import Options, Series, Snapshot
 from trainvitals.exporters.leaving import LINGER_SECONDS, Leaving, Viewer
-from trainvitals.exporters.outbox import PATIENCE, Dialect, Outbox
-from trainvitals.exporters.page import SharedPage
-from trainvitals.exporters.remote_write import RemoteWrite
+from trainvitals.exporters.outbox import PATIENCE, Outbox
+from trainvitals.exporters.registry import Wish, wishes_of
 from trainvitals.exporters.runs import RunView
-from trainvitals.exporters.server import Address, PageServer
+from trainvitals.exporters.server import PageServer
 from trainvitals.exporters.training import Trainings
-from trainvitals.exporters.wishes import Wish, wishes_of
 from trainvitals.journal.cursor import count_parsed
 from trainvitals.journal.listening import Listener
 from trainvitals.newest import Newest, SourceHealth
+from trainvitals.plugins import describe
+from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 
@@ -39,16 +40,6 @@ RETRY_SECONDS = 5.0
 STATE_FILE = "exporter.json"
 TABLES = ("gpu", "system", "process")
 """What is served of the newest values: what was scraped from another exporter is served by that one."""
-
-
-class Output(Protocol):
-    """One way out."""
-
-    def hurry(self) -> None:
-        """A run has ended: its last values are there."""
-
-    def close(self) -> None:
-        """End within a moment, with the last values where they are pushed."""
 
 
 class Exports:
@@ -92,19 +83,19 @@ class Exports:
             self._leaving.forget(folders)
             self._runs = present
             self._trainings.keep(run.folder for run in (*present, *self._leaving.runs()))
-            outputs = [output for _, output in self._outputs.values()] if gone else []
+            outputs = [(key, output) for key, (_, output) in self._outputs.items()] if gone else []
         self.healths = tuple(healths)
         if driver is not None:
             self._driver = driver
-        for output in outputs:
-            output.hurry()
+        for key, output in outputs:
+            self._guard(key, output.hurry)
         self._save()
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
         wanted: dict[Viewer, list[Wish]] = {}
-        for wish in (wish for item in settings for wish in wishes_of(item)):
-            wanted.setdefault((wish.kind, wish.target), []).append(wish)
+        for wish in (wish for item in settings for wish in wishes_of(item, "families")):
+            wanted.setdefault(wish.key, []).append(wish)
         for key, (opened, output) in list(self._outputs.items()):
             wishes = wanted.get(key, [])
             if opened in wishes:
@@ -140,9 +131,15 @@ class Exports:
             output.close()
         else:
             self._closing[key] = thread = threading.Thread(
-                target=output.close, name="exporter: last words", daemon=True
+                target=self._guard, args=(key, output.close), name="exporter: last words", daemon=True
             )
             thread.start()
+
+    def _guard(self, key: Viewer, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
+            self._tell(f"the exporter {key[0]} failed: {redact_text(describe(error))}")
 
     @property
     def idle(self) -> bool:
@@ -157,7 +154,8 @@ class Exports:
     def close(self) -> None:
         """The last values of everything, with a bounded patience for servers that do not take them."""
         deadline = time.monotonic() + PATIENCE
-        for key in sorted(self._outputs, key=lambda key: key[0] == "page"):  # what nobody need wait for first
+        pages_last = sorted(self._outputs, key=lambda key: isinstance(self._outputs[key][1], PageServer))
+        for key in pages_last:  # what nobody need wait for first
             self._close(key)
         for thread in self._closing.values():
             thread.join(max(deadline - time.monotonic(), 0.0))
@@ -186,7 +184,7 @@ class Exports:
 
     # -- opening
 
-    def _open(self, key: tuple[str, str], wish: Wish) -> None:
+    def _open(self, key: Viewer, wish: Wish) -> None:
         failed, again = self._failed.get(key, (None, 0.0))
         if failed == wish and time.monotonic() < again:
             return
@@ -195,62 +193,24 @@ class Exports:
             with self._lock:
                 self._outputs[key] = made
             self._failed.pop(key, None)
-        except (OSError, SettingError) as error:
+        except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
             if failed != wish:
                 self._tell(_explain(wish, error))
             self._failed[key] = (wish, time.monotonic() + RETRY_SECONDS)
 
     def _make(self, wish: Wish) -> Output:
-        rows, viewer = dict(wish.settings), (wish.kind, wish.target)
-        options = Options(spelling="base" if rows["prometheus.names"] == "base" else "mb")
-        if wish.kind == "page":
-            return self._make_page(rows, viewer)
-
-        def collect() -> list[Metric]:
-            return self.collect(options, viewer)
-
-        interval, secret = float(str(rows["prometheus.push_interval"])), _secret(rows["prometheus.push_token"])
-        url = read_secret(wish.target) if is_reference(wish.target) else wish.target
-        if wish.kind == "pushgateway":
-            from trainvitals.exporters.pushgateway import Pushgateway
-
-            return Pushgateway(url, collect, interval=interval, password=secret, tell=self._tell)
-        dialect: Dialect
-        if wish.kind == "remote_write":
-            dialect = RemoteWrite({"job": "trainvitals", "instance": self._host})
-        else:
-            from trainvitals.exporters.otlp import Otlp
-
-            dialect = Otlp(self._host, self._started)
-        return Outbox(
-            dialect,
-            url,
-            self._folder / "spool" / hashlib.sha256(wish.target.encode()).hexdigest()[:16],
-            collect,
-            interval=interval,
-            token=secret,
-            most_bytes=int(float(str(rows["prometheus.spool_size_mb"])) * 1024**2),
-            tell=self._tell,
+        target = wish.target
+        order = Order(
+            target=read_secret(target) if is_reference(target) else target,
+            settings=wish.settings,
+            collect=lambda options: self.collect(options, wish.key),
+            host=self._host,
+            started=self._started,
+            folder=self._folder / "spool" / hashlib.sha256(target.encode()).hexdigest()[:16],
+            warn=self._tell,
         )
-
-    def _make_page(self, rows: Mapping[str, object], viewer: Viewer) -> PageServer:
-        compat, certificate, key = (rows[f"prometheus.{name}"] for name in ("compat", "tls_certificate", "tls_key"))
-        options = Options(
-            spelling="base" if rows["prometheus.names"] == "base" else "mb",
-            compat=frozenset(compat) if isinstance(compat, tuple) else frozenset(),
-            user_names=str(rows["prometheus.user_metrics"]),
-            max_user_series=int(str(rows["prometheus.max_user_series"])),
-            native=True,
-        )
-        address = Address(
-            host=str(rows["prometheus.address"]),
-            port=int(str(rows["prometheus.port"])),
-            token=_secret(rows["prometheus.token"]),
-            password=_secret(rows["prometheus.password"]),
-            certificate=certificate if isinstance(certificate, Path) else None,
-            key=key if isinstance(key, Path) else None,
-        )
-        return PageServer(address, SharedPage(lambda: self.collect(options, viewer)))
+        made: Output = import_module(wish.exporter.module).start(order)
+        return made
 
     def _tell(self, text: str) -> None:
         """Once, not with every try."""
@@ -281,24 +241,20 @@ def _describe_pushes(pushes: list[tuple[str, Outbox]], host: str) -> list[Metric
     return found
 
 
-def _secret(reference: object) -> str | None:
-    return None if reference is None else read_secret(str(reference))
-
-
 def _explain_difference(opened: Wish, other: Wish) -> str:
-    names = [
-        name for (name, value), (_, wanted) in zip(opened.settings, other.settings, strict=True) if value != wanted
-    ]
+    names = [name for (name, value), (_, wanted) in zip(opened.values, other.values, strict=True) if value != wanted]
     return (
         f"{opened.target} is served as the first who asked wanted it; {', '.join(names)} of another run is not in force"
     )
 
 
-def _explain(wish: Wish, error: OSError | SettingError) -> str:
+def _explain(wish: Wish, error: Exception) -> str:
     import errno
 
     if isinstance(error, SettingError):
         return str(error)
+    if not isinstance(error, OSError):
+        return f"the exporter {wish.exporter.name} cannot be started: {redact_text(describe(error))}"
     if error.errno == errno.EADDRINUSE:
         return f"metrics cannot be served: {wish.target} is taken by another program; choose another --prometheus-port"
     return f"metrics cannot be served on {wish.target}: {error.strerror or error}"

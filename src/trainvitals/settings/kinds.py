@@ -241,7 +241,7 @@ GPUS: Kind[tuple[int | str, ...]] = Kind("list of GPUs", _parse_gpus, _format_it
 # -- structures, for what has an inside of its own
 
 
-def _structure(value: object, expected: str) -> object:
+def parse_structure(value: object, expected: str) -> object:
     """The object itself, or what it is as JSON text; `none` is nothing."""
     if not isinstance(value, str):
         return value
@@ -255,7 +255,7 @@ def _structure(value: object, expected: str) -> object:
         raise ValueError(expected) from None
 
 
-def _format_structure(value: object) -> str:
+def format_structure(value: object) -> str:
     import json
 
     return json.dumps(value) if value else "none"
@@ -263,35 +263,35 @@ def _format_structure(value: object) -> str:
 
 def _parse_objects(value: object) -> tuple[dict[str, object], ...]:
     expected = "a list of mappings (in a variable: JSON)"
-    items = _structure(value, expected) or []
+    items = parse_structure(value, expected) or []
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, dict) for item in items):
         raise ValueError(expected)
     return tuple(items)
 
 
-OBJECTS: Kind[tuple[dict[str, object], ...]] = Kind("list of mappings", _parse_objects, _format_structure)
+OBJECTS: Kind[tuple[dict[str, object], ...]] = Kind("list of mappings", _parse_objects, format_structure)
 
 
 def _parse_numbers(value: object) -> dict[str, float]:
     expected = "a mapping of names to numbers (in a variable: JSON)"
-    pairs = _structure(value, expected) or {}
+    pairs = parse_structure(value, expected) or {}
     if not isinstance(pairs, dict):
         raise ValueError(expected)
     return {str(name): _real(number, f"{expected}: '{name}' is none") for name, number in pairs.items()}
 
 
-NUMBERS: Kind[dict[str, float]] = Kind("mapping of numbers", _parse_numbers, _format_structure)
+NUMBERS: Kind[dict[str, float]] = Kind("mapping of numbers", _parse_numbers, format_structure)
 
 
 def _parse_lists(value: object) -> dict[str, tuple[str, ...]]:
     expected = "a mapping of names to lists (in a variable: JSON)"
-    pairs = _structure(value, expected) or {}
+    pairs = parse_structure(value, expected) or {}
     if not isinstance(pairs, dict):
         raise ValueError(expected)
     return {str(name): _parse_texts(items) for name, items in pairs.items()}
 
 
-LISTS: Kind[dict[str, tuple[str, ...]]] = Kind("mapping of lists", _parse_lists, _format_structure)
+LISTS: Kind[dict[str, tuple[str, ...]]] = Kind("mapping of lists", _parse_lists, format_structure)
 
 
 def choice(*words: str) -> Kind[str]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from trainvitals.errors import SettingError
-from trainvitals.settings.kinds import Kind
+from trainvitals.settings.kinds import Kind, format_structure, parse_structure
 
 PLACES = ("env", "file", "keyring")
 
@@ -50,6 +50,24 @@ def _parse_target(value: object) -> str:
 
 
 TARGET: Kind[str] = Kind("address", _parse_target)
+
+
+def _parse_targets(value: object) -> dict[str, str]:
+    from trainvitals.redaction import redact_text
+
+    expected = f"a mapping of exporters to where each goes (with a password in it: {_EXPECTED})"
+    pairs = parse_structure(value, expected) or {}
+    if not isinstance(pairs, dict) or not all(isinstance(text, str) and text.strip() for text in pairs.values()):
+        raise ValueError(expected)
+    found = {}
+    for name, text in pairs.items():
+        if not is_reference(text) and redact_text(text) != text:
+            raise ValueError(expected)
+        found[str(name)] = _parse_secret(text) if is_reference(text) else text.strip()
+    return found
+
+
+TARGETS: Kind[dict[str, str]] = Kind("mapping of addresses", _parse_targets, format_structure)
 
 
 def read_secret(reference: str, environment: Environment = os.environ.get) -> str:

@@ -27,7 +27,7 @@ from trainvitals.settings.kinds import (
     number,
     size,
 )
-from trainvitals.settings.secrets import SECRET, TARGET
+from trainvitals.settings.secrets import SECRET, TARGET, TARGETS
 
 T = TypeVar("T")
 
@@ -319,6 +319,8 @@ class Settings:
         "Disk that each push (remote write, OTLP) may use while its server is away",
         name="prometheus.spool_size_mb",
     )
+
+    export = Setting({}, TARGETS, "Exporters of other packages by name, and where each goes (docs/plugins.md)")
 
     # The run folder
     rotate_size_mb = Setting(16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one")

@@ -65,6 +65,20 @@ class AlertStatus(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowExport(Document):
+    """What became of the rows of the run that one exporter was given, and how far it is."""
+
+    written: int = entry(whole, 0)
+    refused: int = entry(whole, 0)
+    dropped: int = entry(whole, 0)
+    """Came while its queue was full."""
+    failures: int = entry(whole, 0)
+    """Calls that raised."""
+    positions: Mapping[str, Any] = entry(mapping, {})
+    """Up to where each file needs not be given to it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status(Caused):
     """What one agent wrote last."""
 
@@ -86,6 +100,8 @@ class Status(Caused):
     gpu_summary: Mapping[str, Mapping[str, Any]] = entry(mapping_of(mapping), {})
     """What each GPU did, by UUID (`analysis.gpu_use`)."""
     alerts: tuple[AlertStatus, ...] = entry(list_of(document(AlertStatus)), ())
+    row_exports: Mapping[str, RowExport] = entry(mapping_of(document(RowExport)), {})
+    """By the name of the exporter."""
     consoles: Mapping[str, Any] = entry(mapping, {})
     damage: LineDamage = entry(document(LineDamage), LineDamage(), always=True)
     dropped_lines: int = entry(whole, 0)

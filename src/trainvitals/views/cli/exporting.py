@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import socket
-from importlib.util import find_spec
 
 from trainvitals.errors import SettingError
-from trainvitals.exporters.wishes import wishes_of
+from trainvitals.exporters.registry import explain_unusable, wishes_of
 from trainvitals.settings import TABLE, Settings
 from trainvitals.settings.table import find
 from trainvitals.views.cli.arguments import Parser
@@ -29,22 +28,16 @@ def add_exporter_flags(parser: Parser) -> None:
 
 def check_exporter(settings: Settings) -> None:
     """SettingError for what the agent could not serve, said here because here somebody reads it."""
-    if wishes_of(settings) and find_spec("prometheus_client") is None:
-        raise SettingError("metrics need the package prometheus-client", hint="pip install 'trainvitals[prometheus]'")
+    for text in explain_unusable(settings):
+        raise SettingError(text, hint="see: trainvitals doctor")
+    for wish in (*wishes_of(settings, "families"), *wishes_of(settings, "rows")):
+        if not wish.exporter.is_installed:
+            raise SettingError(f"{wish.exporter.name} needs {wish.exporter.needs}", hint=wish.exporter.install)
     if settings.prometheus_port is None:
         return
     from trainvitals.exporters.server import Address
-    from trainvitals.settings.secrets import read_secret
 
-    token, password = settings.prometheus_token, settings.prometheus_password
-    address = Address(
-        host=settings.prometheus_address,
-        port=settings.prometheus_port,
-        token=None if token is None else read_secret(token),
-        password=None if password is None else read_secret(password),
-        certificate=settings.prometheus_tls_certificate,
-        key=settings.prometheus_tls_key,
-    )
+    address = Address.of(settings)
     address.check()
     if not is_free(address.host, address.port) and not is_ours(address.host, address.port):
         raise SettingError(
@@ -80,7 +73,7 @@ def is_ours(host: str, port: int) -> bool:
 
 def exporter_environment(settings: Settings) -> dict[str, str]:
     """The exporter's settings as variables, for an agent that is started with them; none if no exporter is wanted."""
-    if not wishes_of(settings):
+    if not (wishes_of(settings, "families") or settings.export):
         return {}
-    rows = {row.name: row for row in TABLE if row.name.startswith("prometheus.")}
+    rows = {row.name: row for row in TABLE if row.name.startswith("prometheus.") or row.name == "export"}
     return {rows[row.name].variable: row.text for row in settings if row.name in rows and row.origin != "default"}
