@@ -64,13 +64,29 @@ __all__ = ["__version__", *_MENU]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MENU:
-        raise AttributeError(f"module 'trainvitals' has no attribute '{name}'")
-    from importlib import import_module
+    if name in _MENU:
+        from importlib import import_module
 
-    value = getattr(import_module(_MENU[name]), name)
+        value: object = getattr(import_module(_MENU[name]), name)
+    else:
+        value = _find_integration(name)
     globals()[name] = value
     return value
+
+
+def _find_integration(name: str) -> type:
+    """The callback class of another package. Only names that look like a class are looked up: `from trainvitals import
+    settings` asks for an attribute first, too."""
+    reason = ""
+    if name[:1].isupper():
+        from trainvitals.integrations import REGISTRY
+
+        found = REGISTRY.get(name)
+        if found is not None:
+            return found
+        error = REGISTRY.error(name)
+        reason = f": its plugin cannot be used: {error}" if error is not None else ""
+    raise AttributeError(f"module 'trainvitals' has no attribute '{name}'{reason}")
 
 
 def __dir__() -> list[str]:

@@ -2,4 +2,16 @@
 
 Each is imported only when it is used (`trainvitals.TransformersCallback` imports transformers then). They translate:
 what a framework says becomes lines and events of a run; everything that is measured is measured by `trainer.watch`.
+
+Another package's callback class, an entry point of the group `trainvitals.integrations`, is `trainvitals.ItsName`.
 """
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import trainvitals
+from trainvitals.plugins import Registry
+
+REGISTRY: Registry[type] = Registry("integrations", (), type, name=attrgetter("__name__"), taken=trainvitals.__all__)
+"""Only those of other packages: ours are in the menu of `trainvitals`."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, get_args
 
 from trainvitals import catalog
 from trainvitals.conditions import Conditions, Level
+from trainvitals.plugins import Registry
 
 Group = Literal["training", "performance", "gpu", "system", "process"]
 Chart = Literal["line", "stacked", "states"]
@@ -55,6 +57,12 @@ class Panel:
     smooth: bool = False
     """Whether its values are noisy, so that a smoothed line is drawn over the raw one."""
 
+    def check(self) -> None:
+        """ValueError for a panel that no view could draw."""
+        known = self.group in dict(GROUPS) and self.chart in get_args(Chart) and self.table in catalog.TABLES
+        if not known or not self.metrics:
+            raise ValueError(f"a group ({', '.join(dict(GROUPS))}), a table, a chart and metrics are needed")
+
     @property
     def unit(self) -> str:
         """As the catalog writes it, empty for a bare number; of a counter, the unit of what is counted."""
@@ -76,7 +84,7 @@ class Panel:
 _GPU = ("gpu_index",)
 _RANK = ("rank",)
 
-PANELS: tuple[Panel, ...] = (
+_OWN: tuple[Panel, ...] = (
     # -- how the model learns
     Panel("loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True),
     Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 1, by=_RANK, low=None, smooth=True),
@@ -278,13 +286,18 @@ PANELS: tuple[Panel, ...] = (
     ),
 )
 
-BY_ID: dict[str, Panel] = {panel.id: panel for panel in PANELS}
+PANELS: Registry[Panel] = Registry("panels", _OWN, Panel, name=attrgetter("id"), check=lambda panel: panel.check())
+"""All panels, those of other packages last (docs/plugins.md). What is generated and shipped is made of `own`."""
 
-OVERVIEW: tuple[Panel, ...] = tuple(panel for panel in PANELS if panel.importance == 1)
-"""What every view shows first, in this order, where it was measured."""
+BY_ID: dict[str, Panel] = {panel.id: panel for panel in _OWN}
 
 SCHEDULED = ("learning_rate", "epoch")
 """Training metrics that are set beforehand: they have no noise that smoothing could take away."""
+
+
+def overview() -> list[Panel]:
+    """What every view shows first, in this order, where it was measured."""
+    return [panel for panel in PANELS if panel.importance == 1]
 
 
 def own_panel(name: str) -> Panel:

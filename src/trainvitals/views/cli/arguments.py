@@ -194,7 +194,7 @@ def make_parser(prog: str, module: ModuleType, help: str, action: Action | None 
         parser = Parser(f"{prog} {action.name}", _sentence(action.help), action.examples)
         action.add_arguments(parser)
         return parser
-    parser = Parser(prog, getattr(module, "DESCRIPTION", _sentence(help)), module.EXAMPLES)
+    parser = Parser(prog, getattr(module, "DESCRIPTION", _sentence(help)), getattr(module, "EXAMPLES", ""))
     module.add_arguments(parser)
     return parser
 

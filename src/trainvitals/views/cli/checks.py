@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from trainvitals import runtime, sources
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
+from trainvitals.exporters import registry as exporters
 from trainvitals.journal.documents.latest import read_agent
+from trainvitals.plugins import Registry
+from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings, resolve
 from trainvitals.settings.places import describe_unknown
 from trainvitals.sources import SourceRow
@@ -41,6 +44,7 @@ SHARED_FILE_SYSTEMS = (
     "9p",
 )
 CLOCK_SLACK = 2.0
+CONTRACTS: tuple[exporters.Contract, ...] = get_args(exporters.Contract)
 
 
 class Finding(NamedTuple):
@@ -181,6 +185,52 @@ def _describe_source(row: SourceRow, units: int, facts: Mapping[str, Any]) -> st
         cores, memory = facts.get("cpu_count"), facts.get("memory_total_mb")
         return f"{facts.get('cpu_model') or 'CPU'}, {cores} cores, {quantities.format_mb(memory)} memory"
     return ", ".join(map(str, facts.get("targets", ()))) or f"{units} found"
+
+
+def check_exporters(world: World) -> Iterator[Finding]:
+    settings = world.settings
+    asked = {wish.exporter.name: wish for contract in CONTRACTS for wish in exporters.wishes_of(settings, contract)}
+    for row in exporters.REGISTRY:
+        wish = asked.get(row.name)
+        if wish is not None and not row.is_installed:
+            yield Finding(row.name, "fail", f"{row.needs} is not installed", row.install)
+        elif wish is not None:
+            yield Finding(row.name, "ok", f"exports {_EXPORTED[row.contract]} to {redact_text(wish.target)}")
+        else:
+            usage = row.usage or f'TRAINVITALS_EXPORT=\'{{"{row.name}": "..."}}\''
+            yield Finding(row.name, "none", f"not asked for; to export {_EXPORTED[row.contract]}: {usage}")
+    for text in exporters.explain_unusable(settings):
+        yield Finding("export", "fail", text, "trainvitals config")
+
+
+_EXPORTED = {"families": "metrics", "rows": "the rows of runs"}
+
+
+def check_plugins(_: World) -> Iterator[Finding]:
+    """What other packages add, each with its package, version and state."""
+    from trainvitals import integrations
+    from trainvitals.alerts import builtin
+    from trainvitals.settings import channels
+    from trainvitals.views import panels
+    from trainvitals.views.cli.main import COMMANDS
+
+    registries: tuple[Registry[Any], ...] = (
+        sources.REGISTRY,
+        exporters.REGISTRY,
+        channels.REGISTRY,
+        integrations.REGISTRY,
+        builtin.REGISTRY,
+        panels.PANELS,
+        COMMANDS,
+    )
+    for registry in registries:
+        for plugin in registry.plugins():
+            text = f"{registry.group}: {plugin.name}, from {plugin.package} {plugin.version}"
+            if plugin.error is None:
+                yield Finding("plugin", "ok", text)
+            else:
+                fix = f"{sys.executable} -m pip install --upgrade {plugin.package}"
+                yield Finding("plugin", "fail", f"{text}, is not used: {plugin.error}", fix)
 
 
 def check_container(world: World) -> Iterator[Finding]:
@@ -329,6 +379,8 @@ def parse_mounts(text: str, path: str) -> str:
 CHECKS: tuple[Callable[[World], Iterator[Finding]], ...] = (
     check_python,
     check_sources,
+    check_exporters,
+    check_plugins,
     check_container,
     check_stacks,
     check_runtime,

@@ -60,10 +60,10 @@ def execute(arguments: argparse.Namespace) -> int:
 def draw_finding(item: Finding, paint: Paint, columns: int) -> str:
     """A mark, the subject, the text wrapped, and what to type."""
     mark, style = _MARKS[item.state]
-    lines = textwrap.wrap(one_line(item.text), max(columns - 20, 30), break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(one_line(item.text), max(columns - 21, 30), break_on_hyphens=False, break_long_words=False)
     first, *rest = lines or [""]
-    drawn = [f"  {paint(style, f'{mark:<4}')}  {item.subject:<11} {first}"]
-    drawn += [f"{'':<20}{line}" for line in rest]
+    drawn = [f"  {paint(style, f'{mark:<4}')}  {item.subject:<12} {first}"]
+    drawn += [f"{'':<21}{line}" for line in rest]
     if item.fix:
-        drawn.append(f"{'':<20}{paint('cyan', one_line(item.fix))}")
+        drawn.append(f"{'':<21}{paint('cyan', one_line(item.fix))}")
     return "\n".join(drawn)

@@ -7,30 +7,44 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from trainvitals import __version__
 from trainvitals.errors import SettingError, TrainvitalsError, nearest
+from trainvitals.plugins import Registry, declared
 
-# Adding a command is one file and one line here: name, module, what it does.
-COMMANDS: tuple[tuple[str, str, str], ...] = (
-    ("run", "trainvitals.views.cli.run", "watch any program, with no change to it"),
-    ("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
-    ("top", "trainvitals.views.cli.top", "the terminal dashboard: hardware and training on one screen"),
-    ("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
-    ("serve", "trainvitals.views.cli.serve", "the dashboard in the browser"),
-    ("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
-    ("report", "trainvitals.views.cli.report", "write a report to send around: HTML, Markdown, JSON, PNG"),
-    ("compare", "trainvitals.views.cli.compare", "runs beside each other: what differs, which is better"),
-    ("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
-    ("alerts", "trainvitals.views.cli.alerts", "what fires and fired; test, silence, acknowledge, replay"),
-    ("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
-    ("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
-    ("prometheus", "trainvitals.views.cli.prometheus", "rules and scrape configuration for Prometheus"),
-    ("grafana", "trainvitals.views.cli.grafana", "dashboards for Grafana"),
-    ("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
-    ("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),
-    ("version", "trainvitals.views.cli.version", "the versions of trainvitals and what it uses"),
+
+class CommandRow(NamedTuple):
+    """A command, before its module is imported: one that has `EXAMPLES`, `add_arguments(parser)` and
+    `execute(arguments)`, which returns the exit code."""
+
+    name: str
+    module: str
+    help: str
+
+
+# Adding a command is one file and one row here.
+_OWN = (
+    CommandRow("run", "trainvitals.views.cli.run", "watch any program, with no change to it"),
+    CommandRow("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
+    CommandRow("top", "trainvitals.views.cli.top", "the terminal dashboard: hardware and training on one screen"),
+    CommandRow("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
+    CommandRow("serve", "trainvitals.views.cli.serve", "the dashboard in the browser"),
+    CommandRow("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
+    CommandRow("report", "trainvitals.views.cli.report", "write a report to send around: HTML, Markdown, JSON, PNG"),
+    CommandRow("compare", "trainvitals.views.cli.compare", "runs beside each other: what differs, which is better"),
+    CommandRow("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
+    CommandRow("alerts", "trainvitals.views.cli.alerts", "what fires and fired; test, silence, acknowledge, replay"),
+    CommandRow("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
+    CommandRow("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
+    CommandRow("prometheus", "trainvitals.views.cli.prometheus", "rules and scrape configuration for Prometheus"),
+    CommandRow("grafana", "trainvitals.views.cli.grafana", "dashboards for Grafana"),
+    CommandRow("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
+    CommandRow("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),
+    CommandRow("version", "trainvitals.views.cli.version", "the versions of trainvitals and what it uses"),
 )
+COMMANDS: Registry[CommandRow] = Registry("commands", _OWN, CommandRow)
+"""Our commands, and those of other packages (docs/plugins.md)."""
 
 EXAMPLES = (
     ("trainvitals run -- python train.py", "watch any program, no code change"),
@@ -79,13 +93,17 @@ def dispatch(arguments: list[str]) -> int:
     if word in ("-V", "--version"):
         print(f"trainvitals {__version__}")
         return 0
-    for name, module, help in COMMANDS:
-        if name == word:
-            from trainvitals.views.cli.arguments import run_command
+    row = COMMANDS.get(word)
+    if row is not None:
+        from trainvitals.views.cli.arguments import run_command
 
-            return run_command(f"trainvitals {name}", import_module(module), help, rest)
+        return run_command(f"trainvitals {row.name}", import_module(row.module), row.help, rest)
+    broken = COMMANDS.error(word)
+    if broken is not None:
+        _complain(f"the plugin of the command '{word}' cannot be used: {broken}", "see: trainvitals doctor")
+        return 1
     kind = "flag" if word.startswith("-") else "command"
-    known = ["--help", "--version"] if kind == "flag" else [name for name, _, _ in COMMANDS]
+    known = ["--help", "--version"] if kind == "flag" else [known.name for known in COMMANDS]
     shown = word if word.isprintable() else ascii(word)[1:-1]
     _complain(f"unknown {kind} '{shown}'{nearest(word, known)}", "see: trainvitals --help")
     return 2
@@ -99,7 +117,8 @@ def draw_help() -> str:
         *(f"  {command:<44}{what}" for command, what in EXAMPLES),
         "",
         "commands:",
-        *(f"  {name:<12}{help}" for name, _, help in COMMANDS),
+        *(f"  {row.name:<12}{row.help}" for row in COMMANDS.own),
+        *(f"  {entry.name:<12}from {entry.dist.name if entry.dist else '?'}" for entry in declared("commands")),
         "",
         "The flags of a command: trainvitals COMMAND --help",
     ]

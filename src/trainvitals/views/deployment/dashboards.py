@@ -85,7 +85,7 @@ def build_training(spelling: Spelling) -> dashboard.Dashboard:
         if group == "performance":
             found.with_panel(_step_heatmap(chosen))
             found.with_panel(_step_quantiles(chosen))
-        _add_panels(found, (panel for panel in PANELS if panel.group == group), spelling)
+        _add_panels(found, (panel for panel in PANELS.own if panel.group == group), spelling)
     return found.annotation(_alerts(chosen))
 
 
@@ -200,7 +200,7 @@ def build_node(spelling: Spelling) -> dashboard.Dashboard:
     for group, title in GROUPS:
         if group not in ("training", "performance"):
             found.with_row(dashboard.Row(title))
-            _add_panels(found, (panel for panel in PANELS if panel.group == group), spelling)
+            _add_panels(found, (panel for panel in PANELS.own if panel.group == group), spelling)
     here = '{host=~"$host"}'
     found.with_row(dashboard.Row("Sources"))
     found.with_panel(_states("Sources", f"trainvitals_source_up{here}", "{{unit}}"))

@@ -30,7 +30,7 @@ def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
     origin = parse_time(reader.info.started) or 0.0
     if wanted:
         return [_find_chart(reader, name, origin) for name in wanted]
-    found = [_panel_chart(reader, panel, origin) for panel in panels.OVERVIEW]
+    found = [_panel_chart(reader, panel, origin) for panel in panels.overview()]
     charts = [chart for chart in found if chart is not None]
     if not any(chart.axis == "step" for chart in charts):
         names = [name for name in reader.names() if name != "epoch"][:MAX_OWN]
@@ -39,7 +39,7 @@ def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
 
 
 def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
-    panel = panels.BY_ID.get(name)
+    panel = panels.PANELS.get(name)
     chart = _panel_chart(reader, panel, origin) if panel is not None else None
     if chart is not None:
         return chart
@@ -50,9 +50,9 @@ def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
         raise TrainvitalsError(
             f"run {reader.folder.name} has nothing for panel '{name}'", hint=f"it draws {', '.join(panel.metrics)}"
         )
+    ids = [panel.id for panel in panels.PANELS]
     raise TrainvitalsError(
-        f"there is no panel and no metric '{name}'{nearest(name, [*panels.BY_ID, *known])}",
-        hint=f"panels: {', '.join(panels.BY_ID)}",
+        f"there is no panel and no metric '{name}'{nearest(name, [*ids, *known])}", hint=f"panels: {', '.join(ids)}"
     )
 
 
