@@ -1,0 +1,3 @@
+import sys
+
+sys.exit("a program, not a plugin")
