@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,20 @@ def leave(folder: Path, run_id: str, *, ranks: int = 1) -> list[tuple[Path, Regi
     return [(registrations.register(item), item) for item in found]
 
 
+def build_silence(folder: Path) -> Path:
+    """A library under which nothing in a folder named `silent` can be opened, nor refused."""
+    library = folder / "silence.so"
+    source = Path(__file__).parent / "silent_folder.c"
+    subprocess.run([os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
 def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp_path: Path) -> None:
     for number in range(500):
         leave(tmp_path / "removed" / f"r{number}", f"r{number}")
-    # Nobody ever writes into these pipes: folders that do not answer, as on a file server that is gone.
     silent = tmp_path / "silent"
     for number in range(AT_ONCE // 2):
         (silent / f"s{number}").mkdir(parents=True)
-        os.mkfifo(silent / f"s{number}" / "status.json")
         leave(silent / f"s{number}", f"s{number}")
     dead = [tmp_path / "dead" / f"d{number}" for number in range(4)]
     for folder in dead:
@@ -61,7 +68,7 @@ def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp
         leave(folder, folder.name)
     training = machine.train("while True: time.sleep(0.05); run.log({'loss': 1.0})", simulate_gpus=2, interval=0.1)
 
-    machine.start_agent()
+    machine.start_agent(LD_PRELOAD=str(build_silence(tmp_path)))
     wait_until(lambda: len(training.rows("gpu")) >= 4 and training.rows("system"), "samples of the new run")
     assert {item.folder for _, item in registrations.read_all()} >= {str(path) for path in silent.iterdir()}
     wait_until(
