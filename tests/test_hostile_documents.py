@@ -86,7 +86,7 @@ def read(name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(value=st.one_of(VALUES, st.dictionaries(st.text(max_size=8), VALUES)))
 def test_anything_is_parsed_and_nothing_of_it_is_lost(kind: type[Document], value: Any) -> None:
     found = kind.parse(value).as_json()
@@ -95,7 +95,7 @@ def test_anything_is_parsed_and_nothing_of_it_is_lost(kind: type[Document], valu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_what_is_damaged_in_a_known_field_is_kept_until_it_is_replaced(
     kind: type[Document], data: st.DataObject
@@ -173,7 +173,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(tmp_path_factory.mktemp("runs"))
 
 
-fuzzed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzzed = settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @fuzzed

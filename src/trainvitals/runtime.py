@@ -25,8 +25,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
 from trainvitals.errors import AgentError
 
 MOST_DESCRIPTORS = 65_536
@@ -189,6 +187,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def load_json(path: Path) -> dict[str, Any]:
     """The object in the file. OSError or ValueError says what is wrong with it."""
+    import orjson  # who reads no document does without
+
     data = read_regular(path, MOST_BYTES)
     try:
         value = orjson.loads(data)

@@ -64,10 +64,9 @@ class Cause(Document):
 
     @classmethod
     def read(cls, value: object) -> Self | None:
-        """Of a document: an object, or the bare sentence of an older version."""
-        if isinstance(value, str):
-            return cls(detail=value) if value else None
-        return cls.parse(value) if is_mapping(value) else None
+        """Of a document: an object, or the bare sentence of an older version; None if it says nothing."""
+        found = cls(detail=value) if isinstance(value, str) else cls.parse(value)
+        return found if str(found) else None
 
     def of_rank(self, rank: int) -> Self:
         """The same as the cause of a whole run that has other ranks."""
@@ -115,7 +114,7 @@ class Caused(Document):
 
     @classmethod
     def parse(cls, data: object) -> Self:
-        if is_mapping(data) and is_mapping(data.get("reason")):
+        if is_mapping(data) and is_mapping(data.get("reason")) and Cause.read(data["reason"]) is not None:
             data = {**data, "cause": data["reason"]}
             del data["reason"]
         return super(Caused, cls).parse(data)
