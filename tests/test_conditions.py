@@ -168,7 +168,7 @@ def trainvitals(place: Path, *words: str, **environ: str) -> str:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("TRAINVITALS_")}
     done = subprocess.run(
         [sys.executable, "-m", "trainvitals", *words],
-        capture_output=True, text=True, cwd=place, env={**kept, **environ}, check=False,
+        capture_output=True, text=True, cwd=place, env={**kept, "COLUMNS": "200", **environ}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
