@@ -16,7 +16,7 @@ import pytest
 from fake_nvml import FakeNvml
 from waiting import PATIENCE, free_port, wait_until
 
-from trainvitals import runtime
+from trainvitals.journal.documents.latest import Latest, read_latest
 
 ANSWERS = "count = 2\n"
 HANGS = f"{ANSWERS}delay_us.nvmlDeviceGetUtilizationRates.1 = 600000000\n"
@@ -39,8 +39,8 @@ class Machine:
         self.agent = subprocess.Popen(command, env=self.environ, start_new_session=True)
 
     def latest(self) -> set[str]:
-        samples = (runtime.read_latest() or {}).get("samples", {}).values()
-        return {str(item["labels"]["gpu_index"]) for item in samples if item["table"] == "gpu"}
+        latest = read_latest() or Latest()
+        return {str(sample.labels["gpu_index"]) for sample in latest.of_table("gpu")}
 
     def page(self) -> set[str]:
         try:
