@@ -117,7 +117,9 @@ class Runs:
                 yield guarded.reader
             except RunNotFound as error:
                 self.forget(folder)
-                raise NotFound(error.message, hint="it was removed, or its run.json is being copied") from error
+                there = (folder / layout.RUN_FILE).exists()
+                hint = "it is damaged, or being copied" if there else "it was removed"
+                raise NotFound(error.message, hint=hint) from error
 
     def forget(self, folder: Path) -> None:
         """The run is gone."""
