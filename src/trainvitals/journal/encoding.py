@@ -63,10 +63,19 @@ def encode_line(row: Mapping[str, Any]) -> bytes:
     try:
         line = orjson.dumps(row, option=_OPTIONS)
     except TypeError:  # a lone surrogate in a key or string, an integer beyond 64 bits, a key that is no string
-        return orjson.dumps(_repair(spell_all(row)), default=str, option=_OPTIONS)
+        return dump_json(spell_all(row), _OPTIONS)
     if b"null" in line:
         line = orjson.dumps(spell_all(row), option=_OPTIONS)
     return line
+
+
+def dump_json(value: Any, option: int = 0) -> bytes:
+    """JSON of anything, NaN and infinity spelled before: what another program put into a document may be a lone
+    surrogate or an integer that no JSON reader holds."""
+    try:
+        return orjson.dumps(value, default=str, option=option)
+    except TypeError:
+        return orjson.dumps(_repair(value), default=str, option=option)
 
 
 def _repair(value: Any) -> Any:

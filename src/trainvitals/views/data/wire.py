@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from trainvitals.journal.encoding import spell, spell_all
+from trainvitals.journal.encoding import dump_json, spell, spell_all
 
 Floats = NDArray[np.float64]
 Answer = dict[str, Any]
@@ -22,7 +22,7 @@ Answer = dict[str, Any]
 
 def encode(answer: Any) -> bytes:
     """JSON. Arrays of numpy stay as they are."""
-    return orjson.dumps(_spell(answer), option=orjson.OPT_SERIALIZE_NUMPY, default=str)
+    return dump_json(_spell(answer), orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _spell(value: Any) -> Any:

@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.encoding import dump_json, spell_all
 from trainvitals.views.report.data import Data
 
 
 def draw_json(data: Data) -> bytes:
     """NaN and infinity are strings, as in the journal. `comparison` is there for several runs."""
-    return orjson.dumps(spell_all(make_summary(data)), option=orjson.OPT_INDENT_2, default=str) + b"\n"
+    return dump_json(spell_all(make_summary(data)), orjson.OPT_INDENT_2) + b"\n"
 
 
 def make_summary(data: Data) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from trainvitals.journal.encoding import format_time, spell, spell_all
+from trainvitals.journal.encoding import dump_json, format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
 from trainvitals.views.data.safe_text import csv_cell
 from trainvitals.views.tui.snapshot import Snapshot
@@ -50,7 +50,7 @@ def _without_none(value: Any) -> Any:
 
 def json_text(snapshot: Snapshot) -> str:
     """The same as indented text."""
-    return orjson.dumps(as_json(snapshot), option=orjson.OPT_INDENT_2, default=str).decode()
+    return dump_json(as_json(snapshot), orjson.OPT_INDENT_2).decode()
 
 
 def curves(snapshot: Snapshot) -> Iterator[tuple[str, str, str, str, float, float | str]]:
