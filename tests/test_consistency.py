@@ -136,7 +136,7 @@ def steps_of_summary(reader: RunReader) -> list[int]:
 def steps_of_export(kind: str) -> Callable[[RunReader], list[int]]:
     def read(reader: RunReader) -> list[int]:
         file = io.BytesIO()
-        write_rows(Rows(reader.folder, ("training",)), kind, file)
+        write_rows(Rows(RunReader(reader.folder), ("training",)), kind, file)
         if kind == "jsonl":
             return [json.loads(line)["step"] for line in file.getvalue().splitlines()]
         return [int(row["step"]) for row in csv.DictReader(io.StringIO(file.getvalue().decode()))]
@@ -147,7 +147,7 @@ def steps_of_export(kind: str) -> Callable[[RunReader], list[int]]:
 def steps_of_parquet(reader: RunReader) -> list[int]:
     target = reader.folder.parent / "export.parquet"
     with open(target, "wb") as file:
-        write_rows(Rows(reader.folder, ("training",)), "parquet", file)
+        write_rows(Rows(RunReader(reader.folder), ("training",)), "parquet", file)
     table = duckdb.read_parquet(str(target))
     return [step for (step,) in table.select("step").fetchall()] if "step" in table.columns else []
 

@@ -25,6 +25,7 @@ from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.folder_runs import FolderRuns, name_runs, refer_to
 from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.report.document import draw_report
@@ -117,7 +118,7 @@ class Place:
         self.bad = root / "p" / "20260102-000000-bad-bbbb"
         write(self.good, ({"step": step, "loss": 1.0} for step in range(10)))
         self.client = TestClient(
-            make_app(root, lambda *_: b""), base_url="http://localhost", raise_server_exceptions=False
+            make_app(FolderRuns(root), lambda *_: b""), base_url="http://localhost", raise_server_exceptions=False
         )
 
     def make_bad(self, source: str = "sealed") -> None:
@@ -136,11 +137,13 @@ class Place:
         rows = self.get("/api/v1/runs")["runs"]
         assert [row["id"] for row in rows if row["key"] == self.good.name] == [self.good.name]
         (key,) = (row["key"] for row in rows if row["key"] != self.good.name)
-        for path in ("", "/events", "/alerts", "/findings", "/series?name=loss"):
-            self.get(f"/api/v1/v1/runs/{key}{path}")
+        for path in ("", "/events", "/alerts", "/diagnosis", "/series?name=loss"):
+            found = self.get(f"/api/v1/runs/{key}{path}")
+            assert "there is no page" not in str(found.get("error")), path
         self.get("/api/v1/machine")
-        with contextlib.suppress(TrainvitalsError):
-            draw_report([self.bad], "md", resolve({}))
+        for format in ("md", "json", "svg", "html"):
+            with contextlib.suppress(TrainvitalsError):
+                draw_report(name_runs([self.bad]), format, resolve({}))
         self.draw()
 
     def run(self, *words: str) -> str:
@@ -157,7 +160,7 @@ class Place:
         return answer.json()
 
     def draw(self) -> None:
-        feed = Feed(Options(run=self.bad, root=self.root, sources=()))
+        feed = Feed(Options(run=refer_to(self.bad), runs=FolderRuns(self.root), sources=()))
         try:
             for page in ("overview", "charts", "ranks", "alerts", "events", "runs"):
                 feed.want(Request(page=page, charts=2))

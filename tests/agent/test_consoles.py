@@ -13,8 +13,8 @@ import pytest
 from waiting import PATIENCE, wait_until
 
 from trainvitals.agent.consoles import Consoles
-from trainvitals.journal.console import list_consoles
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.texts import list_texts
 from trainvitals.settings import resolve
 
 TRAIN = """
@@ -23,6 +23,10 @@ import trainvitals
 run = trainvitals.init(project="p", name="test")
 {script}
 """
+
+
+def console_files(folder: Path) -> list[Path]:
+    return [folder / file.name for file in list_texts(folder, "console")]
 
 
 class Printed:
@@ -39,7 +43,7 @@ class Printed:
         machine.processes.append(self.process)
 
     def kept(self) -> str:
-        return "".join(path.read_text() for folder in self.root.glob("*/*") for path in list_consoles(folder))
+        return "".join(path.read_text() for folder in self.root.glob("*/*") for path in console_files(folder))
 
 
 def test_what_goes_to_a_file_is_kept_while_it_is_printed_and_at_the_end(machine: Any, tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ def registration(folder: Path, source: Path, rank: int = 0, offset: int = 0, str
 
 
 def kept(folder: Path) -> str:
-    return "".join(path.read_text() for path in list_consoles(folder))
+    return "".join(path.read_text() for path in console_files(folder))
 
 
 def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, folder: Path) -> None:
@@ -123,7 +127,7 @@ def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, fo
     consoles.end()
     assert "bytes of output are left out here]" in kept(folder)
     assert kept(folder).endswith("x\nthe end\n")
-    assert sum(path.stat().st_size for path in list_consoles(folder)) < 4 << 20
+    assert sum(path.stat().st_size for path in console_files(folder)) < 4 << 20
 
 
 def test_bytes_that_are_no_text_are_readable(tmp_path: Path, folder: Path) -> None:
@@ -145,7 +149,7 @@ def test_ranks_that_share_a_file_are_copied_once_and_errors_apart_stay_apart(tmp
         consoles.join(registration(folder, out, rank))
         consoles.join(registration(folder, errors, rank, stream="stderr"))
     consoles.end()
-    found = {path.name: path.read_text() for path in list_consoles(folder)}
+    found = {path.name: path.read_text() for path in console_files(folder)}
     assert found == {"console.rank0.log": "loss 1\n", "console.rank0.stderr.log": "warning\n"}
 
 

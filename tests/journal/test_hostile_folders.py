@@ -96,7 +96,7 @@ def read_all(folder: Path) -> dict[str, Any]:
 
 def write_table_to_text(folder: Path, kind: str) -> str:
     file = io.BytesIO()
-    write_rows(Rows(folder, ("training",)), kind, file)
+    write_rows(Rows(RunReader(folder), ("training",)), kind, file)
     return file.getvalue().decode()
 
 
@@ -104,7 +104,7 @@ def read_parquet_export(folder: Path) -> list[Any]:
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "rows.parquet"
         with open(target, "wb") as file:
-            write_rows(Rows(folder, ("training",)), "parquet", file)
+            write_rows(Rows(RunReader(folder), ("training",)), "parquet", file)
         return duckdb.sql(f"SELECT * FROM read_parquet('{target}')").fetchall()
 
 

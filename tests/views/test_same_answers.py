@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, number
+from trainvitals.journal.folder_runs import FolderRuns, name_runs
 from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.data.quantities import format_duration, format_short
@@ -131,7 +132,7 @@ def ask_command(root: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
 
 
 def ask_api(root: Path) -> tuple[Answer, Answer]:
-    with TestClient(make_app(root, lambda *_: b""), base_url="http://localhost") as client:
+    with TestClient(make_app(FolderRuns(root), lambda *_: b""), base_url="http://localhost") as client:
         (row,) = client.get("/api/v1/runs").json()["runs"]
         run = client.get(f"/api/v1/runs/{row['key']}").json()
 
@@ -144,13 +145,13 @@ def ask_api(root: Path) -> tuple[Answer, Answer]:
 
 
 def ask_report(folder: Path) -> Answer:
-    (run,) = json.loads(draw_report([folder], "json", resolve({})))["runs"]
+    (run,) = json.loads(draw_report(name_runs([folder]), "json", resolve({})))["runs"]
     (loss,) = [number(metric["last"]) for metric in run["metrics"] if metric["name"] == "train/loss"]
     return Answer(run["status"], run["seconds"], run["step"], run["host"], loss, run["energy_joules"])
 
 
 def ask_terminal(root: Path) -> tuple[Answer, str]:
-    feed = Feed(Options(root=root, sources=("simulated",)), clock=lambda: NOW)
+    feed = Feed(Options(runs=FolderRuns(root), sources=("simulated",)), clock=lambda: NOW)
     feed.want(Request(page="runs"))
     snapshot = feed.read()
     feed.stop()

@@ -165,18 +165,3 @@ class ConsoleLog:
         self._close()
         self._pid = os.getpid()
         self._stem = f"{self._stem.partition('.pid')[0]}.pid{self._pid}"
-
-
-def list_consoles(folder: Path) -> list[Path]:
-    """The files of a run, in order of time for each writer. Links are left out: one may point anywhere."""
-    try:
-        found = [path for path in folder.glob("console.*.log") if path.is_file() and not path.is_symlink()]
-        found = [path for path in found if path.stat().st_size]
-    except OSError:
-        return []
-    return sorted(found, key=lambda path: (_writer(path), not path.name.endswith(".older.log")))
-
-
-def _writer(path: Path) -> tuple[int, str]:
-    name = path.name.removesuffix(".log").removesuffix(".older")
-    return len(name), name

@@ -89,6 +89,11 @@ def read_run(folder: Path) -> RunFile:
         raise RunNotFound(f"{folder / layout.RUN_FILE} cannot be read: {why}") from None
 
 
+def is_run(folder: str | Path) -> bool:
+    """Whether there is a run, readable or not."""
+    return (Path(folder) / layout.RUN_FILE).exists()
+
+
 def find_run(folder: Path) -> RunFile | None:
     """run.json as it is now, None if there is none that can be read."""
     found = runtime.read_json(folder / layout.RUN_FILE)

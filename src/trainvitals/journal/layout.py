@@ -22,6 +22,7 @@ RUN_FILE = "run.json"
 SEGMENTS = "segments"
 SIDE = ".minmax.parquet"
 STACKS = "stacks"
+MEDIA = "media"
 REPORTS = "reports"
 STAMP_FORMAT = "%Y%m%d_%H%M%S"
 

@@ -11,9 +11,10 @@ its segment, or the other way round, and a run that is removed meanwhile raises 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,15 +23,17 @@ import numpy as np
 
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, texts
+from trainvitals.journal.contracts import Extent, Series, States, TextFile, TextKind, TextPart
 from trainvitals.journal.cursor import Cursor, Damage, count_rows
 from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.extremes import NO_STEP
 from trainvitals.journal.follower import Follower, read_table
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.points import Axis, Bounds, Floats, Points, summarize, tail_points, thin
+from trainvitals.journal.points import Axis, Bounds, Points, summarize, tail_points, thin
 from trainvitals.journal.run_info import RunInfo, default_root, read_info
 from trainvitals.journal.sealed import SealedSegments, SegmentUnreadable
 from trainvitals.journal.segments import Lines, labels_of, parse_labels
@@ -39,36 +42,8 @@ from trainvitals.journal.summaries import MetricSummary, merge
 SETTLED_NS = 2_000_000_000
 ALL_ROWS = 2**62
 
-Extent = Mapping[str, int]
-"""How many rows of each file of a table are meant, by stem."""
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One metric of one rank, GPU, host or process. `x` is ascending; NaN and infinity in `y` are data."""
-
-    name: str
-    labels: Mapping[str, Any]
-    rank: int | None
-    x: Floats
-    y: Floats
-    total: int
-    """Points before any were left out for `max_points`."""
-    nonfinite: int
-    """How many of these are NaN or infinite."""
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """What is a word and not a number, such as why a GPU holds its clocks down: when it became another."""
-
-    name: str
-    labels: Mapping[str, Any]
-    rank: int | None
-    changes: Sequence[tuple[float, str]]
-    """(seconds since 1970, word), ascending."""
 
 
 def open_run(reference: str | Path, root: str | Path | None = None) -> RunReader:
@@ -125,6 +100,18 @@ class RunReader:
     def info(self) -> RunInfo:
         return read_info(self.folder)
 
+    def statuses(self) -> list[Status]:
+        """What the agent of each host reported last."""
+        return run_folder.read_statuses(self.folder)
+
+    def stamp(self) -> object:
+        """Equal to an earlier one as long as nothing was written since."""
+        found = []
+        for _, _, path in layout.list_files(self.folder):
+            with contextlib.suppress(FileNotFoundError):  # sealed just now
+                found.append((path.name, path.stat().st_size))
+        return found
+
     @_of_one_state
     def damage(self) -> Damage:
         """What could not be understood, in all files: torn and foreign lines, Parquet files that cannot be read."""
@@ -151,6 +138,11 @@ class RunReader:
     def labels(self, table: str) -> list[dict[str, Any]]:
         """Of what the table speaks: its GPUs, hosts or processes."""
         return [parse_labels(text) for text in sorted({label for _, label in self._table_keys(table)})]
+
+    def ranks(self, attempt: int) -> set[int]:
+        """The ranks that logged in this attempt."""
+        listed = (name for name, _, _ in self._files() if (name.table, name.attempt) == ("training", attempt))
+        return {name.rank for name in listed if name.rank is not None}
 
     @_of_one_state
     def _table_keys(self, table: str) -> set[tuple[str, str]]:
@@ -255,6 +247,30 @@ class RunReader:
             return [(step, micros / 1e6) for step, micros in found if step != NO_STEP][-count:]
         return []
 
+    def histogram_names(self) -> list[str]:
+        """From the beginning of the lowest rank's file: all are written at each look."""
+        rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read(1 << 20))
+        return list(dict.fromkeys(str(row.get("name")) for row in rows))
+
+    def histograms(self, name: str) -> list[dict[str, Any]]:
+        """Every histogram of one name, of the lowest rank, as it was written."""
+        rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read())
+        return [row for row in rows if row.get("name") == name]
+
+    def _histogram_files(self) -> list[Path]:
+        found = (self.folder / layout.MEDIA).glob("histograms.rank*.jsonl")
+        return sorted(found, key=lambda path: (len(path.name), path.name))
+
+    # -- texts
+
+    def texts(self, kind: TextKind) -> list[TextFile]:
+        """What the program printed, or the stack dumps, in order of time for each writer."""
+        return texts.list_texts(self.folder, kind)
+
+    def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart:
+        """The end of one text, at most `limit` bytes of it and not before byte `after`."""
+        return texts.read_text(self.folder, kind, name, limit, after)
+
     # -- lines
 
     def events(self) -> list[EventRow]:
@@ -326,14 +342,14 @@ class RunReader:
 
     def _files(self) -> list[tuple[FileName, str, Path]]:
         stamp, known = self._listing
-        now = self._stamp()
+        now = self._stamp_of_listing()
         if now is None or now != stamp:
             known = layout.list_files(self.folder)
             self._require()
             self._listing = (now, known)
         return known
 
-    def _stamp(self) -> object:
+    def _stamp_of_listing(self) -> object:
         """What changes when a file comes or goes; None if it may change again within a tick of the file system."""
         changed = []
         for place in (self.folder, self.folder / layout.SEGMENTS):

@@ -17,7 +17,10 @@ from trainvitals.journal.documents.run import ENDED, UNREADABLE, RunFile
 class RunInfo:
     """A run at a glance, from run.json and what the agents reported."""
 
-    folder: Path
+    place: str
+    """Where it is kept, for people: its folder, or its address."""
+    folder: Path | None
+    """None if it is not a folder of this machine."""
     id: str
     project: str
     name: str
@@ -76,6 +79,7 @@ def read_info(folder: Path) -> RunInfo:
 
 def _make_info(folder: Path, run: RunFile, status: str, cause: Cause | None) -> RunInfo:
     return RunInfo(
+        place=str(folder),
         folder=folder,
         id=run.id or folder.name,
         project=run.project or folder.parent.name,

@@ -14,6 +14,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.reader import RunReader
 from trainvitals.journal.writer import LineWriter
 from trainvitals.views.cli.summary import draw_summary, main_metrics, near, read_summary
 from trainvitals.views.cli.terminal import Paint
@@ -45,7 +46,7 @@ def test_metrics_are_found_under_any_of_their_names(make_run: Callable[..., Path
         "throughput": 100.0,
         "other": 1.0,
     }
-    summary = read_summary(make_run(rows=[row]))
+    summary = read_summary(RunReader(make_run(rows=[row])))
     assert main_metrics(summary.metrics) == ["train/loss", "acc", "grad_norm", "throughput", "lr"]
     assert "and 1 more" in draw_summary(summary, PLAIN)
 
@@ -55,36 +56,36 @@ def test_the_last_step_is_the_one_logged_last_where_steps_went_back(
     make_run: Callable[..., Path], stated: dict[str, int]
 ) -> None:
     rows = [{"step": 102, "loss": 1.0, "accuracy": 0.5}, {"step": 7, "loss": 0.5}, {"step": 8, "loss": 0.4}]
-    assert read_summary(make_run(rows=rows, **stated)).last_step == 8
+    assert read_summary(RunReader(make_run(rows=rows, **stated))).last_step == 8
 
 
 def test_best_is_the_lowest_loss_and_the_highest_accuracy(make_run: Callable[..., Path]) -> None:
     rows = [{"step": step, "val_loss": abs(step - 5) + 1.0, "accuracy": 1 - abs(step - 7) / 10} for step in range(10)]
-    text = " ".join(draw_summary(read_summary(make_run(rows=rows)), PLAIN).split())
+    text = " ".join(draw_summary(read_summary(RunReader(make_run(rows=rows))), PLAIN).split())
     assert "val_loss 5 best 1 at step 5" in text
     assert "accuracy 0.8 best 1 at step 7" in text
 
 
 def test_values_that_are_not_finite_are_counted(make_run: Callable[..., Path]) -> None:
     rows = [{"step": 0, "loss": 1.0}, {"step": 1, "loss": float("nan")}]
-    text = draw_summary(read_summary(make_run(rows=rows)), PLAIN)
+    text = draw_summary(read_summary(RunReader(make_run(rows=rows))), PLAIN)
     assert "NaN" in text
     assert "1 not finite" in text
 
 
 def test_a_run_with_metrics_of_its_own_names_shows_them(make_run: Callable[..., Path]) -> None:
-    assert "widgets" in draw_summary(read_summary(make_run(rows=[{"step": 0, "widgets": 7}])), PLAIN)
+    assert "widgets" in draw_summary(read_summary(RunReader(make_run(rows=[{"step": 0, "widgets": 7}]))), PLAIN)
 
 
 @pytest.mark.parametrize("counter", [True, False])
 def test_energy_is_the_counters_difference_or_power_over_time(make_run: Callable[..., Path], counter: bool) -> None:
-    summary = read_summary(make_run(gpus=gpu_rows(101, counter=counter)))
+    summary = read_summary(RunReader(make_run(gpus=gpu_rows(101, counter=counter))))
     assert summary.energy_joules == pytest.approx(36_000)
     assert "0.01 kWh" in draw_summary(summary, PLAIN)
 
 
 def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:
-    text = draw_summary(read_summary(make_run(gpus=gpu_rows(3, simulated=True, gpu_name="H100"))), PLAIN)
+    text = draw_summary(read_summary(RunReader(make_run(gpus=gpu_rows(3, simulated=True, gpu_name="H100")))), PLAIN)
     assert "GPUs simulated" in text
     assert "H100 (simulated)" in text
     assert "Wh (simulated)" in text
@@ -92,14 +93,14 @@ def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:
 
 def test_a_gpu_that_told_nothing_is_a_dash(make_run: Callable[..., Path]) -> None:
     rows = [{"gpu_index": 0, "gpu_uuid": "GPU-a", "memory_used_mb": 1024.0}]
-    text = draw_summary(read_summary(make_run(gpus=rows)), PLAIN)
+    text = draw_summary(read_summary(RunReader(make_run(gpus=rows))), PLAIN)
     (line,) = [line for line in text.splitlines() if line.strip().startswith("GPU0")]
     assert line.split() == ["GPU0", "-", "1.0", "GB", "-", "-"]
 
 
 def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> None:
     ended = {"event": "run_ended", "severity": "critical", "message": "the run is failed: boom"}
-    text = draw_summary(read_summary(make_run(status="failed", cause="boom", events=[ended])), PLAIN)
+    text = draw_summary(read_summary(RunReader(make_run(status="failed", cause="boom", events=[ended]))), PLAIN)
     assert text.count("boom") == 1
 
 
@@ -119,18 +120,20 @@ def test_alerts_are_counted_when_they_begin_and_named_worst_first(make_run: Call
         {"control": "silence", "rule": "step_slow"},
     ]
     folder = make_run(alerts=rows)
-    text = draw_summary(read_summary(folder), PLAIN)
+    text = draw_summary(read_summary(RunReader(folder)), PLAIN)
     assert "alerts  3: process_died (critical), step_slow 2 times (warning)\n" in text
     assert f"trainvitals alerts history {near(folder)}\n" in text
 
 
 def test_of_many_rules_that_fired_the_worst_are_named(make_run: Callable[..., Path]) -> None:
-    text = draw_summary(read_summary(make_run(alerts=[alert(f"rule_{place}", "info") for place in range(7)])), PLAIN)
+    text = draw_summary(
+        read_summary(RunReader(make_run(alerts=[alert(f"rule_{place}", "info") for place in range(7)]))), PLAIN
+    )
     assert "rule_3 (info), and 3 more rules\n" in text
 
 
 def test_a_run_without_alerts_says_nothing_of_them(make_run: Callable[..., Path]) -> None:
-    assert "  alerts  " not in draw_summary(read_summary(make_run()), PLAIN)
+    assert "  alerts  " not in draw_summary(read_summary(RunReader(make_run())), PLAIN)
 
 
 def write_ranks(folder: Path, last_steps: Mapping[int, int], attempt: int = 1) -> None:
@@ -142,7 +145,7 @@ def write_ranks(folder: Path, last_steps: Mapping[int, int], attempt: int = 1) -
 
 
 def ranks_line(folder: Path) -> str:
-    text = draw_summary(read_summary(folder), PLAIN)
+    text = draw_summary(read_summary(RunReader(folder)), PLAIN)
     return next((line.strip() for line in text.splitlines() if line.startswith("  ranks ")), "")
 
 
@@ -191,7 +194,7 @@ def test_a_run_of_one_process_says_nothing_of_ranks(make_run: Callable[..., Path
 
 def test_what_to_type_next_works(machine: Any, make_run: Callable[..., Path]) -> None:
     folder = make_run("next")
-    text = draw_summary(read_summary(folder), PLAIN)
+    text = draw_summary(read_summary(RunReader(folder)), PLAIN)
     lines = text[text.index("next    ") :].splitlines()
     commands = [line.partition("trainvitals ")[2].split("  ")[0].split() for line in lines]
     assert [words[0] for words in commands] == ["runs", "top", "serve", "report", "export"]
@@ -210,19 +213,19 @@ def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(
     script = Path(sys.executable).with_name("trainvitals")
     assert script.is_file()
     monkeypatch.setenv("PATH", "/nowhere")
-    assert f"{script} runs show" in draw_summary(read_summary(folder), PLAIN)
+    assert f"{script} runs show" in draw_summary(read_summary(RunReader(folder)), PLAIN)
     monkeypatch.setenv("PATH", str(script.parent))
-    assert "next    trainvitals runs show" in draw_summary(read_summary(folder), PLAIN)
+    assert "next    trainvitals runs show" in draw_summary(read_summary(RunReader(folder)), PLAIN)
 
 
 def test_a_narrow_terminal_gets_the_commands_alone(make_run: Callable[..., Path]) -> None:
     folder = make_run("narrow")
-    assert "one file to send around" in draw_summary(read_summary(folder), PLAIN)
-    narrow = draw_summary(read_summary(folder), PLAIN, 40)
+    assert "one file to send around" in draw_summary(read_summary(RunReader(folder)), PLAIN)
+    narrow = draw_summary(read_summary(RunReader(folder)), PLAIN, 40)
     assert "one file to send around" not in narrow and "trainvitals report" in narrow
 
 
 def test_an_empty_run_has_a_summary_too(make_run: Callable[..., Path]) -> None:
-    text = draw_summary(read_summary(make_run(rows=[])), PLAIN)
+    text = draw_summary(read_summary(RunReader(make_run(rows=[]))), PLAIN)
     assert "finished" in text
     assert "folder" in text

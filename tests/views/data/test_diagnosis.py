@@ -99,11 +99,11 @@ def test_only_the_newest_steps_of_a_very_long_run_are_looked_at(folder: Path) ->
 def test_a_diagnosis_is_kept_until_the_run_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "training", [{"step": step, "loss": 1.0} for step in range(10)])
     cache = diagnosis.DiagnosisCache()
-    first = cache.read(folder, Conditions())
-    assert cache.read(folder, Conditions()) is first
+    first = cache.read("run", RunReader(folder), Conditions())
+    assert cache.read("run", RunReader(folder), Conditions()) is first
     (path,) = folder.glob("training_metrics_*.jsonl")
     with open(path, "ab") as file:
         file.write(encode_line({"timestamp": format_time(BEGAN + 99), "step": 10, "loss": math.nan}))
-    assert cache.read(folder, Conditions()) is first, "it is fresh enough"
+    assert cache.read("run", RunReader(folder), Conditions()) is first, "it is fresh enough"
     monkeypatch.setattr(diagnosis.DiagnosisCache, "FRESH", -1.0)
-    assert rules(cache.read(folder, Conditions())) == ["loss.nonfinite"]
+    assert rules(cache.read("run", RunReader(folder), Conditions())) == ["loss.nonfinite"]

@@ -12,8 +12,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from trainvitals.conditions import Conditions
+from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import resolve
-from trainvitals.views.data.comparison import name_runs
 from trainvitals.views.report import data
 from trainvitals.views.report.document import draw_markdown_with_pictures, draw_report
 
@@ -23,7 +23,7 @@ Write = Callable[..., Path]
 
 
 def markdown(*folders: Path) -> str:
-    return draw_report(folders, "md", resolve({})).decode()
+    return draw_report(name_runs(folders), "md", resolve({})).decode()
 
 
 def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> None:
@@ -59,7 +59,7 @@ def test_a_comparison_has_verdicts_and_differences(write: Write) -> None:
 
 
 def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None:
-    files = draw_markdown_with_pictures([write()], tmp_path / "out.md", resolve({}), "light")
+    files = draw_markdown_with_pictures(name_runs([write()]), tmp_path / "out.md", resolve({}), "light")
     assert [path.name for path in files] == ["out.png", "out.md"]
     assert b"](out.png)" in files[tmp_path / "out.md"]
     assert files[tmp_path / "out.png"].startswith(b"\x89PNG")
@@ -67,7 +67,7 @@ def test_markdown_with_a_picture_beside_it(write: Write, tmp_path: Path) -> None
 
 def test_json_is_strict_and_keeps_nan(write: Write) -> None:
     rows = [{"step": step, "loss": math.nan} for step in range(3)]
-    found = json.loads(draw_report([write(rows=rows)], "json", resolve({})), parse_constant=pytest.fail)
+    found = json.loads(draw_report(name_runs([write(rows=rows)]), "json", resolve({})), parse_constant=pytest.fail)
     (run,) = found["runs"]
     assert run["metrics"][0]["last"] == "NaN"
     assert run["diagnosis"]["findings"][0]["rule"] == "loss.nonfinite"

@@ -16,6 +16,7 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import resolve
 from trainvitals.views.report.document import draw_report
 
@@ -27,7 +28,7 @@ Write = Callable[..., Path]
 
 def write_html(folders: list[Path]) -> Path:
     target = folders[0].parent.parent.parent / "report.html"
-    target.write_bytes(draw_report(folders, "html", resolve({})))
+    target.write_bytes(draw_report(name_runs(folders), "html", resolve({})))
     return target
 
 
@@ -102,7 +103,7 @@ def test_names_that_are_markup_are_shown_as_text(write: Write, open_file: Open) 
 def test_secrets_that_are_in_a_folder_are_not_in_its_report(write: Write) -> None:
     folder = write(config={"api_key": SECRET}, notes=f"see {SECRET}", command=["train.py", "--hub-token", SECRET])
     for format in ("html", "md", "json"):
-        content = draw_report([folder], format, resolve({}))
+        content = draw_report(name_runs([folder]), format, resolve({}))
         if format == "html":
             found = re.search(rb'data-encoding="gzip">([^<]+)<', content)
             assert found

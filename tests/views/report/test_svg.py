@@ -15,6 +15,7 @@ import pytest
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.folder_runs import name_runs
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.writer import LineWriter
@@ -40,7 +41,7 @@ def line(values: list[float], title: str = "loss") -> Line:
 
 def test_a_sheet_is_xml_with_titles_units_and_the_word_simulated(write: Write) -> None:
     folder = write("spiral", gpus=gpu_rows(50), simulated=True)
-    said = texts(draw_picture([folder], "svg"))
+    said = texts(draw_picture(name_runs([folder]), "svg"))
     assert "spiral" in said and "Loss" in said and "GPU utilisation" in said
     assert any("GPUs simulated" in text for text in said) and "simulated" in said
     assert any(text.endswith("%") for text in said) and any(text.endswith("ms") for text in said)
@@ -66,7 +67,7 @@ def test_an_unknown_panel_is_answered_with_the_nearest(write: Write) -> None:
 
 
 def test_a_metric_of_ones_own_is_a_panel_and_markup_in_its_name_is_text(write: Write) -> None:
-    svg = draw_picture([write()], "svg", names=[HOSTILE])
+    svg = draw_picture(name_runs([write()]), "svg", names=[HOSTILE])
     assert HOSTILE in texts(svg)
     assert b"<img" not in svg
 
@@ -152,7 +153,7 @@ def test_every_line_is_in_the_legend_or_counted_there() -> None:
 
 
 def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> None:
-    said = texts(draw_picture([write("slow"), write("fast")], "svg"))
+    said = texts(draw_picture(name_runs([write("slow"), write("fast")]), "svg"))
     assert "fast against slow" in said and "Loss" in said and "Learning rate" in said
 
 
@@ -208,7 +209,7 @@ def read_png(data: bytes) -> tuple[int, int]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_png_is_one_and_has_the_size_that_was_asked_for(write: Write, theme: str) -> None:
-    data = draw_picture([write()], "png", names=["loss"], theme=theme, width=600)
+    data = draw_picture(name_runs([write()]), "png", names=["loss"], theme=theme, width=600)
     width, height = read_png(data)
     assert width == 1200 and height > 600
 
@@ -228,12 +229,12 @@ def test_without_any_font_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_run_without_numbers_has_no_picture(write: Write) -> None:
     with pytest.raises(TrainvitalsError, match="nothing to draw"):
-        draw_picture([write(rows=[])], "svg")
+        draw_picture(name_runs([write(rows=[])]), "svg")
 
 
 def test_a_browser_draws_the_svg(write: Write, browser: Any, tmp_path: Path) -> None:
     target = tmp_path / "sheet.svg"
-    target.write_bytes(draw_picture([write(gpus=gpu_rows(20))], "svg", theme="dark"))
+    target.write_bytes(draw_picture(name_runs([write(gpus=gpu_rows(20))]), "svg", theme="dark"))
     page = browser.new_page()
     page.goto(target.as_uri())
     assert page.evaluate("document.documentElement.tagName") == "svg"

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # story.py beside this file; imp
 
 import story
 
+from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.views.tui.feed import Feed, Options
 
 
@@ -37,8 +38,10 @@ def make_feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
     """A feed on the story, a minute after its end."""
     made: list[Feed] = []
 
-    def make(**options: object) -> Feed:
-        made.append(Feed(Options(root=tmp_path / "runs", **options), clock=lambda: story.START + 180.0))  # type: ignore[arg-type]
+    def make(run: Path | None = None, **options: object) -> Feed:
+        chosen = refer_to(run) if run is not None else None
+        wanted = Options(run=chosen, runs=FolderRuns(tmp_path / "runs"), **options)  # type: ignore[arg-type]
+        made.append(Feed(wanted, clock=lambda: story.START + 180.0))
         return made[-1]
 
     yield make

@@ -19,6 +19,7 @@ from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.run_details import describe_run
 from trainvitals.views.report.data import make_data
@@ -110,7 +111,7 @@ def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
     process = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
     folder = story.make_run(tmp_path / "runs", status="running", ranks=2, config=config, process=process)
     tell(folder)
-    feed = Feed(Options(run=folder, sources=()))
+    feed = Feed(Options(run=refer_to(folder), sources=()))
     snapshot = feed.read()
     feed.stop()
     page = describe_run(RunReader(folder), "run")
@@ -331,7 +332,7 @@ def test_when_the_folder_of_the_run_goes_away_the_next_live_one_is_shown(make_fe
     shutil.rmtree(gone)
     assert name_shown(feed) == "first"
     chosen._following._info_at = -1e9  # type: ignore[union-attr]
-    assert "the run folder is gone" in chosen.read().notes[0], "a run that was asked for stays"
+    assert "the run is gone" in chosen.read().notes[0], "a run that was asked for stays"
 
 
 def test_reset_starts_the_history_again(make_feed: MakeFeed, folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import story
 
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.folder_runs import refer_to
 from trainvitals.views.tui.following import Following
 
 STAMP = "20260115_100000"
@@ -20,7 +21,7 @@ def append(folder: Path, step: int, rank: int = 0, **values: object) -> None:
 
 
 def test_a_run_is_told_from_its_folder(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     run = following.run()
     assert run is not None
@@ -32,7 +33,7 @@ def test_a_run_is_told_from_its_folder(folder: Path) -> None:
 
 def test_of_a_long_run_the_newest_steps_are_known_exactly(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=3000, ranks=2, gpus=0)
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     run = following.run()
     assert run is not None
@@ -43,7 +44,7 @@ def test_of_a_long_run_the_newest_steps_are_known_exactly(tmp_path: Path) -> Non
 
 
 def test_new_lines_are_taken_in_and_the_curve_goes_on(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     before = len(following.tracks("training", "loss", "step")[0])
     append(folder, 300, loss=9.0)
@@ -55,7 +56,7 @@ def test_new_lines_are_taken_in_and_the_curve_goes_on(folder: Path) -> None:
 
 
 def test_a_nan_arrives_as_one(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     following.tracks("training", "loss", "step")
     append(folder, 300, loss=math.nan)
@@ -64,7 +65,7 @@ def test_a_nan_arrives_as_one(folder: Path) -> None:
 
 
 def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     run = following.run()
     assert run is not None
@@ -76,7 +77,7 @@ def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
 
 def test_ranks_that_are_not_in_step_are_compared_by_their_newest_steps(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(folder)
+    following = Following(refer_to(folder))
     for rank, steps, seconds in ((0, 40, 0.1), (1, 40, 0.1), (2, 5, 0.4)):
         for step in range(steps):
             append(folder, step, rank, batch_time=seconds)
@@ -89,7 +90,7 @@ def test_ranks_that_are_not_in_step_are_compared_by_their_newest_steps(tmp_path:
 
 def test_without_logged_times_the_time_between_steps_counts(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(folder)
+    following = Following(refer_to(folder))
     for step in range(5):
         append(folder, step, loss=1.0)
     following.poll()
@@ -100,7 +101,7 @@ def test_without_logged_times_the_time_between_steps_counts(tmp_path: Path) -> N
 
 def test_other_frameworks_names_are_understood(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(folder)
+    following = Following(refer_to(folder))
     append(folder, 1, **{"train/loss": 0.5, "grad_norm": 2.0})
     following.poll()
     run = following.run()
@@ -112,14 +113,14 @@ def test_the_total_is_found_in_the_configuration_if_it_can_be_true(tmp_path: Pat
         [({"max_steps": 500}, 500), ({"max_steps": -1}, None), ({"max_steps": "many"}, None), ({}, None)]
     ):
         folder = story.make_run(tmp_path / str(number), steps=10, ranks=1, config=config)
-        following = Following(folder)
+        following = Following(refer_to(folder))
         following.poll()
         run = following.run()
         assert run is not None and run.progress.total_steps == total, config
 
 
 def test_a_folder_that_vanishes_is_said_and_can_come_back(folder: Path, tmp_path: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     shutil.move(folder, tmp_path / "away")
     following._info_at = -math.inf  # the next look is due
@@ -133,7 +134,7 @@ def test_a_folder_that_vanishes_is_said_and_can_come_back(folder: Path, tmp_path
 
 
 def test_a_later_attempt_replaces_the_steps_it_logs_again(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     following.tracks("training", "loss", "step")
     following._take_training(*_line(299, loss=1.0))
@@ -154,7 +155,7 @@ def _line(step: int, **values: float):  # type: ignore[no-untyped-def]
 
 
 def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     assert len(following.events()) == 3
     assert [len(rows) for rows in following.alerts()] == [4, 2]
     story.write_lines(
@@ -164,7 +165,7 @@ def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> N
 
 
 def test_what_the_program_printed_is_told_from_its_newest_file(folder: Path) -> None:
-    following = Following(folder)
+    following = Following(refer_to(folder))
     assert following.output() == ()
     (folder / "console.rank0.log").write_text("".join(f"line {number}\n" for number in range(9_000)))
     assert following.output()[-2:] == ("line 8998", "line 8999")
@@ -178,7 +179,7 @@ def test_ten_thousand_metrics_are_known_by_name_and_only_the_wanted_are_kept(tmp
     folder = story.make_run(tmp_path, steps=0, ranks=1)
     names = {f"layer{number}/norm": 1.0 for number in range(10_000)}
     append(folder, 1, **names)
-    following = Following(folder)
+    following = Following(refer_to(folder))
     following.poll()
     assert len(following.names("training")) == 10_000
     assert len(following.tracks("training", "layer77/norm", "step")) == 1

@@ -10,6 +10,7 @@ import story
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_rows import RunRow
 from trainvitals.views.panels import BY_ID, Panel
@@ -26,15 +27,17 @@ SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
-    feed = Feed(Options(run=story.make_run(tmp_path_factory.mktemp("runs"))), clock=lambda: story.START + 180.0)
+    feed = Feed(
+        Options(run=refer_to(story.make_run(tmp_path_factory.mktemp("runs")))), clock=lambda: story.START + 180.0
+    )
     return feed.read()
 
 
 def run_row(
     id: str, name: str, project: str, status: str, ended: float | None = None, simulated: bool = False
 ) -> RunRow:
-    info = RunInfo(Path("/r"), id, project, name, status, None, None, None, 1, simulated, {})
-    return RunRow(info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
+    info = RunInfo("/r", Path("/r"), id, project, name, status, None, None, None, 1, simulated, {})
+    return RunRow(id, info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
 
 
 @pytest.fixture

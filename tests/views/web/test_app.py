@@ -193,7 +193,7 @@ def test_a_run_deleted_while_open_is_a_clear_answer(serve: Callable[..., Server]
     assert ask(server, f"/runs/{key}").status_code == 200
     shutil.rmtree(next(tmp_path.glob(f"*/{key}")))
     answer = ask(server, f"/runs/{key}/series?name=loss")
-    assert answer.status_code == 404 and "no run" in answer.json()["error"]["message"]
+    assert answer.status_code == 404 and "was removed" in answer.json()["error"]["message"]
 
 
 def test_half_a_folder_an_empty_run_and_no_runs_are_fine(serve: Callable[..., Server], tmp_path: Path) -> None:

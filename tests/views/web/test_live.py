@@ -16,6 +16,7 @@ from waiting import PATIENCE
 
 import trainvitals
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.reader import RunReader
 from trainvitals.views.web.live import MAX_POINTS, MAX_SERIES, QUEUE, Channel, Collector, Hub, Viewer, frame
 
 from .conftest import Server
@@ -97,7 +98,7 @@ async def read(stream: AsyncIterator[bytes], wanted: str) -> tuple[str, dict[str
 def test_any_number_of_viewers_costs_one_reader(live: Any) -> None:
     async def scenario() -> tuple[int, int, list[dict[str, Any]]]:
         hub = Hub()
-        channels = {hub.open(Path(live.folder)) for _ in range(200)}
+        channels = {hub.begin("run", RunReader(live.folder)) for _ in range(200)}
         (channel,) = channels
         streams = [channel.view(None) for _ in range(200)]
         for stream in streams:
@@ -117,7 +118,7 @@ def test_any_number_of_viewers_costs_one_reader(live: Any) -> None:
 def test_who_comes_back_gets_what_was_missed_and_nothing_twice(live: Any) -> None:
     async def scenario() -> dict[str, Any]:
         hub = Hub()
-        channel: Channel = hub.open(Path(live.folder))
+        channel: Channel = hub.begin("run", RunReader(live.folder))
         first, other = channel.view(None), channel.view(None)
         await read(first, "state")
         await read(other, "reset")
@@ -138,7 +139,7 @@ def test_who_comes_back_gets_what_was_missed_and_nothing_twice(live: Any) -> Non
 def test_who_was_away_too_long_is_told_to_read_again(live: Any) -> None:
     async def scenario() -> dict[str, Any]:
         hub = Hub()
-        stream = hub.open(Path(live.folder)).view("of-another-server-7")
+        stream = hub.begin("run", RunReader(live.folder)).view("of-another-server-7")
         _, content = await read(stream, "reset")
         await hub.close()
         return content

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain, spread
@@ -113,7 +114,7 @@ def _count_finite(row: Any) -> dict[str, Any]:
 
 def append_rows(folder: Path, rank: int, rows: list[dict[str, Any]]) -> None:
     """Add the lines to the rank's file in the run folder."""
-    media = run_folder.make_within(folder, "media")
+    media = run_folder.make_within(folder, layout.MEDIA)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     descriptor = os.open(media / f"histograms.rank{rank}.jsonl", flags, run_folder.file_rights(media))
     try:

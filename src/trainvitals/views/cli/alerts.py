@@ -276,7 +276,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     reader = open_run(arguments.run, settings.dir)
     context = {"run": reader.folder.name, "host": runtime.host_name()}
     baseline = Baseline.read(settings.alerts_baseline, reader.folder, say)
-    held = _held_gpus(run_folder.read_statuses(reader.folder))
+    held = _held_gpus(reader.statuses())
     lowest = SEVERITIES.index(arguments.severity)
     began = time.monotonic()
     found = [

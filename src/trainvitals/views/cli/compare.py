@@ -44,12 +44,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    from trainvitals.views.data.comparison import describe_comparison, name_runs
+    from trainvitals.views.data.comparison import describe_comparison
 
     if len(arguments.run) < 2:
         raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")
-    folders = find_runs(arguments.run, Path(resolve_settings(arguments).dir))
-    found = describe_comparison(name_runs(folders), [], points=4)
+    found = describe_comparison(find_runs(arguments.run, Path(resolve_settings(arguments).dir)), [], points=4)
     if arguments.json:
         _print_json(found)
     else:
@@ -62,10 +61,10 @@ def execute(arguments: argparse.Namespace) -> int:
 def _print_json(found: Mapping[str, Any]) -> None:
     import orjson
 
-    from trainvitals.journal.encoding import spell_all
+    from trainvitals.journal.encoding import dump_json, spell_all
 
     wanted = {key: found[key] for key in ("runs", "config", "metrics", "verdicts")}
-    sys.stdout.write(orjson.dumps(spell_all(wanted), option=orjson.OPT_INDENT_2, default=str).decode() + "\n")
+    sys.stdout.write(dump_json(spell_all(wanted), orjson.OPT_INDENT_2).decode() + "\n")
 
 
 def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:

@@ -84,6 +84,7 @@ def _monitor(arguments: argparse.Namespace) -> int:
 
 def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     import trainvitals
+    from trainvitals.journal.reader import RunReader
     from trainvitals.views.cli.demo_training import Config
     from trainvitals.views.cli.summary import print_summary
 
@@ -104,9 +105,9 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     try:
         _watch_training(run, config, settings, simulated)
     except KeyboardInterrupt:
-        print_summary(run.folder)
+        print_summary(RunReader(run.folder))
         raise
-    print_summary(run.folder)
+    print_summary(RunReader(run.folder))
     say(_write_report(run.folder, settings))
     return 0
 
@@ -129,12 +130,13 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 
 def _write_report(folder: Path, settings: Settings) -> str:
     """Put a report into the run folder; what to say about it."""
+    from trainvitals.journal.folder_runs import name_runs
     from trainvitals.views.cli.summary import near
     from trainvitals.views.report.document import draw_report
 
     target = folder / layout.REPORTS / "report.html"
     try:
-        content = draw_report([folder], "html", settings)
+        content = draw_report(name_runs([folder]), "html", settings)
     except TrainvitalsError as error:
         return f"there is no report: {error.message}"
     target.parent.mkdir(mode=0o700, exist_ok=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.conditions import Conditions
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
-from trainvitals.journal.reader import RunReader
 from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import Summary
 from trainvitals.views.cli.terminal import Paint, shorten
@@ -20,7 +18,6 @@ from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
 from trainvitals.views.data.safe_text import one_line
-from trainvitals.views.data.texts import read_text
 
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
@@ -29,12 +26,12 @@ _SHOWN_EVENTS = 5
 _SHOWN_LINES = 5
 
 
-def read_diagnosis(folder: Path, settings: Settings) -> dict[str, Any]:
+def read_diagnosis(reader: Reader, settings: Settings) -> dict[str, Any]:
     """What was found wrong with the run, what is fine, and what could not be judged."""
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.views.data.diagnosis import describe_findings, read_measurements
 
-    measured = read_measurements(RunReader(folder), prices_of(settings))
+    measured = read_measurements(reader, prices_of(settings))
     return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
@@ -44,7 +41,7 @@ def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
         **summary.info.file.as_json(),
         "status": summary.info.status,
         "cause": summary.info.cause_text or None,
-        "folder": str(summary.info.folder),
+        "folder": summary.info.place,
         "summary": {
             "seconds": summary.seconds,
             "last_step": summary.last_step,
@@ -89,7 +86,9 @@ def _describe_gpu(gpu: GpuUse, with_host: bool) -> dict[str, Any]:
     }
 
 
-def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
+def draw_details(
+    summary: Summary, diagnosis: Mapping[str, Any], reader: Reader, paint: Paint, columns: int | None
+) -> str:
     """Lines of `word  text`; only what there is."""
     run = summary.info.file
     lines: list[tuple[str, str]] = []
@@ -119,7 +118,7 @@ def draw_details(summary: Summary, diagnosis: Mapping[str, Any], paint: Paint, c
         text = f"{moment}  {row.severity}  {one_line(row.message or row.event)}"
         lines.append(("events" if place == 0 else "", text))
     lines += _findings(diagnosis["findings"])
-    lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(summary.info.folder))]
+    lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(reader))]
     limit = (columns or 10_000) - 12
     return "\n".join(f"  {paint('dim', f'{word:<8}')}  {shorten(text, limit)}" for word, text in lines)
 
@@ -134,10 +133,10 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [("findings" if place == 0 else "", text) for place, text in enumerate(lines)]
 
 
-def _printed(folder: Path) -> list[str]:
+def _printed(reader: Reader) -> list[str]:
     """The last lines of what the lowest rank printed, where that was kept."""
-    files = [path for path in list_consoles(folder) if ".older." not in path.name][:1]
-    found = [read_text(files, path.name, TAIL_BYTES)["text"] for path in files]
+    files = [file for file in reader.texts("console") if ".older." not in file.name][:1]
+    found = [reader.read_text("console", file.name, TAIL_BYTES).text for file in files]
     return [one_line(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]
 
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
-from trainvitals.journal import folder as run_folder
+from trainvitals.journal.contracts import Reader
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal, say
@@ -70,16 +70,18 @@ def add_arguments(parser: Parser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    folder = run_folder.find(arguments.run, Path(resolve_settings(arguments).dir))
+    from trainvitals.journal.reader import open_run  # numpy, which no `--help` waits for
+
+    reader = open_run(arguments.run, resolve_settings(arguments).dir)
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.format == "parquet" and is_terminal(sys.stdout):
         raise UsageError("Parquet is not for a terminal", hint="name a file: -o run.parquet")
     target = Path(arguments.output)
     check_target(arguments.output, arguments.force)
     if arguments.format in DRAWN:
-        return _draw(arguments, folder)
+        return _draw(arguments, reader)
     progress = Progress(to_stdout)
-    rows = Rows(folder, TABLES if arguments.table == "all" else (arguments.table,), progress.step)
+    rows = Rows(reader, TABLES if arguments.table == "all" else (arguments.table,), progress.step)
 
     def write(file: BinaryIO) -> None:
         for name, column in write_rows(rows, arguments.format, file).items():
@@ -101,20 +103,21 @@ def execute(arguments: argparse.Namespace) -> int:
     finally:
         progress.clear()
     if progress.count == 0:
-        say(f"run {folder.name} has no lines in table '{arguments.table}'")
+        say(f"run {one_line(reader.info.id)} has no lines in table '{arguments.table}'")
     elif not to_stdout:
         say(f"{progress.count:,} lines, {quantities.format_bytes(target.stat().st_size)}: {target}")
     return 0
 
 
-def _draw(arguments: argparse.Namespace, folder: Path) -> int:
+def _draw(arguments: argparse.Namespace, reader: Reader) -> int:
     """A page or a picture instead of lines."""
     from trainvitals.views.report import document
 
+    runs = [(reader.info.id, reader)]
     if arguments.format == "html":
-        content = document.draw_report([folder], "html", resolve_settings(arguments))
+        content = document.draw_report(runs, "html", resolve_settings(arguments))
     else:
-        content = document.draw_picture([folder], arguments.format, names=arguments.panel or (), theme=arguments.theme)
+        content = document.draw_picture(runs, arguments.format, names=arguments.panel or (), theme=arguments.theme)
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
         say(f"{quantities.format_bytes(len(content))}: {arguments.output}")

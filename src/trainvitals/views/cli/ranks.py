@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
-from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.safe_text import one_line
 
@@ -25,25 +23,21 @@ class RankEnd(NamedTuple):
     """As its agent said; None if none did."""
 
 
-def read_ranks(reader: RunReader, info: RunInfo) -> list[RankEnd]:
+def read_ranks(reader: Reader, info: RunInfo) -> list[RankEnd]:
     """Every rank of the newest attempt, in order; none if the run has only one."""
     known: dict[int, RankStatus] = {}
-    for status in run_folder.read_statuses(reader.folder):
+    for status in reader.statuses():
         # Else the agent died before the run.
         if status.attempt == info.attempt and (info.is_live or status.is_over):
             known |= status.training_ranks()
-    wrote = {
-        name.rank
-        for name, _, _ in layout.list_files(reader.folder)
-        if name.table == "training" and name.attempt == info.attempt and name.rank is not None
-    }
+    wrote = reader.ranks(info.attempt)
     ranks = sorted({*known, *wrote, *range(info.file.world_size or 0)})
     if len(ranks) < 2:
         return []
     return [_read_rank(reader, rank, known.get(rank, RankStatus()), rank in wrote) for rank in ranks]
 
 
-def _read_rank(reader: RunReader, rank: int, known: RankStatus, wrote: bool) -> RankEnd:
+def _read_rank(reader: Reader, rank: int, known: RankStatus, wrote: bool) -> RankEnd:
     step = known.step
     if step is None and wrote:  # no agent watched it: from its files
         steps = (item.last_step for item in reader.summary(rank=rank).values())

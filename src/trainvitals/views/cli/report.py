@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.cli.terminal import say
 from trainvitals.views.data import quantities
+
+if TYPE_CHECKING:  # numpy, which no `--help` waits for
+    from trainvitals.journal.reader import RunReader
 
 DESCRIPTION = (
     "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "
@@ -59,40 +64,42 @@ def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.report import document
 
     settings = resolve_settings(arguments)
-    folders = find_runs(arguments.run, Path(settings.dir))
+    runs = find_runs(arguments.run, Path(settings.dir))
     target = Path(arguments.output)
     format = arguments.format or document.SUFFIXES.get(target.suffix.lower(), "html")
     if arguments.output == "-" and not arguments.format:
         raise UsageError("standard output has no name that says the format", hint="such as: --format md")
     check_target(arguments.output, arguments.force)
     if format == "md" and arguments.output != "-":
-        files = _draw_markdown(folders, target, settings, arguments.theme)
+        files = _draw_markdown(runs, target, settings, arguments.theme)
         for path, content in files.items():
             write_file(str(path), content, force=arguments.force)
         say(" and ".join(f"{quantities.format_bytes(len(content))}: {path}" for path, content in files.items()))
         return 0
-    content = document.draw_report(folders, format, settings, theme=arguments.theme, width=min(arguments.width, 10_000))
+    content = document.draw_report(runs, format, settings, theme=arguments.theme, width=min(arguments.width, 10_000))
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
         say(f"{quantities.format_bytes(len(content))}: {target}")
     return 0
 
 
-def find_runs(references: list[str], root: Path) -> list[Path]:
-    """The folders, each once."""
+def find_runs(references: list[str], root: Path) -> list[tuple[str, RunReader]]:
+    """Each run once, under a name of its own."""
     folders = [run_folder.find(reference, root) for reference in references]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("the same run is named twice")
     if len(folders) > 20:
         raise UsageError(f"at most 20 runs are compared, not {len(folders)}")
-    return folders
+    return name_runs(folders)
 
 
-def _draw_markdown(folders: list[Path], target: Path, settings: Settings, theme: str) -> dict[Path, bytes]:
+def _draw_markdown(
+    runs: list[tuple[str, RunReader]], target: Path, settings: Settings, theme: str
+) -> dict[Path, bytes]:
     from trainvitals.views.report import document
 
     try:
-        return document.draw_markdown_with_pictures(folders, target, settings, theme)
+        return document.draw_markdown_with_pictures(runs, target, settings, theme)
     except TrainvitalsError as error:
         say(f"without pictures: {error.message}")
-        return {target: document.draw_report(folders, "md", settings)}
+        return {target: document.draw_report(runs, "md", settings)}

@@ -207,9 +207,11 @@ class Watched:
             if asked:
                 write_end(self.folder, ended, self._mode)
             if self._settings.summary:
+                from trainvitals.journal.folder_runs import FolderRuns
+                from trainvitals.journal.reader import RunReader
                 from trainvitals.views.cli.summary import print_summary
 
-                print_summary(self.folder, Path(self._settings.dir))
+                print_summary(RunReader(self.folder), FolderRuns(Path(self._settings.dir)))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code counts
             say(f"the end of run {self.folder.name} could not be told: {error}")
 

@@ -13,6 +13,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.run import ENDED, RUNNING, UNREADABLE
 from trainvitals.journal.encoding import spell_all
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.cli.arguments import (
     Action,
@@ -60,16 +61,16 @@ def _add_list(parser: Parser) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    root = Path(resolve_settings(arguments).dir)
+    runs = FolderRuns(Path(resolve_settings(arguments).dir))
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
     found: list[RunRow] = []
     left_out = 0
-    for folder in reversed(run_folder.list_folders(root)):
+    for key in reversed(runs.list_keys()):
         if limit is not None and len(found) == limit:
             left_out += 1
             continue
         try:
-            row = read_row(folder)
+            row = read_row(runs, key)
         except TrainvitalsError:
             continue  # removed or half-copied between listing and reading
         if arguments.project in (None, row.info.project) and arguments.status in (None, row.info.status):
@@ -80,7 +81,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     if not found:
         said = "no run fits" if arguments.project or arguments.status else "there are no runs yet"
-        say(f"{said} in {root}")
+        say(f"{said} in {runs.place}")
         print_error("  start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found))
@@ -108,7 +109,7 @@ def _as_json(row: RunRow) -> dict[str, Any]:
         "host": row.host,
         "summary": spell_all(row.last_values),
         "energy_joules": row.energy_joules,
-        "folder": str(info.folder),
+        "folder": info.place,
     }
 
 
@@ -149,20 +150,21 @@ def _add_show(parser: Parser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from trainvitals.journal.reader import open_run
     from trainvitals.views.cli.details import draw_details, make_json, read_diagnosis
     from trainvitals.views.cli.summary import draw_summary, read_summary
 
     settings = resolve_settings(arguments)
-    folder = run_folder.find(arguments.run, Path(settings.dir))
-    summary = read_summary(folder, Path(settings.dir))
-    diagnosis = read_diagnosis(folder, settings)
+    reader = open_run(arguments.run, settings.dir)
+    summary = read_summary(reader, FolderRuns(Path(settings.dir)))
+    diagnosis = read_diagnosis(reader, settings)
     if arguments.json:
         print(json.dumps(make_json(summary, diagnosis), indent=2))
         return 0
     paint = Paint(sys.stdout)
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
     print(draw_summary(summary, paint, columns, next_steps=False))
-    details = draw_details(summary, diagnosis, paint, columns)
+    details = draw_details(summary, diagnosis, reader, paint, columns)
     if details:
         print()
         print(details)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.contracts import Reader
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import say
 from trainvitals.views.data.cost import prices_of
@@ -53,20 +55,23 @@ def execute(arguments: argparse.Namespace) -> int:
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
 
-    def draw_report(folder: Path, format: str, theme: str) -> bytes:
+    def draw_report(key: str, reader: Reader, format: str, theme: str) -> bytes:
         from trainvitals.views.report.document import draw_report
 
-        return draw_report([folder], format, settings, theme=theme)
+        return draw_report([(key, reader)], format, settings, theme=theme)
+
+    # Who is sent here by a name gets nothing that lies elsewhere.
+    runs = FolderRuns(root, inside_only=True)
 
     options = Options(
-        root=root,
+        runs=runs,
         draw_report=draw_report,
         host=arguments.host or settings.web_host,
         port=_number("--port", arguments.port, 65535) if given else settings.web_port,
         port_is_wish=not given,
         token=_read_token(arguments.token_file),
         allow_hosts=tuple(arguments.allow_host),
-        allow_edit=arguments.allow_edit,
+        editable=runs if arguments.allow_edit else None,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
     )
@@ -74,9 +79,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.run is not None:
         from urllib.parse import quote
 
-        from trainvitals.journal import folder as run_folder
-
-        page = f"#/run/{quote(run_folder.find(arguments.run, root).name)}"
+        page = f"#/run/{quote(runs.find(arguments.run))}"
     bound = bind(options.host, options.port, options.port_is_wish)
     if options.port and bound.getsockname()[1] != options.port:
         say(f"port {options.port} is taken, so port {bound.getsockname()[1]} is used")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from collections import Counter
@@ -14,9 +15,9 @@ from trainvitals import catalog
 from trainvitals.analysis.gpu_use import GpuUse, total_energy
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.cursor import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
-from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.cli.ranks import RankEnd, read_ranks, tell_ranks
@@ -41,8 +42,6 @@ MAX_METRICS = 8
 MAX_GPUS = 16
 MAX_ALERTS = 4
 MAX_BELOW = 5
-_STAMP = len("20261115-223601")
-"""What a run id begins with: when it began, in UTC."""
 _SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -84,12 +83,10 @@ class Summary:
 # -- reading
 
 
-def read_summary(folder: Path, root: Path | None = None) -> Summary:
-    """Everything the summary tells, from the folder alone; in `root`, further runs of the same command are looked
-    for."""
-    reader = RunReader(folder)
-    info, statuses = reader.info, run_folder.read_statuses(folder)
-    row = make_row(info, statuses)
+def read_summary(reader: Reader, runs: Runs | None = None) -> Summary:
+    """What the run came to; among `runs`, further ones of the same command are looked for."""
+    info, statuses = reader.info, reader.statuses()
+    row = make_row(info.id, info, statuses)
     metrics = reader.summary()
     events = reader.events()
     severe = [event for event in events if event.severity in ("warning", "critical") and not _tells_end(event)]
@@ -105,16 +102,16 @@ def read_summary(folder: Path, root: Path | None = None) -> Summary:
         damage=reader.damage(),
         last_events=severe[-5:],
         ranks=read_ranks(reader, info),
-        below=read_below(root, info) if root is not None else (),
+        below=read_below(runs, info) if runs is not None else (),
     )
 
 
-def read_below(root: Path, info: RunInfo) -> list[RunRow]:
+def read_below(runs: Runs, info: RunInfo) -> list[RunRow]:
     """The runs that programs of this `trainvitals run` began besides it, oldest first."""
     # Not until its end: that may be the end of its first program, and the next one began later.
-    later = [item for item in run_folder.list_folders(root) if item.name[:_STAMP] >= info.id[:_STAMP]]
-    below = [item for item in later if (run := run_folder.find_run(item)) is not None and run.below == info.id]
-    return sorted((read_row(item) for item in below), key=lambda row: row.started or 0.0)
+    newest_first = (read_row(runs, key) for key in reversed(runs.list_keys()))
+    later = itertools.takewhile(lambda row: row.info.id != info.id, newest_first)
+    return sorted((row for row in later if row.info.file.below == info.id), key=lambda row: row.started or 0.0)
 
 
 def _tells_end(event: EventRow) -> bool:
@@ -132,10 +129,10 @@ def count_alerts(rows: Sequence[AlertRow]) -> list[AlertCount]:
 # -- drawing
 
 
-def print_summary(folder: Path, root: Path | None = None) -> None:
+def print_summary(reader: Reader, runs: Runs | None = None) -> None:
     """To standard error, as everything that is about a run and not its output."""
     columns = width(sys.stderr) if is_terminal(sys.stderr) else None
-    print_error(f"\n{draw_summary(read_summary(folder, root), Paint(sys.stderr), columns)}")
+    print_error(f"\n{draw_summary(read_summary(reader, runs), Paint(sys.stderr), columns)}")
 
 
 def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
@@ -294,7 +291,7 @@ def tell_alerts(alerts: Sequence[AlertCount]) -> str:
 
 def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: bool) -> str:
     """Where it is, and what to type next."""
-    lines = [f"  folder  {one_line(near(summary.info.folder))}"]
+    lines = [f"  folder  {one_line(where(summary.info))}"]
     steps = next_commands(summary) if next_steps else []
     size = max((len(command) for command, _ in steps), default=0)
     for place, (command, what) in enumerate(steps):
@@ -312,7 +309,7 @@ def next_commands(summary: Summary) -> list[tuple[str, str]]:
         table = "" if summary.metrics else " --table gpu"
         root = (
             f" --dir {shlex.quote(near(summary.info.folder.parent.parent))}"
-            if reference != shlex.quote(summary.info.id)
+            if summary.info.folder is not None and reference != shlex.quote(summary.info.id)
             else ""
         )
         found += [
@@ -342,11 +339,18 @@ def near(folder: Path) -> str:
         return str(folder)
 
 
+def where(info: RunInfo) -> str:
+    """Where the run is kept, as somebody here would type it."""
+    return near(info.folder) if info.folder is not None else info.place
+
+
 def reference_to(info: RunInfo) -> str:
     """What to type for this run: its id where it is found by that, else its folder."""
     from trainvitals.errors import TrainvitalsError
     from trainvitals.journal.run_info import default_root
 
+    if info.folder is None:
+        return shlex.quote(info.id)
     try:
         if run_folder.find(info.folder.name, default_root()).samefile(info.folder):
             return shlex.quote(info.folder.name)

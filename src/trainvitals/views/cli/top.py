@@ -7,6 +7,8 @@ import gc
 import sys
 from pathlib import Path
 
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 
@@ -36,11 +38,9 @@ def add_arguments(parser: Parser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
-    folder = None
+    run = None
     if arguments.run is not None:
-        from trainvitals.journal import folder as run_folder
-
-        folder = run_folder.find(arguments.run, Path(settings.dir)).absolute()
+        run = refer_to(run_folder.find(arguments.run, Path(settings.dir)).absolute())
     from trainvitals.conditions import Conditions
     from trainvitals.views import tui
 
@@ -55,8 +55,8 @@ def execute(arguments: argparse.Namespace) -> int:
             raise UsageError(f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}")
     feed = Feed(
         Options(
-            run=folder,
-            root=Path(settings.dir),
+            run=run,
+            runs=FolderRuns(Path(settings.dir)),
             interval=settings.interval,
             gpus=wanted_gpus(arguments.gpu, settings),
             simulate_gpus=settings.simulate_gpus,
@@ -73,9 +73,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal here", hint="print one frame instead: trainvitals top --once")
     gc.disable()  # until the first picture is there: imports make much, and nothing of it is garbage
-    from trainvitals.views.tui.app import run
+    from trainvitals.views.tui import app
 
-    return run(feed, palette=chosen)
+    return app.run(feed, palette=chosen)
 
 
 def wanted_gpus(flags: list[str], settings: Settings) -> tuple[str, ...]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trainvitals.analysis.comparison import compare_configs, compare_metric, last_stretch
 from trainvitals.analysis.metric_sense import better
-from trainvitals.journal import folder as run_folder
-from trainvitals.journal.reader import RunReader
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.run_details import describe_row, unit_of
@@ -20,17 +18,8 @@ from trainvitals.views.data.series import pack_series
 from trainvitals.views.data.wire import Answer
 
 
-def name_runs(folders: Sequence[Path]) -> list[tuple[str, RunReader]]:
-    """Each run under a name of its own: the folder's, with the project where two share one."""
-    names = [folder.resolve().name for folder in folders]
-    return [
-        (name if names.count(name) == 1 else f"{folder.resolve().parent.name}~{name}", RunReader(folder))
-        for name, folder in zip(names, folders, strict=True)
-    ]
-
-
 def describe_comparison(
-    readers: Sequence[tuple[str, RunReader]],
+    readers: Sequence[tuple[str, Reader]],
     names: Sequence[str],
     *,
     axis: str = "step",
@@ -52,8 +41,8 @@ def describe_comparison(
     rows = [_compare_row(name, summaries) for name in shared[:MAX_VALUES]]
     return {
         "runs": [
-            describe_row(make_row(info, run_folder.read_statuses(info.folder)), key)
-            for info, (key, _) in zip(infos, readers, strict=True)
+            describe_row(make_row(key, info, reader.statuses()))
+            for info, (key, reader) in zip(infos, readers, strict=True)
         ],
         "config": [
             {"key": item.key, "values": list(item.values)}
@@ -95,7 +84,7 @@ def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) ->
     return {"name": name, "better": direction, "values": values, "best": best, **unit_of("training", name)}
 
 
-def _verdicts(readers: Sequence[RunReader], names: Sequence[str]) -> list[Answer]:
+def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Answer]:
     """Each run but the first against the first."""
     if len(readers) < 2:
         return []
@@ -113,7 +102,7 @@ def _verdicts(readers: Sequence[RunReader], names: Sequence[str]) -> list[Answer
     return found
 
 
-def _of_lowest_rank(reader: RunReader, name: str, start: float, end: float) -> tuple[Any, Any]:
+def _of_lowest_rank(reader: Reader, name: str, start: float, end: float) -> tuple[Any, Any]:
     for series in reader.series([name], start=start, end=end):
         if not series.rank:
             return series.x, series.y

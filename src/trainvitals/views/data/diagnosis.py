@@ -1,4 +1,4 @@
-"""The diagnosis of a run folder: reads what the detectors want, and says what they found in plain values."""
+"""The diagnosis of a run: reads what the detectors want, and says what they found in plain values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
 from trainvitals.analysis.spread import spread_of
 from trainvitals.conditions import Conditions
-from trainvitals.journal import layout
-from trainvitals.journal.reader import RunReader, Series
+from trainvitals.journal.contracts import Reader, Series
 
 MAX_SAMPLES = 20_000
 """Samples of one curve of a device that are looked at; of more, every n-th."""
@@ -53,7 +51,7 @@ _TOLD = {
 class TrainingCurves:
     """The curves of the lowest rank by the catalog's names, read when asked for; the last few are kept."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._names = reader.names()
         steps = [item.last_step for item in reader.summary().values() if item.last_step is not None]
@@ -102,7 +100,7 @@ def _aliases(name: str) -> tuple[str, ...]:
     return metric.aliases if metric is not None else ()
 
 
-def read_measurements(reader: RunReader, prices: Mapping[str, Any] | None = None) -> Measurements:
+def read_measurements(reader: Reader, prices: Mapping[str, Any] | None = None) -> Measurements:
     """What the detectors look at; the training curves are read when they ask."""
     info = reader.info
     return Measurements(
@@ -116,7 +114,7 @@ def read_measurements(reader: RunReader, prices: Mapping[str, Any] | None = None
     )
 
 
-def _read_devices(reader: RunReader, table: str, names: Sequence[str]) -> list[Device]:
+def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Device]:
     found: dict[tuple[Any, ...], tuple[Series, dict[str, Curve]]] = {}
     for name in names:
         for series in reader.series([name], table=table, x="time"):
@@ -142,7 +140,7 @@ def _title(table: str, series: Series, many_hosts: bool) -> str:
     return f"{host} {title}" if many_hosts else title
 
 
-def _read_ranks(reader: RunReader) -> dict[int, Curve]:
+def _read_ranks(reader: Reader) -> dict[int, Curve]:
     """Each rank's own work before it waits for the others, as far as the phases tell; else its step time."""
     last = [series.x[-1] for series in reader.series(["batch_time"], max_points=4) if len(series.x)]
     if len(last) < 2:
@@ -163,7 +161,7 @@ def _read_ranks(reader: RunReader) -> dict[int, Curve]:
 
 
 def describe_diagnosis(
-    reader: RunReader, conditions: Conditions, prices: Mapping[str, Any] | None = None
+    reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
     measured = read_measurements(reader, prices)
@@ -175,7 +173,7 @@ def describe_diagnosis(
 
 
 class DiagnosisCache:
-    """Diagnoses for a server: one is made at a time, with a reader of its own, and kept until the run changes; of a
+    """Diagnoses for a server: one is made at a time and kept until the run changes; of a
     run that is alive for `FRESH` seconds at least. Safe for several threads."""
 
     FRESH = 20.0
@@ -183,17 +181,18 @@ class DiagnosisCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[Any, float, dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Any, float, dict[str, Any]]] = OrderedDict()
 
-    def read(self, folder: Path, conditions: Conditions, prices: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The diagnosis of the run in `folder`."""
+    def read(
+        self, key: str, reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The diagnosis of the run that is known by `key`."""
         with self._lock:
-            reader = RunReader(folder)
-            stamp = [(path.name, path.stat().st_size) for _, _, path in layout.list_files(folder) if path.exists()]
-            known = self._kept.pop(folder, None)
+            stamp = reader.stamp()
+            known = self._kept.pop(key, None)
             if known is None or (known[0] != stamp and time.monotonic() - known[1] > self.FRESH):
                 known = (stamp, time.monotonic(), describe_diagnosis(reader, conditions, prices))
-            self._kept[folder] = known
+            self._kept[key] = known
             while len(self._kept) > self.MOST:
                 self._kept.popitem(last=False)
             return known[2]

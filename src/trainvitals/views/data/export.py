@@ -9,10 +9,10 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainvitals.journal import layout
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.encoding import encode_line
 from trainvitals.views.data.parquet import CSV_SPELLING, find_types, write_parquet
@@ -27,10 +27,7 @@ class Rows:
     """The rows to write; can be gone through more than once, as CSV must know all columns first. `count` is called for
     each row that is written."""
 
-    def __init__(self, folder: Path, tables: Sequence[str], count: Callable[[], None] | None = None) -> None:
-        from trainvitals.journal.reader import RunReader  # numpy, which no `--help` waits for
-
-        reader = RunReader(folder)
+    def __init__(self, reader: Reader, tables: Sequence[str], count: Callable[[], None] | None = None) -> None:
         self._reader = reader
         self._tables = tables
         self._count = count

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from trainvitals.analysis.energy import Energy
 from trainvitals.analysis.gpu_use import METRICS, GpuUse, parse_uses
 from trainvitals.analysis.spread import spread_of
+from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.identity import gpu_key
-from trainvitals.journal.reader import RunReader, Series
 
 
-def read_gpus(reader: RunReader, statuses: Sequence[Status]) -> list[GpuUse]:
+def read_gpus(reader: Reader, statuses: Sequence[Status]) -> list[GpuUse]:
     """Every GPU of the run, in order of host and index."""
     found = [use for status in statuses for use in parse_uses(status.gpu_summary, status.host)]
     # An agent of an earlier version kept less; a folder that was copied by halves has fewer status files.
@@ -30,7 +30,7 @@ def _is_whole(use: GpuUse) -> bool:
     return all(spread.low is not None and spread.count for spread in use.spreads.values() if spread.high is not None)
 
 
-def _read_series(reader: RunReader) -> list[GpuUse]:
+def _read_series(reader: Reader) -> list[GpuUse]:
     found: dict[tuple[str, str], dict[str, Series]] = {}
     for series in reader.series((*METRICS, "memory_total_mb", "energy_joules"), table="gpu", x="time"):
         found.setdefault((str(series.labels.get("host", "")), gpu_key(series.labels)), {})[series.name] = series

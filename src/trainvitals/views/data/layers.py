@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
-from trainvitals.journal.cursor import Cursor
-from trainvitals.journal.reader import RunReader, Series
+from trainvitals.journal.contracts import Reader, Series
 from trainvitals.views.data.wire import Answer
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
@@ -26,7 +24,7 @@ def layer_measures(names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def describe_layers(reader: RunReader, measure: str, points: int = 200, rank: int | None = None) -> Answer:
+def describe_layers(reader: Reader, measure: str, points: int = 200, rank: int | None = None) -> Answer:
     """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen."""
     names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
     names.sort(key=_natural)
@@ -63,24 +61,9 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts if part]
 
 
-def histogram_files(folder: Path) -> list[Path]:
-    """The files that hold histograms, rank 0 first."""
-    return sorted((folder / "media").glob("histograms.rank*.jsonl"), key=lambda path: (len(path.name), path.name))
-
-
-def list_histograms(folder: Path) -> list[str]:
-    """Names of the histograms, from the beginning of rank 0's file: all are written at each look."""
-    names: dict[str, None] = {}
-    for path in histogram_files(folder)[:1]:
-        names.update((str(row.get("name")), None) for row in Cursor(path).read(1 << 20))
-    return list(names)
-
-
-def describe_histograms(reader: RunReader, name: str, limit: int = 200) -> Answer:
+def describe_histograms(reader: Reader, name: str, limit: int = 200) -> Answer:
     """The histograms of one name over the steps, evenly thinned out to `limit`."""
-    rows = [
-        row for path in histogram_files(reader.folder)[:1] for row in Cursor(path).read() if row.get("name") == name
-    ]
+    rows = reader.histograms(name)
     if len(rows) > limit:
         rows = [rows[int(at)] for at in np.linspace(0, len(rows) - 1, limit)]
     wanted = ("step", "low", "high", "counts", "nonfinite")

@@ -1,6 +1,6 @@
 """Everything about a run but its series, as plain values: the API and the report give the same.
 
-Every function takes a `RunReader` (or several) and gives a dict that `wire.encode` makes JSON of.
+Every function takes a `Reader` (or several) and gives a dict that `wire.encode` makes JSON of.
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ from trainvitals.analysis.comparison import flatten
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
-from trainvitals.journal import folder as run_folder
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
-from trainvitals.journal.reader import RunReader
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import find_cost
-from trainvitals.views.data.layers import layer_measures, list_histograms
+from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.run_rows import MAX_VALUES, RunRow, make_row
-from trainvitals.views.data.texts import stack_files
 from trainvitals.views.data.wire import Answer
 
 MAX_NAMES = 20_000
 
 
-def describe_row(row: RunRow, key: str) -> Answer:
+def describe_row(row: RunRow) -> Answer:
     """A run on one line of the table of runs."""
     info = row.info
     return {
-        "key": key,
+        "key": row.key,
         "id": info.id,
         "name": info.name,
         "project": info.project,
@@ -57,15 +54,15 @@ def describe_row(row: RunRow, key: str) -> Answer:
     }
 
 
-def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None = None) -> Answer:
+def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = None) -> Answer:
     """Everything about a run but its series."""
     info = reader.info
-    statuses = run_folder.read_statuses(reader.folder)
+    statuses = reader.statuses()
     summary = reader.summary()
     alerts = reader.alerts()
     firing = [alert for alert in records.current(alerts) if not alert.is_silenced(time.time())]
     latest = {name: item.last for name, item in summary.items()}
-    row = make_row(info, statuses)
+    row = make_row(key, info, statuses)
     step = find_last_step(reader, row, summary)
     ranks = sorted(
         ((number, item.host, rank) for item in statuses for number, rank in item.training_ranks().items()),
@@ -75,7 +72,7 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
     progress = find_progress(info.file.config or {}, step, latest.get("epoch"), pace, info.is_live)
     gpu_seconds = _gpu_seconds(reader, row)
     return {
-        **describe_row(row, key),
+        **describe_row(row),
         "step": step,
         "summary": dict(list(latest.items())[:MAX_VALUES]),
         "health": judge_health(info.status, info.cause_text, firing, latest)._asdict(),
@@ -86,17 +83,17 @@ def describe_run(reader: RunReader, key: str, prices: Mapping[str, Any] | None =
         "metrics": describe_metrics(summary),
         "tables": {table: _describe_table(reader, table) for table in reader.tables()},
         "layers": layer_measures(reader.names()),
-        "histograms": list_histograms(reader.folder),
+        "histograms": reader.histogram_names(),
         "ranks": [_describe_rank(*rank) for rank in ranks],
         "firing": [alert.as_json() for alert in firing],
         "damage": asdict(reader.damage()),
         "details": _details(info),
-        "stacks": [path.name for path in stack_files(reader.folder)],
-        "consoles": [path.name for path in list_consoles(reader.folder)],
+        "stacks": [file.name for file in reader.texts("stack")],
+        "consoles": [file.name for file in reader.texts("console")],
     }
 
 
-def find_last_step(reader: RunReader, row: RunRow, summary: Mapping[str, MetricSummary]) -> int | None:
+def find_last_step(reader: Reader, row: RunRow, summary: Mapping[str, MetricSummary]) -> int | None:
     """As the run noted it at its end, else of its newest line, which an agent may not have reported yet; where all is
     sealed, as the agents reported it."""
     newest = reader.newest_steps(1) if row.info.file.last_step is None else []
@@ -118,7 +115,7 @@ def unit_of(table: str, name: str) -> Answer:
     return {"unit": metric.unit if metric else "", "help": metric.help if metric else ""}
 
 
-def _describe_table(reader: RunReader, table: str) -> Answer:
+def _describe_table(reader: Reader, table: str) -> Answer:
     names = reader.names(table)
     return {"names": names[:MAX_NAMES], "left_out": max(len(names) - MAX_NAMES, 0), "labels": reader.labels(table)}
 
@@ -128,7 +125,7 @@ def _details(info: RunInfo) -> Answer:
     return {
         **{key: value for key, value in info.file.as_json().items() if key not in hidden},
         "config": info.file.config or {},
-        "folder": str(info.folder),
+        "folder": info.place,
     }
 
 
@@ -138,7 +135,7 @@ def _describe_rank(number: int, host: str, rank: RankStatus) -> Answer:
     return {"rank": str(number), "host": host, **known}
 
 
-def _pace(ranks: Sequence[RankStatus], reader: RunReader, row: RunRow) -> float | None:
+def _pace(ranks: Sequence[RankStatus], reader: Reader, row: RunRow) -> float | None:
     """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
     the slowest rank, else from the newest steps that are not sealed, else from the beginning and end of the run."""
     slowest = max((rank.step_seconds for rank in ranks if rank.step_seconds is not None), default=None)
@@ -152,7 +149,7 @@ def _pace(ranks: Sequence[RankStatus], reader: RunReader, row: RunRow) -> float 
     return None
 
 
-def _gpu_seconds(reader: RunReader, row: RunRow) -> float | None:
+def _gpu_seconds(reader: Reader, row: RunRow) -> float | None:
     """GPUs times the time of the run; None without GPUs or a known end."""
     seconds = row.seconds()
     count = len(reader.labels("gpu"))
@@ -162,7 +159,7 @@ def _gpu_seconds(reader: RunReader, row: RunRow) -> float | None:
 # -- lines
 
 
-def describe_events(reader: RunReader, limit: int = 1000, text: str = "") -> Answer:
+def describe_events(reader: Reader, limit: int = 1000, text: str = "") -> Answer:
     """The newest events, newest first, and how many there are."""
     rows = [row.as_json() for row in reader.events()]
     if text:
@@ -171,7 +168,7 @@ def describe_events(reader: RunReader, limit: int = 1000, text: str = "") -> Ans
     return {"total": len(rows), "events": rows[::-1][:limit]}
 
 
-def describe_alerts(reader: RunReader, limit: int = 1000) -> Answer:
+def describe_alerts(reader: Reader, limit: int = 1000) -> Answer:
     """What fires now, and every change and delivery, newest first."""
     rows = reader.alerts()
     changes = records.changes(rows)

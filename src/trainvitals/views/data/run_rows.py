@@ -5,18 +5,19 @@ Made from run.json and the status files alone, so that thousands are listed quic
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from trainvitals import catalog
 from trainvitals.analysis.gpu_use import parse_energy
-from trainvitals.journal import folder as run_folder
+from trainvitals.errors import RunNotFound
+from trainvitals.journal.contracts import Runs
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.run_info import RunInfo, find_info, list_runs
+from trainvitals.journal.run_info import RunInfo
 
 MAX_VALUES = 200
 """Metrics whose last value is in a row."""
@@ -26,6 +27,8 @@ MAX_VALUES = 200
 class RunRow:
     """A run as every list shows it; what nobody recorded is None or empty."""
 
+    key: str
+    """By which its `Runs` knows it."""
     info: RunInfo
     started: float | None
     """Seconds since 1970."""
@@ -61,22 +64,27 @@ class RunRow:
         return max(ended - self.started, 0.0) if self.started is not None and ended is not None else None
 
 
-def list_rows(root: Path | None = None) -> list[RunRow]:
-    """All runs below `root`, oldest first. A folder that cannot be read is left out."""
-    return [make_row(info, run_folder.read_statuses(info.folder)) for info in list_runs(root)]
+def list_rows(runs: Runs) -> list[RunRow]:
+    """All runs, oldest first; a run that was removed meanwhile is left out."""
+    found = []
+    for key in runs.list_keys():
+        with contextlib.suppress(RunNotFound):
+            found.append(read_row(runs, key))
+    return found
 
 
-def read_row(folder: Path) -> RunRow:
-    """The run in `folder`, as a list shows it: also one that cannot be read."""
-    return make_row(find_info(folder), run_folder.read_statuses(folder))
+def read_row(runs: Runs, key: str) -> RunRow:
+    """A run as a list shows it: also one that cannot be read."""
+    return make_row(key, runs.describe(key), runs.statuses(key))
 
 
-def make_row(info: RunInfo, statuses: Sequence[Status]) -> RunRow:
+def make_row(key: str, info: RunInfo, statuses: Sequence[Status]) -> RunRow:
     """`statuses` is what the agents reported, each of its host."""
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
     reported = [parse_energy(status.gpu_summary) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
     return RunRow(
+        key=key,
         info=info,
         started=parse_time(info.started),
         ended=parse_time(info.ended),

@@ -9,14 +9,14 @@ import numpy as np
 
 from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.rates import rate_of
-from trainvitals.journal.reader import RunReader, Series
+from trainvitals.journal.contracts import Reader, Series
 from trainvitals.views.data.wire import Answer, pack_axis, pack_broken, pack_values
 
 MAX_CHANGES = 2000
 
 
 def describe_series(
-    reader: RunReader,
+    reader: Reader,
     names: Sequence[str],
     *,
     table: str = "training",
@@ -65,7 +65,7 @@ def pack_series(series: Series, axis: str) -> Answer:
 
 
 def _on_metric(
-    reader: RunReader, found: list[Series], axis: str, start: float | None, end: float | None, points: int
+    reader: Reader, found: list[Series], axis: str, start: float | None, end: float | None, points: int
 ) -> list[Series]:
     """The same values over another metric: its value at each step, between two looks interpolated."""
     scale = next(iter(reader.series([axis], max_points=max(points, 2000))), None)
@@ -128,7 +128,7 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
 
 
 def describe_states(
-    reader: RunReader, names: Sequence[str], *, table: str = "gpu", start: float | None = None, end: float | None = None
+    reader: Reader, names: Sequence[str], *, table: str = "gpu", start: float | None = None, end: float | None = None
 ) -> Answer:
     """Words over time. The word that holds at `start` is told as well; of too many changes, the newest."""
     states = []

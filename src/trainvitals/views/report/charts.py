@@ -9,8 +9,8 @@ from dataclasses import replace
 from trainvitals import catalog
 from trainvitals.analysis.bands import make_band
 from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.encoding import parse_time
-from trainvitals.journal.reader import RunReader, Series
 from trainvitals.views import panels
 from trainvitals.views.data.series import per_second
 from trainvitals.views.report.svg import Chart, Line
@@ -25,7 +25,7 @@ _ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
 """The unit in a name, which the axis says already."""
 
 
-def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
+def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[Chart]:
     """Charts of one run: of the panels or metrics that are `wanted`, else of what a sheet shows."""
     origin = parse_time(reader.info.started) or 0.0
     if wanted:
@@ -38,7 +38,7 @@ def make_charts(reader: RunReader, wanted: Sequence[str] = ()) -> list[Chart]:
     return charts
 
 
-def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
+def _find_chart(reader: Reader, name: str, origin: float) -> Chart:
     panel = panels.PANELS.get(name)
     chart = _panel_chart(reader, panel, origin) if panel is not None else None
     if chart is not None:
@@ -48,7 +48,7 @@ def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
         return _metric_chart(reader, name)
     if panel is not None:
         raise TrainvitalsError(
-            f"run {reader.folder.name} has nothing for panel '{name}'", hint=f"it draws {', '.join(panel.metrics)}"
+            f"run {reader.info.id} has nothing for panel '{name}'", hint=f"it draws {', '.join(panel.metrics)}"
         )
     ids = [panel.id for panel in panels.PANELS]
     raise TrainvitalsError(
@@ -56,7 +56,7 @@ def _find_chart(reader: RunReader, name: str, origin: float) -> Chart:
     )
 
 
-def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart | None:
+def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> Chart | None:
     """None where nothing of it was measured."""
     names = panels.find_names(panel, reader.names(panel.table))
     if not names or panel.chart == "states":
@@ -91,7 +91,7 @@ def _panel_chart(reader: RunReader, panel: panels.Panel, origin: float) -> Chart
     )
 
 
-def _limit(reader: RunReader, panel: panels.Panel) -> float | None:
+def _limit(reader: Reader, panel: panels.Panel) -> float | None:
     if panel.limit is None:
         return None
     ends = [item.y[-1] for item in reader.series([panel.limit], table=panel.table, x="time", max_points=4)]
@@ -108,7 +108,7 @@ def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
     return replace(item, x=x, y=y)
 
 
-def _metric_chart(reader: RunReader, name: str) -> Chart:
+def _metric_chart(reader: Reader, name: str) -> Chart:
     return _own_chart(name, _lines(reader.series([name], max_points=POINTS), ("rank",), 0.0))
 
 
@@ -157,7 +157,7 @@ def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: 
     return " ".join(words) or item.name
 
 
-def make_comparison(runs: Sequence[tuple[str, RunReader]], names: Sequence[str]) -> list[Chart]:
+def make_comparison(runs: Sequence[tuple[str, Reader]], names: Sequence[str]) -> list[Chart]:
     """The same metrics of several runs over each other, rank 0 of each."""
     charts = []
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ import numpy as np
 from trainvitals import __version__
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import Reader, Series, TextKind
 from trainvitals.journal.encoding import format_time
-from trainvitals.journal.reader import RunReader, Series
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
-from trainvitals.views.data import comparison, dashboard, run_details, texts
+from trainvitals.views.data import comparison, dashboard, run_details
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_states, pack_series
@@ -39,7 +38,7 @@ Data = dict[str, Any]
 
 
 def make_data(
-    runs: Sequence[tuple[str, RunReader]], conditions: Conditions, prices: Mapping[str, Any] | None = None
+    runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices: Mapping[str, Any] | None = None
 ) -> Data:
     """Everything about one run, or several side by side, the first being the baseline."""
     share = POINTS // max(len(runs), 1)
@@ -54,9 +53,7 @@ def make_data(
     return data
 
 
-def _describe(
-    key: str, reader: RunReader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None
-) -> Data:
+def _describe(key: str, reader: Reader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None) -> Data:
     run = run_details.describe_run(reader, key, prices)
     training = choose_names(run["tables"].get("training", {}).get("names", []))
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
@@ -113,9 +110,7 @@ def _limit_names(table: Data, wanted: Iterable[str]) -> None:
     table["left_out"] += len(names) - len(table["names"])
 
 
-def _read_series(
-    reader: RunReader, training: Sequence[str], hardware: Mapping[str, Sequence[str]], points: int
-) -> Data:
+def _read_series(reader: Reader, training: Sequence[str], hardware: Mapping[str, Sequence[str]], points: int) -> Data:
     """Every series on its own axis: training over steps, the rest over time."""
     units = {table: max(len(reader.labels(table)), 1) * len(names) for table, names in hardware.items()}
     ranks = _count_ranks(reader, training)
@@ -133,7 +128,7 @@ def _clamp(points: int, most: int) -> int:
     return max(min(points, most), LEAST)
 
 
-def _count_ranks(reader: RunReader, names: Sequence[str]) -> int:
+def _count_ranks(reader: Reader, names: Sequence[str]) -> int:
     return max((len(reader.series([name], max_points=4)) for name in names[:1]), default=1) or 1
 
 
@@ -154,7 +149,7 @@ def round_digits(values: Any, digits: int = DIGITS) -> Any:
     return np.where(np.isfinite(rounded) & usual, rounded, values)
 
 
-def _read_states(reader: RunReader, table: str) -> list[Data]:
+def _read_states(reader: Reader, table: str) -> list[Data]:
     """What is a word: the newest changes of each."""
     names = [
         name for panel in panels.PANELS if (panel.table, panel.chart) == (table, "states") for name in panel.metrics
@@ -163,7 +158,7 @@ def _read_states(reader: RunReader, table: str) -> list[Data]:
     return [{**state, "changes": state["changes"][-MAX_LINES:]} for state in found]
 
 
-def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:
+def _read_clock(reader: Reader, names: Sequence[str]) -> Data | None:
     """Which step was when, so that training curves can be drawn over time without being in the file twice."""
     for name in names:
         # The same points are picked on both axes: which they are depends on the values alone.
@@ -173,11 +168,12 @@ def _read_clock(reader: RunReader, names: Sequence[str]) -> Data | None:
     return None
 
 
-def _read_texts(reader: RunReader) -> Iterable[tuple[str, Data]]:
-    files = [*texts.stack_files(reader.folder)[-MAX_TEXTS:], *list_consoles(reader.folder)[-MAX_TEXTS:]]
-    for path in files:
-        try:
-            found = texts.read_text(files, path.name, TEXT_BYTES)
-        except JournalError:
-            continue  # removed since it was listed: the report is of the rest
-        yield path.name, {**found, "text": redact_text(found["text"])}
+def _read_texts(reader: Reader) -> Iterable[tuple[str, Data]]:
+    kinds: tuple[TextKind, ...] = ("stack", "console")
+    for kind in kinds:
+        for file in reader.texts(kind)[-MAX_TEXTS:]:
+            try:
+                found = reader.read_text(kind, file.name, TEXT_BYTES)
+            except JournalError:
+                continue  # removed since it was listed: the report is of the rest
+            yield file.name, {**asdict(found), "text": redact_text(found.text)}

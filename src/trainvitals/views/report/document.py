@@ -7,24 +7,26 @@ from pathlib import Path
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal.reader import RunReader
+from trainvitals.journal.contracts import Reader
 from trainvitals.settings import Settings
-from trainvitals.views.data.comparison import describe_comparison, name_runs
+from trainvitals.views.data.comparison import describe_comparison
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.report.data import Data, make_data
 
 FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 SUFFIXES |= {".png": "png", ".svg": "svg"}
+NamedRun = tuple[str, Reader]
+"""A run under the name that tells it from the others in the report."""
 
 
 def draw_report(
-    folders: Sequence[Path], format: str, settings: Settings, *, theme: str = "light", width: int = 1200
+    runs: Sequence[NamedRun], format: str, settings: Settings, *, theme: str = "light", width: int = 1200
 ) -> bytes:
     """The report in one of FORMATS; Markdown without pictures."""
     if format in ("png", "svg"):
-        return draw_picture(folders, format, theme=theme, width=width)
-    data = _make_data(name_runs(folders), settings)
+        return draw_picture(runs, format, theme=theme, width=width)
+    data = _make_data(runs, settings)
     if format == "html":
         from trainvitals.views.report.html import draw_html
 
@@ -39,34 +41,32 @@ def draw_report(
 
 
 def draw_markdown_with_pictures(
-    folders: Sequence[Path], target: Path, settings: Settings, theme: str
+    runs: Sequence[NamedRun], target: Path, settings: Settings, theme: str
 ) -> dict[Path, bytes]:
     """The Markdown file and one PNG for each run that stands beside it."""
     from trainvitals.views.report.markdown import draw_markdown
 
-    runs = name_runs(folders)
     files: dict[Path, bytes] = {}
     pictures = []
-    for place, ((key, _), folder) in enumerate(zip(runs, folders, strict=True), 1):
+    for place, run in enumerate(runs, 1):
         name = f"{target.stem}.png" if len(runs) == 1 else f"{target.stem}-{place}.png"
-        files[target.with_name(name)] = draw_picture([folder], "png", theme=theme)
-        pictures.append((key, name))
+        files[target.with_name(name)] = draw_picture([run], "png", theme=theme)
+        pictures.append((run[0], name))
     files[target] = draw_markdown(_make_data(runs, settings), pictures).encode()
     return files
 
 
-def _make_data(runs: Sequence[tuple[str, RunReader]], settings: Settings) -> Data:
+def _make_data(runs: Sequence[NamedRun], settings: Settings) -> Data:
     return make_data(runs, Conditions(settings.alerts_thresholds), prices_of(settings))
 
 
 def draw_picture(
-    folders: Sequence[Path], format: str, *, names: Sequence[str] = (), theme: str = "light", width: int = 1200
+    runs: Sequence[NamedRun], format: str, *, names: Sequence[str] = (), theme: str = "light", width: int = 1200
 ) -> bytes:
     """Charts of a run, or of several over each other, as `svg` or `png`."""
     from trainvitals.views.report.charts import make_charts, make_comparison
     from trainvitals.views.report.svg import draw_svg
 
-    runs = name_runs(folders)
     if len(runs) == 1:
         charts = make_charts(runs[0][1], names)
         title, subtitle = describe_run(runs[0][1])
@@ -95,7 +95,7 @@ def comparison_title(names: Sequence[str]) -> str:
     return f"{others} against {names[0]}"
 
 
-def describe_run(reader: RunReader) -> tuple[str, str]:
+def describe_run(reader: Reader) -> tuple[str, str]:
     """A title and a line about the run."""
     info = reader.info
     words = [info.id, info.status, f"started {info.started[:16].replace('T', ' ')} UTC" if info.started else ""]
@@ -103,11 +103,11 @@ def describe_run(reader: RunReader) -> tuple[str, str]:
     return info.name, ", ".join(word for word in words if word)
 
 
-def is_simulated(reader: RunReader) -> bool:
+def is_simulated(reader: Reader) -> bool:
     """Whether any GPU of the run is not there."""
     return reader.info.simulated or any(label.get("simulated") for label in reader.labels("gpu"))
 
 
-def _shared(runs: Sequence[tuple[str, RunReader]]) -> list[str]:
+def _shared(runs: Sequence[NamedRun]) -> list[str]:
     """The metrics worth comparing, as the comparison chooses them."""
     return list(describe_comparison(runs, [], points=4)["names"])

@@ -416,7 +416,7 @@ class TopApp(App[int]):
             return
         rows = shown_runs(self.snapshot, view)
         chosen = rows[view.row] if view.row < len(rows) else None
-        self.feed.choose(str(chosen.info.folder) if chosen is not None else None)
+        self.feed.choose(chosen)
         view.windows.clear()
         view.cross = None
         self._show_page(0)

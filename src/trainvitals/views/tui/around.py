@@ -185,6 +185,7 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
         raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
     check_extra()
     from trainvitals.conditions import Conditions
+    from trainvitals.journal.folder_runs import FolderRuns
     from trainvitals.views.tui.app import run
     from trainvitals.views.tui.feed import Feed, Options
 
@@ -192,7 +193,7 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
     options = Options(
-        root=Path(settings.dir),
+        runs=FolderRuns(Path(settings.dir)),
         interval=settings.interval,
         gpus=tuple(str(gpu) for gpu in settings.gpus or ()),
         conditions=Conditions(settings.alerts_thresholds),

@@ -6,6 +6,7 @@ runs elsewhere, from its folder. The screen says what it wants to show with a `R
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -19,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import catalog, runtime, sources
 from trainvitals.analysis.health import Health
 from trainvitals.conditions import Conditions
-from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import registrations
+from trainvitals.journal.contracts import RunRef, Runs
 from trainvitals.journal.documents.latest import LatestSample, read_latest
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.folder import is_run
+from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.identity import gpu_number
-from trainvitals.journal.layout import RUN_FILE
 from trainvitals.sources import Notice, RankProcess, World
 from trainvitals.views.data.run_rows import RunRow, list_rows
 from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
@@ -70,8 +72,9 @@ class Request:
 class Options:
     """What the user asked for on the command line."""
 
-    run: Path | None = None
-    root: Path | None = None
+    run: RunRef | None = None
+    runs: Runs | None = None
+    """For the list of runs."""
     interval: float = 1.0
     gpus: tuple[str, ...] = ()
     """Indices or UUIDs; empty is all."""
@@ -96,8 +99,8 @@ class Feed:
         self._clock = clock
         self._request = Request()
         self._chosen = options.run
-        self._found: Path | None = None
-        """The run that was found by itself and is shown, while none is chosen."""
+        self._found: tuple[str, RunRef] | None = None
+        """Id of the run that was found by itself and is shown while none is chosen, and the run."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._reset = threading.Event()
@@ -139,9 +142,13 @@ class Feed:
             self._request = request
             self._wake.set()
 
-    def choose(self, folder: str | None) -> None:
-        """Show another run; None is whatever runs on this machine."""
-        self._chosen, self._found = (Path(folder) if folder is not None else None), None
+    def choose(self, row: RunRow | None) -> None:
+        """Show another run of the list; None is whatever runs on this machine."""
+        runs = self.options.runs
+        self._found = None
+        self._chosen = None
+        if row is not None and runs is not None:
+            self._chosen = RunRef(row.info.place, functools.partial(runs.open, row.key))
         self._wake.set()
 
     def set_interval(self, interval: float) -> None:
@@ -241,35 +248,35 @@ class Feed:
         )
 
     def _follow(self) -> Following | None:
-        folder = self._chosen if self._chosen is not None else self._newest_live()
-        if folder is None:
+        run = self._chosen if self._chosen is not None else self._newest_live()
+        if run is None:
             self._following = None
             return None
-        if self._following is None or self._following.folder != folder:
+        if self._following is None or self._following.place != run.place:
             from trainvitals.views.tui.following import Following
 
-            self._following = Following(folder)
+            self._following = Following(run)
         self._following.poll()
         return self._following
 
-    def _newest_live(self) -> Path | None:
-        """The run that was started last among those that run here and have a folder still."""
+    def _newest_live(self) -> RunRef | None:
+        """The run that was started last among those that run here and are still there."""
         alive = [entry for entry in self._entries if self._is_followed(entry)]
         if alive:
             newest = max(alive, key=lambda entry: entry.run_id)
             # A program that begins several runs lives on as the first of them when a later one has ended.
-            is_earlier = self._found is not None and newest.run_id < self._found.name and self._found.exists()
+            is_earlier = self._found is not None and newest.run_id < self._found[0] and is_run(self._found[1].place)
             if self.options.holds is None or not is_earlier:
-                self._found = Path(newest.folder)
+                self._found = (newest.run_id, refer_to(Path(newest.folder)))
         # The run that was shown until now has ended: it stays on the screen, which says how it ended.
-        return self._found
+        return self._found[1] if self._found is not None else None
 
     def _is_followed(self, entry: Registration) -> bool:
         if entry.kind == "monitor" or not runtime.is_same_process(entry.pid, entry.pid_start):
             return False
         if self.options.holds is not None and not self.options.holds(entry.pid):
             return False
-        return (Path(entry.folder) / RUN_FILE).exists()
+        return is_run(entry.folder)
 
     def _is_elsewhere(self, following: Following) -> bool:
         run = following.run()
@@ -429,7 +436,7 @@ class Feed:
                 lines.append(Line(track.metric, track.label if many else "", x, y))
         if request.window is not None and following is not None and panel.table == "training":
             lines = self._detailed(panel, axis, lines, following, request.window)
-        of = str(following.folder) if following is not None else ""
+        of = following.place if following is not None else ""
         return Chart(panel, axis, tuple(lines), total, of)
 
     def _tracks(
@@ -458,7 +465,7 @@ class Feed:
         result = []
         for line in lines:
             inside = int(((line.x >= window[0]) & (line.x <= window[1])).sum())
-            key = (str(following.folder), panel.id, line.metric, axis, window)
+            key = (following.place, panel.id, line.metric, axis, window)
             if inside < len(line.x) and len(line.x) >= 1000:
                 known = self._detail.get(key)
                 if known is None or time.monotonic() - known[0] > 5.0:
@@ -487,11 +494,9 @@ class Feed:
         return self._process_rows
 
     def _read_runs(self, request: Request) -> tuple[RunRow, ...]:
-        if request.page == "runs" and time.monotonic() - self._runs_at >= RUNS_SECONDS:
-            try:
-                self._runs = tuple(reversed(list_rows(self.options.root)))
-            except TrainvitalsError:  # a broken settings file does not name the root
-                self._runs = ()
+        runs = self.options.runs
+        if runs is not None and request.page == "runs" and time.monotonic() - self._runs_at >= RUNS_SECONDS:
+            self._runs = tuple(reversed(list_rows(runs)))
             self._runs_at = time.monotonic()
         return self._runs
 

@@ -10,7 +10,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,18 +18,16 @@ from trainvitals.alerts import records
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress
 from trainvitals.errors import JournalError, RunNotFound
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import RunRef, Series
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import TimeParser, number, parse_time
 from trainvitals.journal.identity import gpu_number
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
-from trainvitals.journal.reader import RunReader, Series
-from trainvitals.journal.run_info import RunInfo, read_info
+from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import read_row
-from trainvitals.views.data.texts import read_text
+from trainvitals.views.data.run_rows import make_row
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.snapshot import Gpu, Rank, Run
 from trainvitals.views.tui.tracks import Track, Tracks, identity
@@ -44,13 +41,13 @@ OUTPUT_BYTES = 32 << 10
 
 
 class Following:
-    """One run folder, live or not. Used by one thread."""
+    """One run, live or not. Used by one thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, run: RunRef) -> None:
+        self.place = run.place
         self.problem = ""
-        """Why there is nothing new: the folder vanished."""
-        self._reader = RunReader(folder)
+        """Why there is nothing new: the run vanished."""
+        self._reader = run.open()
         self._follower = self._reader.follow(FOLLOWED, from_end=True)
         self._info: RunInfo | None = None
         self._info_at = -math.inf
@@ -80,7 +77,7 @@ class Following:
         """Take in what is new; True if anything was."""
         try:
             if time.monotonic() - self._info_at >= INFO_SECONDS:
-                self._info = read_info(self.folder)
+                self._info = self._reader.info
                 self._info_at = time.monotonic()
             self.problem = ""
             if not self._read_once:
@@ -103,7 +100,7 @@ class Following:
             return []
 
     def _note_gone(self) -> None:
-        self.problem = f"the run folder is gone: {self.folder}"
+        self.problem = f"the run is gone: {self.place}"
 
     def _load_start(self) -> None:
         for table in FOLLOWED:
@@ -124,10 +121,10 @@ class Following:
                 recent.append((int(step), float(moment), float(value) if is_duration else None))
         if self._recent:
             self._lowest_rank = min(self._recent)
-        summary = self._reader.summary()
+        info, summary = self._reader.info, self._reader.summary()
         for name, item in summary.items():
             self._named[name] = self._values[canonical(name)] = item.last
-        self._step = find_last_step(self._reader, read_row(self.folder), summary)
+        self._step = find_last_step(self._reader, make_row(info.id, info, self._reader.statuses()), summary)
 
     def _newest(self, name: str, axis: Axis) -> list[Series]:
         """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
@@ -238,7 +235,7 @@ class Following:
             id=info.id,
             name=info.name,
             project=info.project,
-            folder=str(info.folder),
+            folder=info.place,
             status="gone" if self.problem else info.status,
             cause=self.problem or info.cause_text,
             live=live,
@@ -322,12 +319,12 @@ class Following:
     def output(self) -> tuple[str, ...]:
         """The newest lines the program printed, where that is kept: of the file that was written last."""
         try:
-            written = max((path.stat().st_mtime, path) for path in list_consoles(self.folder))[1]
-            found = read_text([written], written.name, OUTPUT_BYTES)
-        except (ValueError, OSError, JournalError):  # there is none, or it was put aside just now
+            written = max(self._reader.texts("console"), key=lambda file: (file.modified, file.name))
+            found = self._reader.read_text("console", written.name, OUTPUT_BYTES)
+        except (ValueError, JournalError):  # there is none, or it was put aside just now
             return ()
-        lines = found["text"].rstrip("\n").split("\n")
-        return tuple(lines[1:] if found["cut"] else lines)
+        lines = found.text.rstrip("\n").split("\n")
+        return tuple(lines[1:] if found.cut else lines)
 
     def _all_lines(self, table: str) -> list[dict[str, Any]]:
         """Every line of a small table in order of time; the same list until there are more."""

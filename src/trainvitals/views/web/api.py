@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,15 +15,16 @@ from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import Reader, TextKind
 from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.redaction import redact_text
-from trainvitals.views.data import comparison, dashboard, export, run_details, texts
+from trainvitals.views.data import comparison, dashboard, export, run_details
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_series, describe_states
-from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, NotFound, Parameter, Values
-from trainvitals.views.web.runs import Runs
+from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Parameter, Values
+from trainvitals.views.web.shared_runs import SharedRuns
 
 MAX_RUNS = 5000
 MAX_COMPARED = 20
@@ -43,20 +44,26 @@ REPORT_TYPES = {
     "svg": "image/svg+xml",
 }
 TEXT_BYTES = 1 << 20
-DrawReport = Callable[[Path, str, str], bytes]
-"""Makes a document of (run folder, format, theme); passed in by the command that starts the server."""
+DrawReport = Callable[[str, Reader, str, str], bytes]
+"""Makes a document of (key, run, format, theme); passed in by the command that starts the server."""
 
 
 @dataclass(frozen=True)
 class Web:
     """What every endpoint gets."""
 
-    runs: Runs
+    runs: SharedRuns
     draw_report: DrawReport
-    allow_edit: bool = False
+    editable: FolderRuns | None = None
+    """The same runs, if viewers may change them."""
     prices: dict[str, Any] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
+
+    def require_editable(self) -> FolderRuns:
+        if self.editable is None:
+            raise Forbidden("this server only shows", hint="to change runs: trainvitals serve --allow-edit")
+        return self.editable
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,9 @@ class File:
 def about(web: Web, values: Values) -> dict[str, Any]:
     return {
         "version": __version__,
-        "root": str(web.runs.root),
-        "allow_edit": web.allow_edit,
-        "runs": len(web.runs.folders()),
+        "root": web.runs.place,
+        "allow_edit": web.editable is not None,
+        "runs": len(web.runs.keys()),
     }
 
 
@@ -119,8 +126,9 @@ def machine(web: Web, values: Values) -> dict[str, Any]:
 
 
 def show_run(web: Web, values: Values) -> dict[str, Any]:
-    with web.runs.reader(values["run"]) as reader:
-        return run_details.describe_run(reader, web.runs.key_of(reader.folder), web.prices)
+    key = web.runs.find(values["run"])
+    with web.runs.reader(key) as reader:
+        return run_details.describe_run(reader, key, web.prices)
 
 
 def show_series(web: Web, values: Values) -> dict[str, Any]:
@@ -176,43 +184,42 @@ def show_alerts(web: Web, values: Values) -> dict[str, Any]:
 
 def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
     # With a reader of its own: it takes a second or two on a long run, and the charts must not wait for it.
-    return web.diagnoses.read(web.runs.find(values["run"]), web.conditions, web.prices)
+    key = web.runs.find(values["run"])
+    return web.diagnoses.read(key, web.runs.open(key), web.conditions, web.prices)
 
 
 def show_stack(web: Web, values: Values) -> dict[str, Any]:
-    return _text(texts.stack_files(web.runs.find(values["run"])), values)
+    return _text(web, "stack", values)
 
 
 def show_console(web: Web, values: Values) -> dict[str, Any]:
-    return _text(list_consoles(web.runs.find(values["run"])), values)
+    return _text(web, "console", values)
 
 
-def _text(files: list[Path], values: Values) -> dict[str, Any]:
+def _text(web: Web, kind: TextKind, values: Values) -> dict[str, Any]:
     try:
-        return texts.read_text(files, values["file"], TEXT_BYTES, values["after"])
+        return asdict(web.runs.open(values["run"]).read_text(kind, values["file"], TEXT_BYTES, values["after"]))
     except JournalError as error:
         raise NotFound(error.message) from error
 
 
 def export_run(web: Web, values: Values) -> File:
     """A table of the run as a file; made in a temporary file, so that a large run needs no memory."""
-    folder = web.runs.find(values["run"])
+    key = web.runs.find(values["run"])
     file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
-    export.write_rows(export.Rows(folder, (values["table"],)), values["format"], file)
+    export.write_rows(export.Rows(web.runs.open(key), (values["table"],)), values["format"], file)
     file.seek(0)
-    return File(
-        f"{_safe(folder.name)}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file)
-    )
+    return File(f"{_safe(key)}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file))
 
 
 def report_run(web: Web, values: Values) -> File:
     """The run as a document, as `trainvitals report` writes it."""
-    folder, format = web.runs.find(values["run"]), values["format"]
+    key, format = web.runs.find(values["run"]), values["format"]
     try:
-        content = web.draw_report(folder, format, values["theme"])
+        content = web.draw_report(key, web.runs.open(key), format, values["theme"])
     except TrainvitalsError as error:
         raise NotFound(error.message, hint=error.hint) from error
-    return File(f"{_safe(folder.name)}-report.{format}", REPORT_TYPES[format], iter([content]))
+    return File(f"{_safe(key)}-report.{format}", REPORT_TYPES[format], iter([content]))
 
 
 def _safe(name: str) -> str:
@@ -234,10 +241,8 @@ def compare(web: Web, values: Values) -> dict[str, Any]:
     keys = list(dict.fromkeys(values["run"]))
     if len(keys) < 2:
         raise BadRequest("at least two different runs are compared", hint="?run=A&run=B")
-    from trainvitals.journal.reader import RunReader
-
     # Readers of their own: holding the locks of many runs at once could wait in a circle.
-    readers = [(key, RunReader(web.runs.find(key))) for key in keys]
+    readers = [(key, web.runs.open(key)) for key in keys]
     try:
         return comparison.describe_comparison(
             readers,
@@ -254,8 +259,13 @@ def compare(web: Web, values: Values) -> dict[str, Any]:
 # -- changes, only with --allow-edit
 
 
+def _folder(web: Web, values: Values) -> Path:
+    """Of the run that is to be changed."""
+    return web.require_editable().folder(web.runs.find(values["run"]))
+
+
 def edit_run(web: Web, values: Values) -> dict[str, Any]:
-    folder = web.runs.find(values["run"])
+    folder = _folder(web, values)
     run = run_folder.read_run(folder)
     if not run.is_over:
         raise Conflict("the run lives and writes its own run.json", hint="wait until it ends")
@@ -270,18 +280,17 @@ def edit_run(web: Web, values: Values) -> dict[str, Any]:
 def delete_run(web: Web, values: Values) -> dict[str, Any]:
     from trainvitals.journal.retention import remove
 
-    folder = web.runs.find(values["run"])
     try:
-        remove(folder)
+        remove(_folder(web, values))
     except JournalError as error:
         raise Conflict(error.message, hint=error.hint) from error
-    web.runs.forget(folder)
+    web.runs.forget(values["run"])
     return {"removed": values["run"]}
 
 
 def control_alert(web: Web, values: Values) -> dict[str, Any]:
     """Ask the agent to acknowledge or silence a rule."""
-    folder = web.runs.find(values["run"])
+    folder = _folder(web, values)
     known = {row.rule for row in records.read_rows(folder)}
     known |= {condition.id for condition in builtin.REGISTRY if condition.live is not None}
     if values["rule"] not in known and values["rule"] != "all":
@@ -293,7 +302,7 @@ def control_alert(web: Web, values: Values) -> dict[str, Any]:
 def openapi(web: Web, values: Values) -> dict[str, Any]:
     from trainvitals.views.web.openapi import describe
 
-    return describe(ENDPOINTS, web.allow_edit)
+    return describe(ENDPOINTS, web.editable is not None)
 
 
 # -- the table

@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -23,13 +22,15 @@ from starlette.routing import Route
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.contracts import Runs
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.data.page import read_assets
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.api import ENDPOINTS, DrawReport, File, Web
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound
 from trainvitals.views.web.gate import App, Door, Gate
 from trainvitals.views.web.live import Hub
-from trainvitals.views.web.runs import Runs
+from trainvitals.views.web.shared_runs import SharedRuns
 
 PREFIX = "/api/v1"
 MAX_BODY = 64 << 10
@@ -41,16 +42,16 @@ log = logging.getLogger("trainvitals.web")
 
 
 def make_app(
-    root: Path,
+    runs: Runs,
     draw_report: DrawReport,
     *,
     door: Door | None = None,
-    allow_edit: bool = False,
+    editable: FolderRuns | None = None,
     prices: Mapping[str, Any] | None = None,
     conditions: Conditions | None = None,
 ) -> App:
-    """The application for all runs below `root`."""
-    web = Web(Runs(root), draw_report, allow_edit, dict(prices or {}), conditions or Conditions())
+    """The application for these runs; viewers may change those that are `editable`."""
+    web = Web(SharedRuns(runs), draw_report, editable, dict(prices or {}), conditions or Conditions())
     hub = Hub()
 
     @asynccontextmanager
@@ -73,7 +74,7 @@ def make_app(
     return Gate(app, door or Door())
 
 
-def _warm_up(runs: Runs) -> None:
+def _warm_up(runs: SharedRuns) -> None:
     """Load what the first questions need, while nobody waits yet: the table of runs, then what draws charts."""
     from trainvitals.journal import parquet
 
@@ -87,8 +88,8 @@ def _route(web: Web, endpoint: Endpoint) -> Route:
         try:
             body = await _read_body(request) if request.method in ("POST", "PATCH") else None
             values = endpoint.read(request.path_params, request.query_params.multi_items(), body)
-            if endpoint.edits and not web.allow_edit:
-                raise Forbidden("this server only shows", hint="to change runs: trainvitals serve --allow-edit")
+            if endpoint.edits:
+                web.require_editable()
             made = await anyio.to_thread.run_sync(_make, web, endpoint, values, request)
         except TrainvitalsError as error:
             return _complain(STATUS.get(type(error), 404), error.message, error.hint)
@@ -145,10 +146,10 @@ async def _stream(web: Web, hub: Hub, request: Request) -> Response:
         key = request.path_params["run"]
         if "\0" in key or len(key) > 300:
             raise BadRequest("'run' is no key of a run")
-        folder = await anyio.to_thread.run_sync(web.runs.find, key)
+        key = await anyio.to_thread.run_sync(web.runs.find, key)
+        channel = hub.find(key) or hub.begin(key, await anyio.to_thread.run_sync(web.runs.open, key))
     except TrainvitalsError as error:
         return _complain(STATUS.get(type(error), 404), error.message, error.hint)
-    channel = hub.open(folder)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(
         channel.view(request.headers.get("last-event-id")), media_type="text/event-stream", headers=headers

@@ -1,6 +1,6 @@
 """Live updates: one follower per run, however many look at it.
 
-What is new in the run folder is read once, encoded once, and the same bytes go to every viewer as server-sent events:
+What is new in the run is read once, encoded once, and the same bytes go to every viewer as server-sent events:
 
     points  new values: "series", each with table, name, labels, rank, step, time, y, nonfinite; and "more", see below
     event   a line of the events table
@@ -20,19 +20,16 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
-from trainvitals.journal.console import list_consoles
+from trainvitals.journal.contracts import Reader
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
-from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.run_info import read_info
 from trainvitals.journal.segments import labels_of, split_labels
 from trainvitals.views.data.wire import encode, pack_values
 
@@ -91,8 +88,8 @@ def frame(event: str, data: bytes, id: str = "") -> bytes:
 class Channel:
     """One run and everybody who looks at it."""
 
-    def __init__(self, folder: Path, on_end: Callable[[], None]) -> None:
-        self.folder = folder
+    def __init__(self, reader: Reader, on_end: Callable[[], None]) -> None:
+        self._reader = reader
         self._viewers: set[Viewer] = set()
         self._on_end = on_end
         self._epoch = secrets.token_hex(4)
@@ -154,9 +151,8 @@ class Channel:
             self._on_end()
 
     async def _follow_run(self) -> None:
-        follower = await asyncio.to_thread(
-            Follower, self.folder, (*layout.METRIC_TABLES, *layout.LINE_TABLES), from_end=True
-        )
+        tables = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
+        feed = await asyncio.to_thread(self._reader.follow, tables, from_end=True)
         collector = Collector()
         next_state, quiet, before = 0.0, 0.0, None
         while True:
@@ -165,7 +161,7 @@ class Channel:
                 return
             self.polls += 1
             try:
-                messages = await asyncio.to_thread(lambda: collector.collect(follower.poll(POLL_BYTES)))
+                messages = await asyncio.to_thread(lambda: collector.collect(feed.poll(POLL_BYTES)))
             except OSError:
                 messages = []  # the folder vanishes as we look; `state` says so
             for event, content in messages:
@@ -173,7 +169,7 @@ class Channel:
             quiet = 0.0 if messages else quiet + POLL_SECONDS
             if now >= next_state:
                 next_state = now + STATE_SECONDS
-                state = await asyncio.to_thread(read_state, self.folder)
+                state = await asyncio.to_thread(read_state, self._reader)
                 if before is not None and state.get("attempt") != before:
                     self._send("reset", {"reason": "attempt"})
                 before = state.get("attempt")
@@ -185,19 +181,19 @@ class Channel:
             await asyncio.sleep(IDLE_SECONDS if quiet >= 10.0 else POLL_SECONDS)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
+def read_state(reader: Reader) -> dict[str, Any]:
     """What a viewer should know every two seconds."""
     try:
-        info = read_info(folder)
+        info = reader.info
     except (TrainvitalsError, OSError):
-        return {"status": "gone", "live": False, "cause": "the run folder is not there any more", "now": time.time()}
+        return {"status": "gone", "live": False, "cause": "the run was removed", "now": time.time()}
     return {
         "status": info.status,
         "live": info.is_live,
         "cause": info.cause_text or None,
         "attempt": info.attempt,
         "ended": info.ended,
-        "consoles": {path.name: path.stat().st_size for path in list_consoles(folder)},
+        "consoles": {file.name: file.size for file in reader.texts("console")},
         "now": time.time(),
     }
 
@@ -277,17 +273,20 @@ class Hub:
     """The channels of all runs that somebody looks at."""
 
     def __init__(self) -> None:
-        self._channels: dict[Path, Channel] = {}
+        self._channels: dict[str, Channel] = {}
 
-    def open(self, folder: Path) -> Channel:
-        """The channel of a run, begun if there is none. To be called in the event loop."""
-        channel = self._channels.get(folder)
-        if channel is None:
-            channel = self._channels[folder] = Channel(folder, lambda: self._forget(folder))
-        return channel
+    def find(self, key: str) -> Channel | None:
+        """The channel of a run that somebody looks at already."""
+        return self._channels.get(key)
 
-    def _forget(self, folder: Path) -> None:
-        self._channels.pop(folder, None)
+    def begin(self, key: str, reader: Reader) -> Channel:
+        """A channel for a run that nobody looked at. To be called in the event loop."""
+        if key not in self._channels:  # else somebody came while the reader was made
+            self._channels[key] = Channel(reader, lambda: self._forget(key))
+        return self._channels[key]
+
+    def _forget(self, key: str) -> None:
+        self._channels.pop(key, None)
 
     async def close(self) -> None:
         for channel in list(self._channels.values()):

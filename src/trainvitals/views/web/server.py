@@ -8,12 +8,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.contracts import Runs
+from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.views.web.gate import Door, is_loopback, new_token
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LINGER_SECONDS = 60.0
 class Options:
     """What `trainvitals serve` was asked for."""
 
-    root: Path
+    runs: Runs
     draw_report: DrawReport
     host: str = "127.0.0.1"
     port: int = 8080
@@ -35,7 +36,8 @@ class Options:
     """Take the next free port if this one is taken."""
     token: str | None = None
     allow_hosts: tuple[str, ...] = ()
-    allow_edit: bool = False
+    editable: FolderRuns | None = None
+    """The same runs, if viewers may change them."""
     prices: Mapping[str, Any] | None = None
     conditions: Conditions = field(default_factory=Conditions)
 
@@ -115,10 +117,10 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
     from trainvitals.views.web.connections import AT_ONCE, make_protocol
 
     app = make_app(
-        options.root,
+        options.runs,
         options.draw_report,
         door=door,
-        allow_edit=options.allow_edit,
+        editable=options.editable,
         prices=options.prices,
         conditions=options.conditions,
     )

@@ -362,7 +362,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         return text_column(title, size, importance, lambda row: text(row) if row else "", lambda _: style, **more)
 
     columns: list[Column[RunRow | None]] = [
-        column("", 1, 2, lambda row: "●" if str(row.info.folder) == shown else "", palette.accent),
+        column("", 1, 2, lambda row: "●" if row.info.place == shown else "", palette.accent),
         column("STARTED", 12, 5, lambda row: _day(row.started), palette.dim),
         text_column("STATUS", 8, 3, lambda row: row.info.status if row else "live", state_style),
         column("LASTED", 11, 6, lambda row: _lasted(row, snapshot.time), palette.text, right=True),

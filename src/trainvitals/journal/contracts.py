@@ -1,0 +1,198 @@
+"""What a view may ask about runs, wherever they are kept.
+
+Views take a `Runs` or a `Reader` and never a path. Folders implement both (`folder_runs.FolderRuns`,
+`reader.RunReader`); an engine that keeps the runs of a fleet can stand in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.run_info import RunInfo
+from trainvitals.journal.summaries import MetricSummary
+
+if TYPE_CHECKING:  # numpy, which a list of runs does not wait for
+    from trainvitals.journal.cursor import Damage
+    from trainvitals.journal.points import Axis, Floats
+
+Extent = Mapping[str, int]
+"""How many rows of each file of a table are meant, by stem."""
+TextKind = Literal["console", "stack"]
+"""What the program printed, or a dump of its threads' stacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric of one rank, GPU, host or process. `x` is ascending; NaN and infinity in `y` are data."""
+
+    name: str
+    labels: Mapping[str, Any]
+    rank: int | None
+    x: Floats
+    y: Floats
+    total: int
+    """Points before any were left out for `max_points`."""
+    nonfinite: int
+    """How many of these are NaN or infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What is a word and not a number, such as why a GPU is throttled: when it changed."""
+
+    name: str
+    labels: Mapping[str, Any]
+    rank: int | None
+    changes: Sequence[tuple[float, str]]
+    """(seconds since 1970, word), ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A text that belongs to a run."""
+
+    name: str
+    size: int
+    modified: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """The end of a text, as a terminal would show it."""
+
+    name: str
+    size: int
+    start: int
+    """Where `text` begins; before the byte asked for if the text was started over."""
+    next: int
+    """Where its last unfinished line begins: asking again from there gives that line and what follows."""
+    cut: bool
+    """Whether something before `start` was left out."""
+    text: str
+
+
+class RowFeed(Protocol):
+    """New rows of a run as they are written."""
+
+    def poll(self, limit: int | None = None) -> list[tuple[FileName, dict[str, Any]]]:
+        """What was written since the last poll, at most about `limit` bytes of each writer."""
+        ...
+
+
+class Reader(Protocol):
+    """One run. Not for use from several threads at once. A run that is gone raises RunNotFound."""
+
+    # -- about the run
+
+    @property
+    def info(self) -> RunInfo: ...
+
+    def statuses(self) -> list[Status]:
+        """What the agent of each host reported last."""
+        ...
+
+    def damage(self) -> Damage:
+        """What could not be understood."""
+        ...
+
+    def stamp(self) -> object:
+        """Equal to an earlier one as long as nothing was written since."""
+        ...
+
+    # -- numbers and words
+
+    def tables(self) -> list[str]: ...
+
+    def names(self, table: str = "training") -> list[str]: ...
+
+    def labels(self, table: str) -> list[dict[str, Any]]: ...
+
+    def ranks(self, attempt: int) -> set[int]:
+        """The ranks that logged in this attempt."""
+        ...
+
+    def series(
+        self,
+        names: Iterable[str],
+        *,
+        table: str = "training",
+        x: Axis = "step",
+        start: float | None = None,
+        end: float | None = None,
+        max_points: int | None = None,
+        ranks: Iterable[int] | None = None,
+        all_attempts: bool = False,
+    ) -> list[Series]: ...
+
+    def states(self, names: Iterable[str], *, table: str = "gpu") -> list[States]: ...
+
+    def summary(self, table: str = "training", rank: int | None = None) -> dict[str, MetricSummary]: ...
+
+    def newest_steps(self, count: int) -> list[tuple[int, float]]: ...
+
+    def histogram_names(self) -> list[str]: ...
+
+    def histograms(self, name: str) -> list[dict[str, Any]]: ...
+
+    # -- lines
+
+    def events(self) -> list[EventRow]: ...
+
+    def alerts(self) -> list[AlertRow]: ...
+
+    def extent(self, table: str = "training") -> Extent: ...
+
+    def rows(self, table: str = "training", extent: Extent | None = None) -> Iterator[dict[str, Any]]: ...
+
+    def follow(self, tables: Sequence[str] = ("training",), *, from_end: bool = False) -> RowFeed: ...
+
+    # -- texts
+
+    def texts(self, kind: TextKind) -> list[TextFile]: ...
+
+    def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A run that is opened later, by the thread that reads it."""
+
+    place: str
+    open: Callable[[], Reader]
+
+
+class Runs(Protocol):
+    """Runs by key. What a list shows of them costs no numbers to be read."""
+
+    @property
+    def place(self) -> str:
+        """Where they are kept, for people."""
+        ...
+
+    def list_keys(self) -> list[str]:
+        """Every run, oldest first."""
+        ...
+
+    def find(self, reference: str) -> str:
+        """The key of a run by key, id, beginning of an id, name, or `latest`; raises RunNotFound."""
+        ...
+
+    def describe(self, key: str) -> RunInfo:
+        """The run at a glance: also one that cannot be read, which says why."""
+        ...
+
+    def statuses(self, key: str) -> list[Status]: ...
+
+    def stamp(self, key: str) -> object:
+        """Equal to an earlier one as long as `describe` and `statuses` of an ended run are what they were."""
+        ...
+
+    def open(self, key: str) -> Reader:
+        """A new reader; raises RunNotFound."""
+        ...

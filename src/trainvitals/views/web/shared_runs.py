@@ -1,0 +1,152 @@
+"""Runs for many viewers at once: what a list shows is kept until it changes, and each run has one guarded reader.
+
+A request names a run by a key that is looked up in the listing: no text of a request ever becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from trainvitals.errors import RunNotFound, TrainvitalsError, nearest
+from trainvitals.journal.contracts import Reader, Runs
+from trainvitals.journal.documents.run import UNREADABLE
+from trainvitals.views.data import run_details
+from trainvitals.views.data.run_rows import read_row
+from trainvitals.views.data.wire import encode
+from trainvitals.views.web.endpoints import NotFound
+
+LISTING_SECONDS = 1.0
+MAX_READERS = 32
+
+
+class _Guarded:
+    """A reader and the lock that makes it safe for several threads."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.lock = threading.Lock()
+
+
+class SharedRuns:
+    """Safe for several threads, whatever `runs` is."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._lock = threading.Lock()
+        self._listed = 0.0
+        self._keys: dict[str, None] = {}
+        self._readers: OrderedDict[str, _Guarded] = OrderedDict()
+        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._reading_rows = threading.Lock()
+        self._encoded: dict[str, tuple[dict[str, Any], bytes]] = {}
+
+    @property
+    def place(self) -> str:
+        """Where the runs are kept."""
+        return self._runs.place
+
+    def keys(self) -> dict[str, None]:
+        """Every run, oldest first."""
+        with self._lock:
+            if time.monotonic() - self._listed > LISTING_SECONDS:
+                self._keys = dict.fromkeys(self._runs.list_keys())
+                self._listed = time.monotonic()
+            return self._keys
+
+    def find(self, key: str) -> str:
+        """The key itself, or that of the newest run for `latest`; raises NotFound."""
+        keys = self.keys()
+        if key == "latest" and keys:
+            return next(reversed(keys))
+        if key not in keys:
+            with self._lock:
+                self._listed = 0.0  # it may be younger than the listing
+            keys = self.keys()
+        if key not in keys:
+            shown = key if len(key) <= 80 else f"{key[:79]}…"
+            raise NotFound(
+                f"there is no run '{shown}'{nearest(key, keys)}",
+                hint="the page Runs and 'trainvitals runs' list all of them",
+            )
+        return key
+
+    def open(self, key: str) -> Reader:
+        """A reader that nobody else uses; raises NotFound."""
+        key = self.find(key)
+        try:
+            return self._runs.open(key)
+        except RunNotFound as error:
+            self.forget(key)
+            raise NotFound(error.message, hint="it was removed") from error
+
+    @contextmanager
+    def reader(self, key: str) -> Iterator[Reader]:
+        """The run's reader, for this thread alone while it is held."""
+        key = self.find(key)
+        guarded = self._guarded(key)
+        with guarded.lock:
+            try:
+                yield guarded.reader
+            except RunNotFound as error:
+                self.forget(key)
+                raise NotFound(error.message, hint=self._why_not(key)) from error
+
+    def _guarded(self, key: str) -> _Guarded:
+        with self._lock:
+            guarded = self._readers.get(key)
+        if guarded is None:
+            made = _Guarded(self.open(key))
+        with self._lock:
+            guarded = self._readers.setdefault(key, guarded or made)
+            self._readers.move_to_end(key)
+            while len(self._readers) > MAX_READERS:
+                self._readers.popitem(last=False)
+        return guarded
+
+    def _why_not(self, key: str) -> str:
+        try:
+            damaged = self._runs.describe(key).status == UNREADABLE
+        except RunNotFound:
+            damaged = False
+        return "it is damaged, or being copied" if damaged else "it was removed"
+
+    def forget(self, key: str) -> None:
+        """The run is gone."""
+        with self._lock:
+            self._readers.pop(key, None)
+            self._rows.pop(key, None)
+            self._listed = 0.0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every run on a line, newest first. An ended run is read again only when it changed."""
+        found = []
+        with self._reading_rows:  # who comes second finds them read
+            for key in reversed(self.keys()):
+                try:
+                    found.append(self._row(key))
+                except (TrainvitalsError, OSError):
+                    continue  # removed or half-copied between listing and reading
+        return found
+
+    def encode_row(self, row: dict[str, Any]) -> Any:
+        """The row as it goes into an answer; that of an ended run is encoded once."""
+        known = self._encoded.get(row["key"])
+        if known is None or known[0] is not row:
+            known = self._encoded[row["key"]] = (row, encode(row))
+        return orjson.Fragment(known[1])
+
+    def _row(self, key: str) -> dict[str, Any]:
+        stamp = self._runs.stamp(key)
+        known = self._rows.get(key)
+        if known is not None and known[0] == stamp and not known[1]["live"]:
+            return known[1]
+        row = run_details.describe_row(read_row(self._runs, key))
+        self._rows[key] = (stamp, row)
+        return row

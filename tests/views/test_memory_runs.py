@@ -1,0 +1,252 @@
+"""Views ask for runs through the contracts: the same runs, held in memory, give the same answers everywhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_runs import MemoryRun, MemoryRuns
+from starlette.testclient import TestClient
+from waiting import wait_until
+
+from trainvitals.journal.contracts import Reader, RunRef, Runs
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.encoding import format_time
+from trainvitals.journal.folder_runs import FolderRuns, refer_to
+from trainvitals.journal.layout import FileName
+from trainvitals.settings import resolve
+from trainvitals.views.cli.details import draw_details, read_diagnosis
+from trainvitals.views.cli.summary import draw_summary, read_summary
+from trainvitals.views.cli.terminal import Paint
+from trainvitals.views.data.comparison import describe_comparison
+from trainvitals.views.data.export import FORMATS, Rows, write_rows
+from trainvitals.views.data.layers import LAYER_MEASURES
+from trainvitals.views.data.wire import encode
+from trainvitals.views.report.document import draw_picture, draw_report
+from trainvitals.views.tui import screen
+from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.view import PAGES, View
+from trainvitals.views.web.app import make_app
+
+sys.path.insert(0, str(Path(__file__).parent / "tui"))  # story.py; importlib mode adds no path
+
+import story
+
+BEFORE = Path(__file__).parents[1] / "data" / "runs_before"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of an earlier version (sealed, resumed, of several ranks, monitored, live), and one with a story."""
+    place = tmp_path_factory.mktemp("runs")
+    for folder in sorted(BEFORE.glob("*/*/run.json")):
+        if "damaged" not in folder.parent.name:  # damage is of files
+            shutil.copytree(folder.parent, place / folder.parent.parent.name / folder.parent.name)
+    story.make_run(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def folders(root: Path) -> FolderRuns:
+    return FolderRuns(root)
+
+
+@pytest.fixture(scope="module")
+def memory(folders: FolderRuns) -> MemoryRuns:
+    return MemoryRuns(**{key: MemoryRun.of_folder(folders.folder(key)) for key in folders.list_keys()})
+
+
+@pytest.fixture(autouse=True)
+def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    # Two answers are compared that are made one after the other.
+    monkeypatch.setattr(time, "time", lambda: story.START + 1e8)
+
+
+def plain(value: Any) -> Any:
+    """Without where a run is kept: that is all that may differ."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items() if key not in ("folder", "root", "written")}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def in_both(folders: FolderRuns, memory: MemoryRuns, ask: Callable[[Runs], Any]) -> None:
+    assert ask(memory) == ask(folders)
+
+
+# -- the API, which is the page's data
+
+
+@pytest.fixture(scope="module")
+def clients(folders: FolderRuns, memory: MemoryRuns) -> Iterator[tuple[TestClient, TestClient]]:
+    with (
+        TestClient(make_app(folders, lambda *_: b""), base_url="http://localhost") as of_folders,
+        TestClient(make_app(memory, lambda *_: b""), base_url="http://localhost") as of_memory,
+    ):
+        yield of_folders, of_memory
+
+
+def questions(run: dict[str, Any]) -> Iterator[str]:
+    yield ""
+    for table, known in run["tables"].items():
+        names = "&".join(f"name={name}" for name in known["names"][:40])
+        for x in ("step", "time", "relative") if table == "training" else ("time", "relative"):
+            yield f"/series?table={table}&x={x}&{names}"
+            yield f"/series?table={table}&x={x}&points=20&{names}"
+        yield f"/series?table={table}&x=time&band=true&{names}"
+    yield "/series?name=loss&all_attempts=true"
+    yield "/series?name=loss&start=10&end=30&rank=0"
+    yield "/states?table=gpu&name=throttle_reasons"
+    yield from (f"/layers?measure={measure}" for measure in LAYER_MEASURES)
+    yield "/events"
+    yield "/alerts"
+    yield "/diagnosis"
+    yield from (f"/stacks/{name}" for name in run["stacks"])
+    yield from (f"/console/{name}" for name in run["consoles"])
+    yield "/console/none.log"
+    yield from (f"/export?format={format}&table={table}" for format in ("csv", "jsonl") for table in run["tables"])
+
+
+def test_the_api_gives_the_same_answers(clients: tuple[TestClient, TestClient], folders: FolderRuns) -> None:
+    listed = [plain(client.get("/api/v1/runs").json()) for client in clients]
+    assert listed[0] == listed[1]
+    assert len(listed[0]["runs"]) == len(folders.list_keys()) > 5
+    for row in listed[0]["runs"]:
+        address = f"/api/v1/runs/{row['key']}"
+        run = clients[0].get(address).json()
+        asked = list(questions(run))
+        assert len(asked) > 12
+        for question in asked:
+            of_folders, of_memory = (client.get(address + question) for client in clients)
+            assert of_folders.status_code == of_memory.status_code, question
+            if "/export" in question:
+                assert sorted(of_folders.content.split(b"\n")) == sorted(of_memory.content.split(b"\n")), question
+            else:
+                assert plain(of_folders.json()) == plain(of_memory.json()), (row["key"], question)
+
+
+def test_runs_are_compared_alike(folders: FolderRuns, memory: MemoryRuns) -> None:
+    def compare(runs: Runs) -> Any:
+        keys = [key for key in runs.list_keys() if "monitor" not in key]
+        return plain(json.loads(encode(describe_comparison([(key, runs.open(key)) for key in keys], []))))
+
+    in_both(folders, memory, compare)
+
+
+def test_nothing_can_be_changed_where_no_folder_is(clients: tuple[TestClient, TestClient]) -> None:
+    key = clients[1].get("/api/v1/runs").json()["runs"][0]["key"]
+    assert clients[1].delete(f"/api/v1/runs/{key}").status_code == 403
+
+
+def test_a_run_that_leaves_the_memory_is_gone_from_the_page() -> None:
+    runs = MemoryRuns(one=MemoryRun(FILE), two=MemoryRun(FILE))
+    with TestClient(make_app(runs, lambda *_: b""), base_url="http://localhost") as client:
+        assert client.get("/api/v1/runs/one").status_code == 200
+        del runs.runs["one"]
+        assert client.get("/api/v1/runs/one").status_code == 404
+        wait_until(lambda: client.get("/api/v1/runs").json()["total"] == 1, "the list without it")
+
+
+# -- documents
+
+
+@pytest.mark.parametrize("format", ["json", "md", "svg"])
+def test_reports_are_the_same(format: str, folders: FolderRuns, memory: MemoryRuns) -> None:
+    def draw(runs: Runs) -> Any:
+        keys = [key for key in runs.list_keys() if "monitor" not in key]
+        found = [draw_report([(key, runs.open(key))], format, resolve({})) for key in keys]
+        both = draw_report([(key, runs.open(key)) for key in keys[:2]], format, resolve({}))
+        return [plain(json.loads(text)) if format == "json" else _without_place(text) for text in [*found, both]]
+
+    in_both(folders, memory, draw)
+
+
+def _without_place(text: bytes) -> list[str]:
+    return [line for line in text.decode().splitlines() if "memory:" not in line and "runs0/" not in line]
+
+
+def test_the_page_as_a_file_and_a_picture_are_made_without_a_folder(memory: MemoryRuns) -> None:
+    key = next(key for key in memory.list_keys() if "baseline" in key)
+    run = (key, memory.open(key))
+    assert b"baseline" in draw_report([run], "html", resolve({}))
+    assert draw_picture([run], "png", names=["loss"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_is_exported_without_a_folder(format: str, memory: MemoryRuns, tmp_path: Path) -> None:
+    key = next(key for key in memory.list_keys() if "baseline" in key)
+    with open(tmp_path / "out", "wb") as file:
+        write_rows(Rows(memory.open(key), ("training",)), format, file)
+    assert (tmp_path / "out").stat().st_size > 10_000
+
+
+def test_the_summary_in_the_terminal_is_the_same(folders: FolderRuns, memory: MemoryRuns) -> None:
+    paint = Paint(sys.stdout)
+
+    def draw(runs: Runs) -> list[str]:
+        return [_draw(runs.open(key), runs) for key in runs.list_keys()]
+
+    def _draw(reader: Reader, runs: Runs) -> str:
+        summary = read_summary(reader, runs)
+        lines = draw_summary(summary, paint, next_steps=False).splitlines()
+        details = draw_details(summary, read_diagnosis(reader, resolve({})), reader, paint, None)
+        return "\n".join([*(line for line in lines if not set(line.split()) & {"folder", "history"}), details])
+
+    in_both(folders, memory, draw)
+
+
+# -- the terminal
+
+
+def frames(run: RunRef, runs: Runs) -> list[str]:
+    feed = Feed(Options(run=run, runs=runs, sources=()), clock=lambda: story.START + 180.0)
+    found = []
+    try:
+        for page in (name for name, _ in PAGES if name != "processes"):  # those are of the machine
+            feed.want(Request(page=page))
+            drawn = screen.draw(feed.read(), View(page=page), 160, 50)
+            found.append("\n".join("".join(segment.text for segment in line) for line in drawn.lines))
+    finally:
+        feed.stop()
+    return found
+
+
+def test_every_page_of_the_terminal_is_drawn_alike(folders: FolderRuns, memory: MemoryRuns) -> None:
+    for key in folders.list_keys():
+        of_folder = frames(refer_to(folders.folder(key)), folders)
+        of_memory = frames(memory.refer_to(key), memory)
+        assert [frame for frame in of_memory if "nothing to show" in frame] == []
+        assert of_memory == of_folder, key
+
+
+# -- live
+
+
+FILE = RunFile.parse({"id": "one", "project": "p", "status": "running", "started": format_time(story.START)})
+TRAINING = FileName("training", 1, "20260115_100000", rank=0)
+
+
+def test_what_is_added_reaches_the_terminal() -> None:
+    runs = MemoryRuns(one=MemoryRun(FILE))
+    feed = Feed(Options(run=runs.refer_to("one"), runs=runs, sources=()))
+    assert feed.read().run.values == {}  # type: ignore[union-attr]
+    runs.runs["one"].rows.append((TRAINING, {"timestamp": format_time(story.START), "step": 7, "loss": 0.5}))
+    run = feed.read().run
+    assert run is not None and (run.step, run.values["loss"]) == (7, 0.5)
+    feed.stop()
+
+
+def test_a_run_of_the_list_is_shown_when_it_is_chosen(memory: MemoryRuns) -> None:
+    feed = Feed(Options(runs=memory, sources=()))
+    feed.want(Request(page="runs"))
+    rows = feed.read().runs
+    assert [row.key for row in rows] == list(reversed(memory.list_keys()))
+    feed.choose(rows[0])
+    assert feed.read().run.id == rows[0].info.id  # type: ignore[union-attr]
+    feed.stop()
