@@ -30,8 +30,8 @@ from table import Table
 from trainvitals import catalog
 from trainvitals.exporters import families, wire
 from trainvitals.exporters.families import Options, Series, Snapshot
-from trainvitals.exporters.outbox import Outbox
 from trainvitals.exporters.page import SharedPage
+from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import Address, PageServer
@@ -250,7 +250,7 @@ def bench_remote_write(samples: int = 200_000) -> Table:
         )  # fmt: skip
         time.sleep(4)
         url = f"http://127.0.0.1:{port}/api/v1/write"
-        writer = Outbox(RemoteWrite(), url, Path(place) / "spool", collect, interval=3600)
+        writer = PushQueue(RemoteWrite(), Destination(url, Path(place) / "spool"), collect, interval=3600)
         began = time.perf_counter()
         for _ in range(samples // 2000):
             writer.write_now()

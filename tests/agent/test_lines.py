@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_contexts import make_context
 
-from trainvitals.agent.lines import RunLines, read_told
+from trainvitals.agent.lines import RunLines, read_rank_events
 from trainvitals.agent.reading import Reading
 from trainvitals.analysis.gpu_use import GpuUses
-from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.newest import SourceHealth
-from trainvitals.settings import resolve
 from trainvitals.sources import Notice, Sample
 
 CATALOG_TIME = 1_700_000_000.0
 
 
 def make(folder: Path, **given: Any) -> RunLines:
-    settings = resolve(given, environ={}, folder=Path("/"))
-    name = FileName("events", 1, "")
-    return RunLines(folder, "r", "abc", settings, name, "here", GpuUses(), pytest.fail)
+    return RunLines(make_context(folder, **given), 1, GpuUses())
 
 
 def gpu(index: int, **more: Any) -> Sample:
@@ -146,8 +143,8 @@ def test_events_have_the_correlation_id_and_tell_the_next_agent_what_was_told(tm
     events = RunReader(tmp_path).events()
     assert {row.correlation_id for row in events} == {"abc"}
     assert events[0].timestamp.startswith("2023-11-14") and events[-1].rank is None
-    assert read_told(tmp_path, "here") == {("rank_started", 1, 42), ("rank_ended", 1, 42)}
-    assert read_told(tmp_path, "elsewhere") == set()
+    assert read_rank_events(tmp_path, "here") == {("rank_started", 1, 42), ("rank_ended", 1, 42)}
+    assert read_rank_events(tmp_path, "elsewhere") == set()
 
 
 def test_another_attempt_writes_other_files(tmp_path: Path) -> None:

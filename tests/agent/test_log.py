@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainvitals.agent.log import Log
+from trainvitals.agent.log import MAX_ONCE, Log
 
 
 def test_every_line_is_json_with_the_fields_of_its_subject(tmp_path: Path) -> None:
@@ -42,3 +42,28 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     (tmp_path / "missing").mkdir()
     log.info("heard")
     assert len((tmp_path / "missing" / "agent.log").read_text().splitlines()) == 1
+
+
+def test_what_comes_again_and_again_is_written_once(tmp_path: Path) -> None:
+    log = Log(tmp_path / "agent.log").bind(run_id="r")
+    for _ in range(5):
+        log.warn_once("status.json cannot be written", error="full")
+        try:
+            raise ValueError("bad row")
+        except ValueError as error:
+            log.exception_once("a listener failed", error, listener="alerts")
+    log.warn_once("status.json cannot be written", error="gone")
+    rows = [json.loads(line) for line in (tmp_path / "agent.log").read_text().splitlines()]
+    assert [(row["level"], row["error"]) for row in rows] == [
+        ("warning", "full"),
+        ("error", "ValueError: bad row"),
+        ("warning", "gone"),
+    ]
+    assert "test_what_comes_again" in rows[1]["traceback"] and rows[1]["run_id"] == "r"
+
+
+def test_errors_that_differ_each_time_do_not_fill_the_memory(tmp_path: Path) -> None:
+    log = Log(tmp_path / "agent.log").bind()
+    for number in range(MAX_ONCE + 10):
+        log.warn_once("a step failed", step=number)
+    assert len((tmp_path / "agent.log").read_text().splitlines()) == MAX_ONCE

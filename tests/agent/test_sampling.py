@@ -19,7 +19,7 @@ from trainvitals.agent import sampling
 from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog, Log
 from trainvitals.agent.reading import Reading
-from trainvitals.agent.sampling import Sampler, UnitThread
+from trainvitals.agent.sampling import Owner, Sampler, UnitThread
 from trainvitals.sources import GpuProcess, Notice, Sample, SourceUnavailable, Unit, UnitGone, World
 
 FAST = Demand(sources=("probe",), intervals={"gpu": 0.02}, default_interval=0.02)
@@ -127,7 +127,7 @@ def threads() -> Iterator[list[UnitThread]]:
 
 
 def run_unit(threads: list[UnitThread], probe: Probe, inbox: Inbox, demand: Demand = FAST, **more: Any) -> UnitThread:
-    thread = UnitThread("probe", probe, lambda: demand, inbox, more.pop("on_gone", lambda key: None), **more)
+    thread = UnitThread("probe", probe, Owner(lambda: demand, inbox, more.pop("on_gone", lambda key: None)), **more)
     threads.append(thread)
     return thread
 
@@ -155,7 +155,7 @@ def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(threads: l
 
 def test_another_interval_is_kept_from_then_on(threads: list[UnitThread], inbox: Inbox) -> None:
     demands = [Demand(default_interval=600.0)]
-    thread = UnitThread("probe", Probe(), lambda: demands[-1], inbox, lambda key: None)
+    thread = UnitThread("probe", Probe(), Owner(lambda: demands[-1], inbox, lambda key: None))
     threads.append(thread)
     wait_until(lambda: len(inbox.samples()) == 1, "the first reading")
     demands.append(FAST)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_contexts import make_context
 from waiting import wait_until
 
 from trainvitals.agent import sealing
 from trainvitals.agent.lines import RunLines
-from trainvitals.agent.log import Log
 from trainvitals.agent.sealing import Job, Result, Sealer, Seals, find_closed
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.errors import JournalError
@@ -20,9 +20,7 @@ from trainvitals.journal import segments
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Follower
-from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
-from trainvitals.settings import resolve
 
 OLD, NEW = "training_metrics_20260101_000000.jsonl", "training_metrics_20260101_000001.jsonl"
 
@@ -158,10 +156,8 @@ class Run:
     def __init__(self, folder: Path, sealer: Sealer) -> None:
         self.folder = folder
         self.behind: dict[str, list[Any]] = {}
-        settings = resolve({}, environ={}, folder=Path("/"))
-        name = FileName("events", 1, "")
-        lines = RunLines(folder, "r", "abc", settings, name, "here", GpuUses(), pytest.fail)
-        self.seals = Seals(folder, settings, lines, sealer, Log(Path(os.devnull)).bind())
+        context = make_context(folder, sealer)
+        self.seals = Seals(context, RunLines(context, 1, GpuUses()))
 
     def request(self) -> set[str]:
         """The files that are sealed at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from receivers import Receiver
 
 from trainvitals.alerts import messages
-from trainvitals.alerts.delivery import Outbox, carry, hide
+from trainvitals.alerts.delivery import Outbox, Patience, carry, hide
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings.addresses import Address
@@ -55,8 +56,11 @@ class Box:
 
     def __init__(self, *addresses: Address, **more: Any) -> None:
         self.rows: list[AlertRow] = []
-        options = {"first_wait": 0.05, "send_seconds": 20.0, "child_seconds": 60.0, **more}
-        self.outbox = Outbox(addresses, self.rows.append, environment={}.get, **options)
+        times = {item.name for item in dataclasses.fields(Patience)}
+        given = {"first_wait": 0.05, "send_seconds": 20.0, "child_seconds": 60.0, **more}
+        patience = Patience(**{name: value for name, value in given.items() if name in times})
+        options = {name: value for name, value in given.items() if name not in times}
+        self.outbox = Outbox(addresses, self.rows.append, environment={}.get, patience=patience, **options)
 
     def results(self, channel: str = "hook") -> list[str]:
         return [row.result for row in self.rows if row.channel == channel]

@@ -28,7 +28,7 @@ from servers import Answering
 from waiting import free_port, wait_until
 
 from trainvitals.exporters.otlp import Otlp
-from trainvitals.exporters.outbox import Outbox
+from trainvitals.exporters.push_queue import Destination, PushQueue
 
 NO_VALUE = 1
 """The flag of a point that says that there is none."""
@@ -78,12 +78,13 @@ def endpoint(answering: Answering) -> Endpoint:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
-    started: list[Outbox] = []
+def start(tmp_path: Path) -> Iterator[Callable[..., PushQueue]]:
+    started: list[PushQueue] = []
 
-    def make(url: str, collect: Callable[[], list[Metric]] = families, **options: Any) -> Outbox:
+    def make(url: str, collect: Callable[[], list[Metric]] = families, **options: Any) -> PushQueue:
         dialect = Otlp("box", 1_700_000_000.0)
-        started.append(Outbox(dialect, url, tmp_path / "spool", collect, **{"interval": 3600.0, **options}))
+        place = Destination(url, tmp_path / "spool", options.pop("token", None))
+        started.append(PushQueue(dialect, place, collect, **{"interval": 3600.0, **options}))
         return started[-1]
 
     yield make
@@ -91,7 +92,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
         outbox.close()
 
 
-def test_what_arrives_is_what_was_measured(endpoint: Endpoint, start: Callable[..., Outbox]) -> None:
+def test_what_arrives_is_what_was_measured(endpoint: Endpoint, start: Callable[..., PushQueue]) -> None:
     outbox = start(endpoint.url, token="t0ken")
     wait_until(lambda: outbox.counts.sent, "the first export")
     path, headers, body = endpoint.answering.received[0]
@@ -107,7 +108,7 @@ def test_what_arrives_is_what_was_measured(endpoint: Endpoint, start: Callable[.
 
 
 def test_headers_and_names_of_the_otel_variables_are_taken(
-    endpoint: Endpoint, start: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, start: Callable[..., PushQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-vendor-key=s3cret,x-team=vision%20lab")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=lab,host.name=rack-7")
@@ -121,7 +122,7 @@ def test_headers_and_names_of_the_otel_variables_are_taken(
     assert resource == {"service.name": "training", "host.name": "rack-7", "deployment.environment": "lab"}
 
 
-def test_what_the_sdk_can_say_too_is_said_in_its_words(endpoint: Endpoint, start: Callable[..., Outbox]) -> None:
+def test_what_the_sdk_can_say_too_is_said_in_its_words(endpoint: Endpoint, start: Callable[..., PushQueue]) -> None:
     outbox = start(endpoint.url)
     wait_until(lambda: outbox.counts.sent, "the first export")
     ours = endpoint.read(0)
@@ -145,7 +146,7 @@ def test_what_the_sdk_can_say_too_is_said_in_its_words(endpoint: Endpoint, start
 
 
 def test_nothing_is_left_out_and_names_are_those_that_dashboards_ask_for(
-    endpoint: Endpoint, start: Callable[..., Outbox]
+    endpoint: Endpoint, start: Callable[..., PushQueue]
 ) -> None:
     outbox = start(endpoint.url)
     wait_until(lambda: outbox.counts.sent, "the first export")
@@ -164,7 +165,7 @@ def test_nothing_is_left_out_and_names_are_those_that_dashboards_ask_for(
 
 
 def test_a_histogram_says_nothing_about_the_shortest_and_longest(
-    endpoint: Endpoint, start: Callable[..., Outbox]
+    endpoint: Endpoint, start: Callable[..., PushQueue]
 ) -> None:
     outbox = start(endpoint.url)
     wait_until(lambda: outbox.counts.sent, "the first export")
@@ -174,7 +175,7 @@ def test_a_histogram_says_nothing_about_the_shortest_and_longest(
     assert not point.HasField("min") and not point.HasField("max")
 
 
-def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, start: Callable[..., Outbox]) -> None:
+def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, start: Callable[..., PushQueue]) -> None:
     there = families()
     outbox = start(endpoint.url, lambda: there)
     wait_until(lambda: outbox.counts.sent == 1, "the first export")
@@ -204,24 +205,24 @@ def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, star
     ids=["refused", "busy", "away"],
 )
 def test_trouble_names_the_endpoint_and_the_reason(
-    answer: tuple[int, bytes, dict[str, str]] | None, reason: str, endpoint: Endpoint, start: Callable[..., Outbox]
+    answer: tuple[int, bytes, dict[str, str]] | None, reason: str, endpoint: Endpoint, start: Callable[..., PushQueue]
 ) -> None:
     told: list[str] = []
     address = endpoint.answering.url.removeprefix("http://") if answer else f"127.0.0.1:{free_port()}"
     endpoint.answering.answers = [answer] if answer else []
-    start(f"http://{address}/v1/metrics", tell=told.append)
+    start(f"http://{address}/v1/metrics", warn=told.append)
     wait_until(lambda: told, "the trouble")
     assert len(told) == 1 and told[0].startswith(f"OTLP: {address} {reason}")
 
 
 def test_points_that_an_endpoint_refuses_in_a_good_answer_are_told(
-    endpoint: Endpoint, start: Callable[..., Outbox]
+    endpoint: Endpoint, start: Callable[..., PushQueue]
 ) -> None:
     told: list[str] = []
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 3
     answer.partial_success.error_message = "too old"
     endpoint.answering.answers = [(200, answer.SerializeToString(), {})]
-    outbox = start(endpoint.url, tell=told.append)
+    outbox = start(endpoint.url, warn=told.append)
     wait_until(lambda: outbox.counts.rejected, "the complaint")
     assert told[0].endswith("refuses samples (in part): 3 points: too old") and outbox.pending_bytes == 0

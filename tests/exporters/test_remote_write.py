@@ -15,7 +15,7 @@ from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
 from trainvitals.exporters import wire
-from trainvitals.exporters.outbox import Outbox
+from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import BATCH, RemoteWrite
 from trainvitals.exporters.spool import Spool
 
@@ -35,12 +35,13 @@ class Numbers:
 
 
 @pytest.fixture
-def writers(tmp_path: Path) -> Iterator[Callable[..., Outbox]]:
+def writers(tmp_path: Path) -> Iterator[Callable[..., PushQueue]]:
     """`writers(url, numbers)`: one that writes only when told, unless an interval is given."""
-    started: list[Outbox] = []
+    started: list[PushQueue] = []
 
-    def start(url: str, numbers: Numbers, **options: Any) -> Outbox:
-        writer = Outbox(RemoteWrite(), url, tmp_path / "spool", numbers, **{"interval": 3600.0, **options})
+    def start(url: str, numbers: Numbers, **options: Any) -> PushQueue:
+        place = Destination(url, tmp_path / "spool", options.pop("token", None))
+        writer = PushQueue(RemoteWrite(), place, numbers, **{"interval": 3600.0, **options})
         started.append(writer)
         return writer
 
@@ -53,7 +54,7 @@ def flush(victoria: Server) -> None:
     assert fetch(f"{victoria.url}/internal/force_flush")[0] == 200
 
 
-def sent_all(writer: Outbox) -> bool:
+def sent_all(writer: PushQueue) -> bool:
     return writer.pending_bytes == 0
 
 
@@ -62,7 +63,7 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
     kind: str,
     start_prometheus: Callable[..., Server],
     start_victoria: Callable[..., Server],
-    writers: Callable[..., Outbox],
+    writers: Callable[..., PushQueue],
 ) -> None:
     server = start_prometheus() if kind == "prometheus" else start_victoria()
     numbers = Numbers("a", 'b"\n\\')
@@ -102,7 +103,7 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
 
 
 def test_a_series_that_ends_is_said_to_have_ended(
-    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
+    start_prometheus: Callable[..., Server], writers: Callable[..., PushQueue]
 ) -> None:
     server = start_prometheus()
     numbers = Numbers("stays", "goes")
@@ -115,7 +116,7 @@ def test_a_series_that_ends_is_said_to_have_ended(
 
 
 def test_the_end_sends_the_last_values_and_that_all_series_have_ended(
-    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
+    start_prometheus: Callable[..., Server], writers: Callable[..., PushQueue]
 ) -> None:
     server = start_prometheus()
     numbers = Numbers("a", "b")
@@ -128,7 +129,9 @@ def test_the_end_sends_the_last_values_and_that_all_series_have_ended(
     assert server.query("sent") == []
 
 
-def test_a_hurried_writer_does_not_wait_for_its_interval(writers: Callable[..., Outbox], answering: Answering) -> None:
+def test_a_hurried_writer_does_not_wait_for_its_interval(
+    writers: Callable[..., PushQueue], answering: Answering
+) -> None:
     numbers = Numbers("a")
     writer = writers(answering.url, numbers)
     wait_until(lambda: writer.counts.sent == 1, "the first")
@@ -140,7 +143,10 @@ def test_a_hurried_writer_does_not_wait_for_its_interval(writers: Callable[..., 
     "bad", [None, (503, b"", {"Retry-After": "600"}), (-1, b"", {})], ids=["away", "503", "silence"]
 )
 def test_the_end_does_not_wait_for_a_server_that_does_not_answer_and_the_next_one_sends(
-    bad: tuple[int, bytes, dict[str, str]] | None, writers: Callable[..., Outbox], answering: Answering, tmp_path: Path
+    bad: tuple[int, bytes, dict[str, str]] | None,
+    writers: Callable[..., PushQueue],
+    answering: Answering,
+    tmp_path: Path,
 ) -> None:
     numbers = Numbers("a")
     answering.answers = [bad] if bad else []
@@ -157,7 +163,7 @@ def test_the_end_does_not_wait_for_a_server_that_does_not_answer_and_the_next_on
 
 
 def test_what_one_process_could_not_send_the_next_one_sends(
-    writers: Callable[..., Outbox], answering: Answering
+    writers: Callable[..., PushQueue], answering: Answering
 ) -> None:
     numbers = Numbers("a")
     first = writers(f"http://127.0.0.1:{free_port()}/nobody", numbers)
@@ -183,15 +189,15 @@ def test_what_one_process_could_not_send_the_next_one_sends(
 )
 def test_a_server_that_fails_gets_the_same_again(
     bad: tuple[int, bytes, dict[str, str]],
-    writers: Callable[..., Outbox],
+    writers: Callable[..., PushQueue],
     answering: Answering,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if bad[0] == -1:
-        monkeypatch.setattr("trainvitals.exporters.outbox.TIMEOUT", 0.5)
+        monkeypatch.setattr("trainvitals.exporters.push_queue.TIMEOUT", 0.5)
     told: list[str] = []
     answering.answers = [bad, bad, (204, b"", {})]
-    writer = writers(answering.url, Numbers("a"), tell=told.append)
+    writer = writers(answering.url, Numbers("a"), warn=told.append)
     wait_until(lambda: writer.counts.sent, "the third try")
     bodies = [body for _, _, body in answering.received]
     assert len(bodies) == 3 and len(set(bodies)) == 1
@@ -200,11 +206,11 @@ def test_a_server_that_fails_gets_the_same_again(
 
 
 def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
-    writers: Callable[..., Outbox], answering: Answering
+    writers: Callable[..., PushQueue], answering: Answering
 ) -> None:
     told: list[str] = []
     answering.answers = [(400, b"out of order sample\nmore", {}), (204, b"", {})]
-    writer = writers(answering.url, Numbers("a"), tell=told.append)
+    writer = writers(answering.url, Numbers("a"), warn=told.append)
     wait_until(lambda: writer.counts.rejected, "the refusal")
     writer.write_now()
     wait_until(lambda: writer.counts.sent, "the next one")
@@ -212,7 +218,7 @@ def test_a_server_that_refuses_is_believed_and_the_rest_goes_on(
 
 
 def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(
-    start_prometheus: Callable[..., Server], writers: Callable[..., Outbox]
+    start_prometheus: Callable[..., Server], writers: Callable[..., PushQueue]
 ) -> None:
     server, now = start_prometheus(), [time.time()]
     numbers = Numbers("a")
@@ -229,7 +235,7 @@ def test_the_real_refusal_of_prometheus_loses_only_what_is_refused(
 
 
 def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
-    writers: Callable[..., Outbox], start_prometheus: Callable[..., Server]
+    writers: Callable[..., PushQueue], start_prometheus: Callable[..., Server]
 ) -> None:
     server, now = start_prometheus(), [time.time() - 100]
     numbers = Numbers("a")
@@ -243,7 +249,7 @@ def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
 
 
 def test_the_token_goes_to_the_server_and_into_no_redirect(
-    writers: Callable[..., Outbox], answering: Answering
+    writers: Callable[..., PushQueue], answering: Answering
 ) -> None:
     elsewhere = Answering()
     answering.answers = [(307, b"", {"Location": f"{elsewhere.url}/x"})]
@@ -255,7 +261,7 @@ def test_the_token_goes_to_the_server_and_into_no_redirect(
     elsewhere.close()
 
 
-def test_many_series_go_in_several_requests(writers: Callable[..., Outbox], answering: Answering) -> None:
+def test_many_series_go_in_several_requests(writers: Callable[..., PushQueue], answering: Answering) -> None:
     writer = writers(answering.url, Numbers(*(str(number) for number in range(2 * BATCH + 1))))
     wait_until(lambda: writer.counts.sent == 3, "three requests")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waiting import PATIENCE, wait_until
 
-from trainvitals.exporters.rows import MOST_MARKS, RowRunner, RowsRefused, RunDescription, RunEnd, RunRow
+from trainvitals.exporters.rows import MOST_MARKS, Limits, RowRunner, RowsRefused, RunDescription, RunEnd, RunRow
 from trainvitals.journal.cursor import Damage
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import RowExport
@@ -67,7 +67,7 @@ def start(
     probe: Probe, warned: list[str] | None = None, queue: int = 1000, known: RowExport | None = None
 ) -> RowRunner:
     warn = (warned if warned is not None else []).append
-    return RowRunner("probe", lambda: probe, RUN, known, warn=warn, queue=queue, first_pause=0.001, patience=PATIENCE)
+    return RowRunner("probe", lambda: probe, RUN, known, warn=warn, limits=Limits(queue, 0.001, PATIENCE))
 
 
 def lines_taken(runner: RowRunner) -> int | None:
@@ -212,7 +212,7 @@ def test_one_that_cannot_be_made_is_given_up_in_the_end() -> None:
         raise RuntimeError("no such server")
 
     warned: list[str] = []
-    runner = RowRunner("probe", create, RUN, warn=warned.append, first_pause=60.0, patience=0.0)
+    runner = RowRunner("probe", create, RUN, warn=warned.append, limits=Limits(first_pause=60.0, patience=0.0))
     wait_until(lambda: warned, "the reason")
     runner.end(None)
     assert not runner.wait()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from trainvitals.agent.causes import Verdict
+from trainvitals.agent.gpu_holding import GpuHolding
+from trainvitals.agent.lines import RunLines
 from trainvitals.agent.liveness import Rank
-from trainvitals.agent.log import BoundLog
+from trainvitals.agent.ranks import Ranks
+from trainvitals.agent.run_context import RunContext
 from trainvitals.alerts.actions import Target
 from trainvitals.alerts.watch import RunAlerts
 from trainvitals.errors import SettingError
@@ -19,7 +20,6 @@ from trainvitals.journal.documents.run import BAD_ENDS, RunFile
 from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions
-from trainvitals.settings import Settings
 from trainvitals.sources import Sample
 
 RANK_SECONDS = 1.0
@@ -30,52 +30,50 @@ class Alerting:
 
     name = "alerts"
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Settings,
-        name: FileName,
-        host: str,
-        ranks: Callable[[], list[Rank]],
-        holds: Callable[[Mapping[str, Any]], bool],
-        tell: Callable[[str, str, str], None],
-        log: BoundLog,
-    ) -> None:
-        """`holds` says whether the run holds the GPU with these labels."""
-        self._log = log
-        self._told: set[str] = set()
+    def __init__(self, context: RunContext, file: FileName, ranks: Ranks, holding: GpuHolding, lines: RunLines) -> None:
+        """`file` is where alerts are written."""
+        self._context = context
+        self._file = file
         self._ranks = ranks
-        self._holds = holds
+        self._holding = holding
+        self._lines = lines
         self._next_ranks = 0.0
         self._ended: dict[int, tuple[str, Cause]] = {}
         self._alerts: RunAlerts | None = None
-        self._place = (folder, settings, name, host)
-        self._tell = tell
 
     def start(self, pid: int, judged: Positions) -> None:
         """Begin to judge. `pid` is a process of the run: it knows the environment that addresses may refer to;
         `judged` is how far an earlier agent has judged what was logged."""
-        if self._place[1].alerts_enabled:
+        if self._context.settings.alerts_enabled:
             self._guard(lambda: self._begin(pid))
             if self._alerts is not None:
                 alerts = self._alerts
                 self._guard(lambda: alerts.warm(judged))
 
     def _begin(self, pid: int) -> None:
-        folder, settings, name, host = self._place
+        folder = self._context.folder
         run = run_folder.find_run(folder) or RunFile()
-        about = {"run": folder.name, "project": run.project, "name": run.name, "host": host}
+        about = {"run": folder.name, "project": run.project, "name": run.name, "host": self._context.host}
         try:
             self._alerts = RunAlerts(
-                folder, settings, about, name=name, pid=pid, targets=self._targets, tell=self._tell
+                folder,
+                self._context.settings,
+                about,
+                name=self._file,
+                pid=pid,
+                targets=self._targets,
+                tell=self._write_event,
             )
         except SettingError as error:  # the run was told at its start; here it may be one of another version
-            self._tell("alerts_off", f"no rule is judged: {error.message}", "warning")
+            self._write_event("alerts_off", f"no rule is judged: {error.message}", "warning")
+
+    def _write_event(self, event: str, message: str, severity: str) -> None:
+        self._lines.write_event(event, message, severity=severity)
 
     def _targets(self) -> list[Target]:
         return [
             Target(item.rank, item.pid, item.pid_start, item.stack_signal)
-            for item in (rank.registration for rank in self._ranks() if rank.is_alive)
+            for item in (rank.registration for rank in self._ranks.alive())
         ]
 
     # -- what happens
@@ -100,7 +98,7 @@ class Alerting:
         if self._alerts is not None:
             alerts, values = self._alerts, sample.values
             if sample.table == "gpu":
-                values = {**values, "held_by_run": float(self._holds(sample.labels))}
+                values = {**values, "held_by_run": float(self._holding.holds(sample.labels))}
             self._guard(lambda: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
     def see_end(self, rank: Rank, status: str, cause: Cause | None) -> None:
@@ -116,8 +114,8 @@ class Alerting:
             return
         if now >= self._next_ranks:
             self._next_ranks = now + RANK_SECONDS
-            for rank in self._ranks():
-                if rank.is_alive and rank.registration.kind == "training":
+            for rank in self._ranks.alive():
+                if rank.registration.kind == "training":
                     self._see_rank(rank, now, stalls.get(rank.registration.rank))
         self._guard(self._alerts.tick)
 
@@ -160,9 +158,4 @@ class Alerting:
         try:
             do()
         except Exception as error:  # noqa: BLE001 - alerts are a help: a fault in them must not end the watch
-            text = f"{type(error).__name__}: {error}"
-            if text not in self._told:
-                import traceback
-
-                self._told.add(text)
-                self._log.error("judging alerts failed", error=text, traceback=traceback.format_exc())
+            self._context.log.exception_once("judging alerts failed", error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading, exporter_trouble
-from trainvitals.agent.watching import WatchedRun
+from trainvitals.agent.run import WatchedRun
 from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.journal import folder as run_folder

@@ -11,41 +11,26 @@ from typing import Any
 
 from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.reading import Reading
+from trainvitals.agent.run_context import RunContext
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.identity import gpu_key, is_gpu_named
-from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.newest import SourceHealth
-from trainvitals.settings import Settings
 from trainvitals.sources import Notice, Sample
 
 
 class RunLines:
     """The agent's files in one run folder, one per table, and which samples belong into them."""
 
-    def __init__(
-        self,
-        folder: Path,
-        run_id: str,
-        correlation_id: str,
-        settings: Settings,
-        name: FileName,
-        host: str,
-        gpu_use: GpuUses,
-        on_trouble: Callable[[str], None],
-    ) -> None:
-        self._correlation_id = correlation_id
-        self._folder = folder
-        self._run_id = run_id
-        self._settings = settings
-        self._name = name
-        self._host = host
-        self._on_trouble = on_trouble
-        self._intervals = intervals_of(settings)
-        self._targets = _target_names(settings.openmetrics)
+    def __init__(self, context: RunContext, attempt: int, gpu_use: GpuUses) -> None:
+        self._context = context
+        self._settings = context.settings
+        self._attempt = attempt
+        self._intervals = intervals_of(context.settings)
+        self._targets = _target_names(context.settings.openmetrics)
         self._writers: dict[str, LineWriter] = {}
         self._due: dict[str, float] = {}
         self.gpu_use = gpu_use
@@ -90,9 +75,9 @@ class RunLines:
         """A line for each unit of each source that the run wants."""
         now = format_time()
         for health in healths:
-            mine = health.source != "process" or health.unit.startswith(f"process:{self._run_id}:")
+            mine = health.source != "process" or health.unit.startswith(f"process:{self._context.run_id}:")
             if mine and wants_source(self._settings, health.source):
-                labels = {"source": health.source, "unit": health.unit, "host": self._host}
+                labels = {"source": health.source, "unit": health.unit, "host": self._context.host}
                 self._append("source", {"timestamp": now, **labels, **health.values()})
 
     def write_event(
@@ -111,8 +96,8 @@ class RunLines:
             message,
             when=when,
             severity=severity,
-            correlation_id=self._correlation_id,
-            host=self._host,
+            correlation_id=self._context.correlation_id,
+            host=self._context.host,
             rank=rank,
             data=data or None,
         )
@@ -122,7 +107,7 @@ class RunLines:
         """Write into files of another attempt from now on."""
         self.close()
         self._writers.clear()
-        self._name = self._name._replace(attempt=attempt)
+        self._attempt = attempt
 
     def tend(self) -> None:
         """Start new files where they are old, and try again where the disk was full."""
@@ -139,20 +124,23 @@ class RunLines:
         writer = self._writers.get(table)
         if writer is None:
             writer = self._writers[table] = LineWriter(
-                self._folder,
-                self._name._replace(table=table),
+                self._context.folder,
+                self._context.file_name(table, self._attempt),
                 rotate_bytes=int(self._settings.rotate_size_mb * MIB),
                 rotate_seconds=self._settings.rotate_age,
                 mode=self._settings.file_mode,
-                on_trouble=self._on_trouble,
+                on_trouble=self._warn,
             )
         writer.append(encode_line(row))
+
+    def _warn(self, text: str) -> None:
+        self._context.log.warning("the run folder cannot be written", reason=text)
 
     def _write_sample(self, sample: Sample, reading: Reading) -> None:
         row: dict[str, Any] = {
             "timestamp": format_time(sample.time),
             **sample.labels,
-            "host": self._host,
+            "host": self._context.host,
             **sample.values,
         }
         if reading.late:
@@ -180,7 +168,7 @@ class RunLines:
 
     def _concerns(self, labels: Mapping[str, Any]) -> bool:
         """Whether what these labels speak of belongs to this run."""
-        if labels.get("run_id", self._run_id) != self._run_id:
+        if labels.get("run_id", self._context.run_id) != self._context.run_id:
             return False
         if "target" in labels and labels["target"] not in self._targets:
             return False
@@ -193,14 +181,14 @@ class RunLines:
         return any(is_gpu_named(item, labels) for item in wanted)
 
 
-def read_told(folder: Path, host: str) -> set[tuple[str, int, int]]:
-    """(event, rank, pid) of what earlier agents of this host have told of ranks, so that it is not told again."""
-    told: set[tuple[str, int, int]] = set()
+def read_rank_events(folder: Path, host: str) -> set[tuple[str, int, int]]:
+    """(event, rank, pid) of what earlier agents of this host wrote about ranks, so that it is not written again."""
+    written: set[tuple[str, int, int]] = set()
     for _, line in read_table(folder, "events"):
         row = EventRow.parse(line)
         if row.host == host and row.pid is not None and row.rank is not None:
-            told.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
-    return told
+            written.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
+    return written
 
 
 def _target_names(urls: tuple[str, ...]) -> frozenset[str]:

@@ -16,6 +16,8 @@ from trainvitals.journal.encoding import encode_line, format_time
 FILE_NAME = "agent.log"
 MAX_BYTES = 2 << 20
 KEPT_FILES = 2
+MAX_ONCE = 1000
+"""Different things about one subject that are written once each; an error with a number in it may never end."""
 
 
 class Log:
@@ -70,6 +72,7 @@ class BoundLog:
     def __init__(self, log: Log, fields: dict[str, Any]) -> None:
         self._log = log
         self._fields = fields
+        self._written: set[tuple[str, str]] = set()
 
     def bind(self, **fields: Any) -> BoundLog:
         return BoundLog(self._log, {**self._fields, **fields})
@@ -82,6 +85,25 @@ class BoundLog:
 
     def error(self, message: str, **data: Any) -> None:
         self._write("error", message, data)
+
+    def warn_once(self, message: str, **data: Any) -> None:
+        """Write the same warning about the same thing once, however often it comes."""
+        if self._is_new(message, str(data)):
+            self.warning(message, **data)
+
+    def exception_once(self, message: str, error: Exception, **data: Any) -> None:
+        """The same with an error that is being handled, and where it was raised."""
+        text = f"{type(error).__name__}: {error}"
+        if self._is_new(message, text):
+            import traceback
+
+            self.error(message, error=text, **data, traceback=traceback.format_exc())
+
+    def _is_new(self, message: str, text: str) -> bool:
+        if (message, text) in self._written or len(self._written) >= MAX_ONCE:
+            return False
+        self._written.add((message, text))
+        return True
 
     def _write(self, level: str, message: str, data: dict[str, Any]) -> None:
         row = {"timestamp": format_time(), "level": level, "message": message, **self._fields, **data}

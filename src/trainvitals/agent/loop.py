@@ -20,9 +20,10 @@ from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.roster import Roster
+from trainvitals.agent.run import WatchedRun
+from trainvitals.agent.run_context import Machine
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
-from trainvitals.agent.watching import Machine, WatchedRun
 from trainvitals.alerts import builtin
 from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainvitals import sources
@@ -40,6 +41,15 @@ Deliver = Callable[[Reading], None]
 _places = itertools.count()
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom the thread of a unit asks and whom it informs."""
+
+    demand: Callable[[], Demand]
+    deliver: Deliver
+    on_gone: Callable[[str], None]
+
+
 class UnitThread:
     """One unit on its schedule. `end` is its thread's own work, so a hung unit is never waited for."""
 
@@ -47,9 +57,7 @@ class UnitThread:
         self,
         source: str,
         unit: Unit,
-        demand: Callable[[], Demand],
-        deliver: Deliver,
-        on_gone: Callable[[str], None],
+        owner: Owner,
         *,
         place: int = 0,
         in_trouble: bool = False,
@@ -61,9 +69,9 @@ class UnitThread:
         self.source = source
         self.key = unit.key
         self._unit = unit
-        self._demand = demand
-        self._deliver = deliver
-        self._on_gone = on_gone
+        self._demand = owner.demand
+        self._deliver = owner.deliver
+        self._on_gone = owner.on_gone
         self._wake = threading.Event()
         self._ending = False
         self._table: str | None = None
@@ -321,9 +329,7 @@ class SourceThread:
                 self.units[key] = UnitThread(
                     self.name,
                     unit,
-                    self._demand,
-                    self._deliver,
-                    self._lose,
+                    Owner(self._demand, self._deliver, self._lose),
                     place=next(_places),
                     in_trouble=again,
                     is_foreign=self._is_foreign,

@@ -29,9 +29,8 @@ from trainvitals.journal.writer import MIB
 
 if TYPE_CHECKING:
     from trainvitals.agent.lines import RunLines
-    from trainvitals.agent.log import BoundLog
+    from trainvitals.agent.run_context import RunContext
     from trainvitals.journal.listening import Listener
-    from trainvitals.settings import Settings
 
 CLOSED_SECONDS = 3.0
 """A file that has a successor and was not written for this long is closed."""
@@ -190,12 +189,12 @@ def _explain(trouble: bytes, code: int) -> str:
 class Seals:
     """Asks the sealer for work, one job of this run at a time. What failed is tried again, ever more rarely."""
 
-    def __init__(self, folder: Path, settings: Settings, lines: RunLines, sealer: Sealer, log: BoundLog) -> None:
-        self._folder = folder
-        self._settings = settings
+    def __init__(self, context: RunContext, lines: RunLines) -> None:
+        self._folder = context.folder
+        self._settings = context.settings
+        self._sealer = context.machine.sealer
+        self._log = context.log
         self._lines = lines
-        self._sealer = sealer
-        self._log = log
         self._waits: dict[str, tuple[float, float]] = {}  # file: (not before, how long it waits after the next failure)
         self._told: set[tuple[str, str]] = set()
         self._results: deque[Result] = deque()

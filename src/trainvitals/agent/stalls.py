@@ -6,14 +6,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trainvitals.agent.lines import RunLines
 from trainvitals.agent.liveness import Rank
+from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.stacks import Stacks, collect_stacks
 from trainvitals.journal.documents.cause import STALLED, Cause
-from trainvitals.settings import Settings
 
 GPU_STATE = (
     *("utilization_percent", "memory_used_mb", "power_draw_watts", "temperature_celsius"),
@@ -34,12 +33,12 @@ class Finding:
 class Stalls:
     """Judges the progress of each rank of a run. `cause` is what is wrong now, None if nothing is."""
 
-    def __init__(self, folder: Path, settings: Settings, lines: RunLines, cause: Cause | None) -> None:
+    def __init__(self, context: RunContext, lines: RunLines, cause: Cause | None) -> None:
         self.cause = cause
         self.causes: dict[int, Cause] = {}
         """Of each rank that has stopped stepping, by its number, once its stacks have been looked at."""
-        self._folder = folder
-        self._settings = settings
+        self._folder = context.folder
+        self._settings = context.settings
         self._lines = lines
         self._found: deque[Finding] = deque()
 
@@ -69,7 +68,7 @@ class Stalls:
                 data={"process_state": rank.read_process_state(), "silent_seconds": silence},
             )
 
-    def tell(self) -> None:
+    def write_found(self) -> None:
         """Write the events of stalls whose stacks have arrived."""
         while self._found:
             found = self._found.popleft()

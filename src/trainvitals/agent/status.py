@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainvitals.agent.run_context import RunContext
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.status import Status
@@ -27,10 +28,10 @@ def read_own(folder: Path, host: str) -> Status:
 class StatusFile:
     """Writes status.json, and only when something has changed."""
 
-    def __init__(self, folder: Path, host: str, many_hosts: bool, mode: int) -> None:
-        self._folder = folder
-        self._host = host if many_hosts else None
-        self._mode = mode
+    def __init__(self, context: RunContext) -> None:
+        self._folder = context.folder
+        self._host = context.host if context.has_many_hosts else None
+        self._mode = context.settings.file_mode
         self._before = b""
         self._next = 0.0
 

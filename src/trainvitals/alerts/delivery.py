@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trainvitals.errors import TrainvitalsError
@@ -115,6 +116,17 @@ class _Channel:
         self.last_reason = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that deliveries may take."""
+
+    give_up_after: float = 86400.0
+    """After which a message that no try delivered is given up."""
+    first_wait: float = FIRST_WAIT
+    send_seconds: float = SEND_SECONDS
+    child_seconds: float = CHILD_SECONDS
+
+
 class Outbox:
     """All channels of one run."""
 
@@ -126,10 +138,7 @@ class Outbox:
         environment: Environment,
         folder: str | None = None,
         terminals: Callable[[], tuple[str, ...]] = tuple,
-        give_up_after: float = 86400.0,
-        first_wait: float = FIRST_WAIT,
-        send_seconds: float = SEND_SECONDS,
-        child_seconds: float = CHILD_SECONDS,
+        patience: Patience | None = None,
     ) -> None:
         """`record` takes the line about a delivery; it is called from the channels' threads."""
         self._channels = {address.name: _Channel(address) for address in addresses}
@@ -137,9 +146,7 @@ class Outbox:
         self._environment = environment
         self._folder = folder
         self._terminals = terminals
-        self._give_up_after = give_up_after
-        self._first_wait = first_wait
-        self._seconds = (send_seconds, child_seconds)
+        self._patience = patience or Patience()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._closing = False
@@ -214,12 +221,12 @@ class Outbox:
         channel.failures += 1
         first_of_kind = result.reason != channel.last_reason
         channel.last_reason = result.reason
-        if result.final or age > self._give_up_after:
+        if result.final or age > self._patience.give_up_after:
             self._write(row, channel.address.name, "given up", result.reason, channel.failures)
             return None
         if first_of_kind:
             self._write(row, channel.address.name, "failed", result.reason, channel.failures)
-        wait = min(self._first_wait * 2.0 ** min(channel.failures - 1, 20), LONGEST_WAIT)
+        wait = min(self._patience.first_wait * 2.0 ** min(channel.failures - 1, 20), LONGEST_WAIT)
         return max(wait, min(result.retry_after or 0.0, 3600.0))
 
     def _carry(self, channel: _Channel, row: AlertRow, late: float) -> Result:
@@ -235,8 +242,8 @@ class Outbox:
             late=late,
             folder=self._folder,
             terminals=self._terminals(),
-            send_seconds=self._seconds[0],
-            child_seconds=self._seconds[1],
+            send_seconds=self._patience.send_seconds,
+            child_seconds=self._patience.child_seconds,
         )
 
     def _write(self, row: AlertRow, channel: str, result: str, reason: str, attempts: int, age: float = 0.0) -> None:

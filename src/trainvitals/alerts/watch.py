@@ -24,7 +24,7 @@ from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
 from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
-from trainvitals.alerts.delivery import Outbox
+from trainvitals.alerts.delivery import Outbox, Patience
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
@@ -129,7 +129,7 @@ class RunAlerts:
             environment=process_environment(pid),
             folder=str(folder),
             terminals=lambda: find_terminals([target.pid for target in targets()]),
-            give_up_after=settings.alerts_give_up_after,
+            patience=Patience(give_up_after=settings.alerts_give_up_after),
         )
         self._times = TimeParser()
         self._events = EventPoints()

@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import format_labels
-from trainvitals.exporters.outbox import Outbox
+from trainvitals.exporters.push_queue import PushQueue
 
 _UNITS = {
     "seconds": "s", "celsius": "Cel", "watts": "W", "joules": "J", "percent": "%", "bytes": "By", "hertz": "Hz",
@@ -35,8 +35,8 @@ _Point = Any  # a data point of one of the kinds; the package is not there witho
 _Key = tuple[str, str]
 
 
-def start(order: Order) -> Outbox:
-    return Outbox.of(order, Otlp(order.host, order.started))
+def start(order: Order) -> PushQueue:
+    return PushQueue.of(order, Otlp(order.host, order.started))
 
 
 class Otlp:

@@ -9,14 +9,14 @@ from prometheus_client.metrics_core import Metric
 from trainvitals.exporters import wire
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import text_of
-from trainvitals.exporters.outbox import Outbox
+from trainvitals.exporters.push_queue import PushQueue
 
 BATCH = 2000
 """Series in one request."""
 
 
-def start(order: Order) -> Outbox:
-    return Outbox.of(order, RemoteWrite({"job": "trainvitals", "instance": order.host}))
+def start(order: Order) -> PushQueue:
+    return PushQueue.of(order, RemoteWrite({"job": "trainvitals", "instance": order.host}))
 
 
 class RemoteWrite:

@@ -87,6 +87,16 @@ class RowExporter(Protocol):
         """After the last row. None: the agent ends, the run goes on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a runner keeps and how long it tries."""
+
+    queue: int = QUEUE
+    first_pause: float = FIRST_PAUSE
+    patience: float | None = None
+    """Seconds at the end, in place of the constants above."""
+
+
 class RowRunner:
     """One exporter of one run, on its own thread. A listener: all but the exporter is called from the run's thread."""
 
@@ -98,12 +108,9 @@ class RowRunner:
         known: RowExport | None = None,
         *,
         warn: Callable[[str], None] = lambda text: None,
-        queue: int = QUEUE,
-        first_pause: float = FIRST_PAUSE,
-        patience: float | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        """Go on from what an earlier agent left in status.json. `patience` is for the end, in seconds, in place of the
-        constants above."""
+        """Go on from what an earlier agent left in status.json."""
         known = known or RowExport()
         self.name = name
         self.positions = Positions.parse(known.positions)
@@ -117,9 +124,7 @@ class RowRunner:
         self._run = run
         self._warn = warn
         self._trouble = ""
-        self._size = queue
-        self._first_pause = first_pause
-        self._patience = patience
+        self._limits = limits or Limits()
         self._queue: deque[tuple[int, RunRow]] = deque()
         self._offered = 0
         self._closed = False
@@ -148,7 +153,7 @@ class RowRunner:
 
     def _offer(self, row: RunRow) -> None:
         self._offered += 1
-        if len(self._queue) < self._size:
+        if len(self._queue) < self._limits.queue:
             self._queue.append((self._offered, row))
             if not self._news.is_set():
                 self._news.set()
@@ -181,7 +186,7 @@ class RowRunner:
         if not self._ending.is_set():
             self._end = end
             usual = LEAVE_PATIENCE if end is None else END_PATIENCE
-            self._deadline = time.monotonic() + (usual if self._patience is None else self._patience)
+            self._deadline = time.monotonic() + (usual if self._limits.patience is None else self._limits.patience)
             self._ending.set()
             self._news.set()
 
@@ -223,7 +228,7 @@ class RowRunner:
 
     def _insist(self, call: Callable[[], None]) -> Literal["done", "refused", "given up"]:
         """Call until it is done, with growing pauses, for as long as there is time."""
-        pause = self._first_pause
+        pause = self._limits.first_pause
         while True:
             try:
                 call()

@@ -23,7 +23,7 @@ from trainvitals.exporters import families
 from trainvitals.exporters.contracts import Order, Output
 from trainvitals.exporters.families import Options, Series, Snapshot
 from trainvitals.exporters.leaving import LINGER_SECONDS, Leaving, Viewer
-from trainvitals.exporters.outbox import PATIENCE, Outbox
+from trainvitals.exporters.push_queue import PATIENCE, PushQueue
 from trainvitals.exporters.registry import Wish, wishes_of
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import PageServer
@@ -118,7 +118,7 @@ class Exports:
     def _lingers(self, key: Viewer, output: Output, since: float) -> bool:
         """The last values of a run are still there for whoever scrapes next, and then the port is given back. Where
         they are pushed their end comes an interval later: at once it would hide them from every chart."""
-        if isinstance(output, Outbox) and time.monotonic() < since + min(output.interval, LINGER_SECONDS):
+        if isinstance(output, PushQueue) and time.monotonic() < since + min(output.interval, LINGER_SECONDS):
             return True
         with self._lock:
             return bool(self._leaving.runs(key))
@@ -170,7 +170,9 @@ class Exports:
             runs = tuple((run, self._trainings.look(run.folder)) for run in shown)
             if viewer is not None:
                 self._leaving.see(viewer)
-            pushes = [(kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, Outbox)]
+            pushes = [
+                (kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, PushQueue)
+            ]
         snapshot = Snapshot(
             self._host,
             self._started,
@@ -225,7 +227,7 @@ class Exports:
             self._tell(f"the exporter's counters cannot be kept: {error.strerror or error}")
 
 
-def _describe_pushes(pushes: list[tuple[str, Outbox]], host: str) -> list[Metric]:
+def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Metric]:
     found = []
     for kind in sorted({kind for kind, _ in pushes}):
         mine = [output for other, output in pushes if other == kind]

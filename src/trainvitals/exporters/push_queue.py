@@ -64,29 +64,36 @@ class Dialect(Protocol):
         """What a server that took the request says against it all the same."""
 
 
-class Outbox:
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where metrics are sent, and where they wait for it."""
+
+    url: str
+    spool: Path
+    token: str | None = None
+    spool_bytes: int = 64 << 20
+
+
+class PushQueue:
     """One server. What was not sent is sent by the next one with the same spool."""
 
     def __init__(
         self,
         dialect: Dialect,
-        url: str,
-        folder: Path,
+        destination: Destination,
         collect: Callable[[], Iterable[Metric]],
         *,
         interval: float = 15.0,
-        token: str | None = None,
-        most_bytes: int = 64 << 20,
-        tell: Callable[[str], None] = lambda text: None,
+        warn: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.interval = interval
         self.dialect = dialect
-        self._request = _prepare(url, token, dialect.headers)
+        self._request = _prepare(destination.url, destination.token, dialect.headers)
         self._collect = collect
-        self._tell = tell
+        self._warn = warn
         self._clock = clock
-        self._spool = Spool(folder, most_bytes)
+        self._spool = Spool(destination.spool, destination.spool_bytes)
         self.counts = Counts()
         self._last_ms = 0
         self._writing = threading.Lock()
@@ -104,17 +111,19 @@ class Outbox:
             thread.start()
 
     @classmethod
-    def of(cls, order: Order, dialect: Dialect) -> Outbox:
+    def of(cls, order: Order, dialect: Dialect) -> PushQueue:
         """As the settings of whoever asked for it want it."""
         return cls(
             dialect,
-            order.target,
-            order.folder,
+            Destination(
+                order.target,
+                order.folder,
+                order.push_secret,
+                int(order.settings.prometheus_spool_size_mb * 1024**2),
+            ),
             lambda: order.collect(order.options),
             interval=order.settings.prometheus_push_interval,
-            token=order.push_secret,
-            most_bytes=int(order.settings.prometheus_spool_size_mb * 1024**2),
-            tell=order.warn,
+            warn=order.warn,
         )
 
     @property
@@ -240,7 +249,7 @@ class Outbox:
     def _say(self, text: str) -> None:
         if text != self.counts.trouble:  # once, not with every try
             self.counts.trouble = text
-            self._tell(text)
+            self._warn(text)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

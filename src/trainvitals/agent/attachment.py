@@ -1,0 +1,162 @@
+"""Everything that is open for a run while it is watched: what is written, followed, judged, copied and sealed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from trainvitals.agent import status
+from trainvitals.agent.alerting import Alerting
+from trainvitals.agent.consoles import Consoles
+from trainvitals.agent.gpu_holding import GpuHolding
+from trainvitals.agent.lines import RunLines
+from trainvitals.agent.losses import Losses
+from trainvitals.agent.ranks import Ranks
+from trainvitals.agent.row_exporting import RowExporting
+from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.sealing import Seals
+from trainvitals.agent.stalls import Stalls
+from trainvitals.agent.training_log import TrainingLog
+from trainvitals.analysis.gpu_use import GpuUses, parse_uses
+from trainvitals.exporters.rows import RunDescription
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.documents.run import MONITOR, RunFile
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.follower import Relay
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.listening import Listener
+
+PIECE = 512 << 10
+"""Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
+
+
+class Attachment:
+    """Goes on from what an earlier agent of this host left in status.json."""
+
+    def __init__(self, context: RunContext, attempt: int, ranks: Ranks) -> None:
+        known = status.read_own(context.folder, context.host)
+        self.before = known if known.attempt == attempt else Status()
+        """What was known of this attempt before."""
+        self._context = context
+        self._ranks = ranks
+        self._known_row_exports = known.row_exports
+        self.training_log = TrainingLog(known)
+        self.gpu_use = GpuUses(parse_uses(known.gpu_summary))
+        self.holding = GpuHolding(context.machine.gpu_users, self.before.held_gpus)
+        self.consoles = Consoles(context.folder, context.settings, known.consoles)
+        self.lines = RunLines(context, attempt, self.gpu_use)
+        self.status_file = status.StatusFile(context)
+        self.stalls = Stalls(context, self.lines, self.before.cause)
+        self.seals = Seals(context, self.lines)
+        self.relay = Relay(
+            context.folder, self.is_followed, read_sealed=self.seals.read_sealed, on_error=self._survive_listener
+        )
+        self.relay.add(self.training_log)
+        self._losses = Losses(self.lines, self.training_log)
+        self.alerting = Alerting(context, context.file_name("alerts", attempt), ranks, self.holding, self.lines)
+        self.row_exports: RowExporting | None = None
+
+    def start(self, pid: int, attempt: int, warn: Callable[[str], None]) -> None:
+        """Begin to judge and to export. `pid` is a process of the run; `warn` is called from exporters' threads."""
+        context = self._context
+        self.alerting.start(pid, self.training_log.acknowledged)
+        self.relay.add(self.alerting)
+        self.lines.listen = self.alerting.see_sample
+        about = run_folder.find_run(context.folder) or RunFile()
+        run = RunDescription(context.run_id, context.folder, context.host, attempt, about)
+        self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
+        for exporter in self.row_exports:
+            self.relay.add(exporter)
+        again = self.before.state is not None
+        self.lines.write_event(
+            "agent_attached",
+            "the agent watches this run again" if again else "the agent watches this run",
+            data={"pid": os.getpid()},
+        )
+        context.log.info("watching", folder=str(context.folder), again=again)
+
+    def _survive_listener(self, listener: Listener, error: Exception) -> None:
+        self._context.log.exception_once("a listener failed", error, listener=listener.name)
+
+    # -- files
+
+    def is_followed(self, file: FileName) -> bool:
+        """Whether anybody here may listen to it: what this machine writes, and the events and alerts of all machines. A
+        training is listened to once its rank has registered, for its lines are counted there."""
+        if file.table == "training":
+            return self._ranks.get(file.rank or 0) is not None
+        return file.table in layout.LINE_TABLES or self.is_ours(file)
+
+    def is_ours(self, file: FileName) -> bool:
+        """Whether it was written on this machine: the folder may be shared with others."""
+        if file.table == "training":
+            return (file.rank or 0) in self._ranks.numbers
+        return file.host == self._context.host_token
+
+    def silence(self, rank: int) -> float:
+        """For how many seconds the rank's files have not changed, by their own time."""
+        newest = self.relay.last_write(lambda file: file.table == "training" and (file.rank or 0) == rank)
+        return max(time.time() - newest, 0.0) if newest is not None else 0.0
+
+    def request_sealing(self) -> None:
+        """Seal what is closed and not needed by a listener any more."""
+        self.seals.request(self.is_ours, self._is_read, self._find_behind)
+
+    def _is_read(self, name: str) -> bool:
+        """Whether it is closed, and all of it is counted in status.json."""
+        return name not in self.lines.open_files and self.training_log not in self._list_behind(name)
+
+    def _find_behind(self, name: str) -> list[Listener]:
+        return [listener for listener in self._list_behind(name) if listener is not self.training_log]
+
+    def _list_behind(self, name: str) -> list[Listener]:
+        parsed = layout.parse_name(name)
+        return self.relay.behind(parsed[0]) if parsed is not None else []
+
+    # -- now and then
+
+    def catch_up(self, seconds: float) -> bool:
+        """Hand over what is left of an ended run, for a moment. False if there is nothing more."""
+        deadline = time.monotonic() + seconds
+        while (more := self.relay.poll(PIECE)) and time.monotonic() < deadline:
+            continue
+        return more
+
+    def look_at_gpus(self) -> None:
+        """Find out which GPUs the run holds."""
+        held = [rank.registration for rank in self._ranks.alive() if rank.registration.kind != MONITOR]
+        hardware = self._context.machine.describe()
+        self.holding.look(held, hardware, self.lines.gpus.values(), self.lines.processes.values())
+
+    def write_losses(self) -> None:
+        """What was lost and what was sealed meanwhile, as events."""
+        self._losses.write()
+        self.seals.tend()
+
+    # -- status.json
+
+    def write_status(self, attempt: int, state: str, now: float) -> None:
+        """What is known of the run now. Raises OSError when the folder cannot be written."""
+        ranks, hardware = list(self._ranks), self._context.machine.describe()
+        content = Status(
+            host=self._context.host,
+            agent_pid=os.getpid(),
+            attempt=attempt,
+            state=state,
+            cause=self.stalls.cause,
+            ranks={rank.status_key: rank.describe() for rank in ranks},
+            hardware=hardware,
+            visible_gpus=status.visible_gpus(hardware, [rank.registration for rank in ranks]),
+            held_gpus=self.holding.describe(),
+            gpu_summary=self.gpu_use.as_json(),
+            alerts=self.alerting.active(),
+            row_exports=self.row_exports.describe() if self.row_exports is not None else {},
+            consoles=self.consoles.as_json(),
+            dropped_lines=self.lines.dropped,
+        )
+        self.status_file.write(self.training_log.add_to(content), now)
+        self.training_log.mark_saved()
+        if self.row_exports is not None:
+            self.row_exports.mark_saved()

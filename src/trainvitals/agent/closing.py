@@ -1,0 +1,117 @@
+"""The end of a run, once none of its ranks is left here: decided, written down, its files sealed."""
+
+from __future__ import annotations
+
+import time
+
+from trainvitals.agent.attachment import Attachment
+from trainvitals.agent.causes import Verdict
+from trainvitals.agent.ending import correct_end, decide_end, write_end
+from trainvitals.agent.rank_watch import describe_verdict
+from trainvitals.agent.ranks import Ranks
+from trainvitals.agent.run_account import RunAccount
+from trainvitals.agent.run_context import RunContext
+from trainvitals.exporters.rows import RunEnd
+from trainvitals.journal.documents.run import COMMAND
+
+WRAPPER_SECONDS = 2.0
+"""`trainvitals run` knows the exit code for certain and gets this long to write it down."""
+END_PATIENCE_SECONDS = 600.0
+CATCH_UP_SECONDS = 0.5
+"""How long, per tick, a listener that was added late is served once the run has ended."""
+
+
+class Closing:
+    """Used by the thread of one run."""
+
+    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, attached: Attachment) -> None:
+        self._context = context
+        self._account = account
+        self._ranks = ranks
+        self._attached = attached
+        self._deadline: float | None = None
+        self._end: RunEnd | None = None
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether the end is decided and the disk does not take it."""
+        return self._deadline is not None
+
+    def is_end_known(self, now: float) -> bool:
+        """Whether all ranks are over, and `trainvitals run` had a moment to write the exit status that it alone knows
+        for certain."""
+        if not self._ranks.are_over:
+            return False
+        wrapped = any(rank.registration.kind == COMMAND for rank in self._ranks)
+        if self._account.has_ended or self._account.has_exit_status or not wrapped:
+            return True
+        last = max((rank.gone_at or now for rank in self._ranks), default=now)
+        return now - last > WRAPPER_SECONDS
+
+    def end(self) -> Verdict | None:
+        """Decide how the run ended and write it down. None if the disk does not take it yet: it is tried again."""
+        attached = self._attached
+        run = self._account.read()
+        verdict = decide_end(run, self._account.attempt, list(self._ranks), self._account.failures())
+        if 0 in self._ranks.numbers:
+            try:
+                self._write_run(verdict)
+            except OSError as error:
+                self._context.log.warn_once("the end of the run cannot be written", error=str(error))
+                if self._may_wait_for_room():
+                    return None
+        attached.write_losses()
+        cause = f": {verdict.cause}" if verdict.cause else ""
+        attached.lines.write_event(
+            "run_ended",
+            f"the run is {verdict.status}{cause}",
+            severity="info" if verdict.status == "finished" else "critical",
+            data={"status": verdict.status, **describe_verdict(verdict)},
+        )
+        self._context.log.info("the run has ended", status=verdict.status, cause=str(verdict.cause or ""))
+        attached.consoles.end()
+        attached.stalls.cause = verdict.cause
+        attached.alerting.end(verdict, self._ranks)
+        self._end = RunEnd(verdict.status, verdict.cause)
+        attached.catch_up(CATCH_UP_SECONDS)  # exporters of rows get what was measured last, too
+        attached.relay.close()
+        return verdict
+
+    def _write_run(self, verdict: Verdict) -> None:
+        folder, attempt, mode = self._context.folder, self._account.attempt, self._context.settings.file_mode
+        if self._account.has_ended and verdict.cause != self._account.file.cause:
+            correct_end(folder, attempt, verdict, mode)
+        else:
+            leader = self._ranks.get(0)
+            write_end(folder, attempt, verdict, mode, leader.progress.step if leader is not None else None)
+
+    def _may_wait_for_room(self) -> bool:
+        """A full disk may have room again, and the end is worth waiting for, but not for ever."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + END_PATIENCE_SECONDS
+        return time.monotonic() < self._deadline
+
+    def request_seals(self) -> None:
+        """Seal what the run leaves."""
+        self._attached.seals.request_last(self._attached.is_ours)
+
+    def finish(self) -> bool:
+        """Go on sealing, and serving listeners that were added late. True when there is nothing left to do."""
+        attached = self._attached
+        attached.seals.tend()
+        more = attached.catch_up(CATCH_UP_SECONDS)
+        if attached.seals.busy or more or attached.relay.waits:
+            return False
+        attached.seals.tend()
+        attached.lines.close()
+        return True
+
+    def end_row_exports(self) -> bool:
+        """Give the exporters of rows their time for what is left. False if there are none."""
+        exports = self._attached.row_exports
+        if exports is None or not any(exports):
+            return False
+        unfinished = exports.end(self._end)
+        if unfinished:
+            self._context.log.warning("exporters did not take all rows", exporters=unfinished)
+        return True

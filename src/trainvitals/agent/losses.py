@@ -1,0 +1,28 @@
+"""What was lost of a run, as events: written when there is more of it than before."""
+
+from __future__ import annotations
+
+from trainvitals.agent.lines import RunLines
+from trainvitals.agent.training_log import TrainingLog
+
+
+class Losses:
+    """Lines that could not be understood, and lines of the agent that could not be written."""
+
+    def __init__(self, lines: RunLines, training_log: TrainingLog) -> None:
+        self._lines = lines
+        self._training_log = training_log
+        self._damage = training_log.damage
+        self._dropped = 0
+
+    def write(self) -> None:
+        damage, dropped = self._training_log.damage, self._lines.dropped
+        if damage != self._damage:
+            self._damage = damage
+            message = f"lines that could not be understood: {damage.torn} torn, {damage.foreign} foreign"
+            data = {"torn": damage.torn, "foreign": damage.foreign}
+            self._lines.write_event("damage", message, severity="warning", data=data)
+        if dropped > self._dropped:
+            self._dropped = dropped
+            message = f"{dropped} lines of the agent could not be written"
+            self._lines.write_event("lines_dropped", message, severity="warning", data={"lines": dropped})

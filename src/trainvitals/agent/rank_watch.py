@@ -1,0 +1,185 @@
+"""Ranks that come, step, stop stepping and go: what each of them does, as events of the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from trainvitals.agent.attachment import PIECE, Attachment
+from trainvitals.agent.causes import Verdict
+from trainvitals.agent.lines import read_rank_events
+from trainvitals.agent.liveness import Rank, status_key
+from trainvitals.agent.ranks import Ranks
+from trainvitals.agent.run_account import RunAccount
+from trainvitals.agent.run_context import RunContext
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import COMMAND, TRAINING
+
+GOODBYE_SECONDS = 3.0
+"""A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
+
+
+class Order(NamedTuple):
+    """The registration of a rank has come or gone."""
+
+    what: Literal["join", "leave"]
+    registration: Registration
+    path: Path
+
+
+class RankWatch:
+    """Used by the thread of one run."""
+
+    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, attached: Attachment) -> None:
+        self._context = context
+        self._account = account
+        self._ranks = ranks
+        self._attached = attached
+        self._lines = attached.lines
+        self._known = attached.before.ranks
+        self._written = read_rank_events(context.folder, context.host)
+        self.has_news = False
+        """A rank has come or gone: status.json is not to wait for its turn."""
+
+    # -- they come and go
+
+    def take(self, orders: deque[Order], now: float) -> None:
+        """Take in which registrations have come and gone."""
+        while orders:
+            order = orders.popleft()
+            registration = order.registration
+            known = self._ranks.get(registration.rank, registration.kind)
+            if order.what == "leave":
+                if known is not None and known.is_alive and not known.is_over and not order.path.exists():
+                    # A cleaner of temporary files took it; the run goes on.
+                    registrations.register(known.registration)
+            elif known is None or known.registration.pid != registration.pid:
+                if registration.attempt > self._account.attempt:
+                    self._begin_attempt(registration.attempt)
+                if known is not None:
+                    self._replace(known, registration)
+                self._join(registration, order.path, now)
+
+    def _begin_attempt(self, attempt: int) -> None:
+        """A launcher started the ranks again in the same folder: the same run, another attempt."""
+        self._account.begin_attempt(attempt)
+        self._lines.begin_attempt(attempt)
+        self._lines.write_event("attempt_started", f"attempt {attempt} has started")
+
+    def _replace(self, old: Rank, new: Registration) -> None:
+        if not old.is_over:
+            message = f"{old.name} is another process now: {new.pid} instead of {old.registration.pid}"
+            self._lines.write_event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
+        old.close()
+
+    def _join(self, registration: Registration, path: Path, now: float) -> None:
+        known = self._known.get(status_key(registration))
+        if known is not None and known.pid != registration.pid:
+            known = None
+        rank = Rank(registration, path, now, known)
+        self._ranks.add(rank)
+        if self._attached.before.is_over:
+            return
+        self._attached.consoles.join(registration)
+        if registration.kind == TRAINING:
+            training = [item.registration for item in self._ranks if item.registration.kind == TRAINING]
+            lowest = min(max(item.rank - item.local_rank, 0) for item in training)
+            self._attached.training_log.summarised = lowest
+            self._attached.relay.ask_again()
+            if known is not None:
+                rank.progress.restore(known, self._attached.silence(registration.rank), now)
+                rank.state = known.state or "running" if rank.is_alive else rank.state
+        if ("rank_started", registration.rank, registration.pid) not in self._written:
+            self._lines.write_event(
+                "rank_started",
+                f"{rank.name} is process {registration.pid} on {self._context.host}",
+                rank=registration.rank,
+                data={"pid": registration.pid, "kind": registration.kind},
+            )
+        self.has_news = True
+
+    # -- they step
+
+    def follow(self, now: float, tick: float) -> bool:
+        """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new."""
+        self._attached.relay.poll(PIECE)
+        found = self._attached.training_log.take_growth()
+        for number, growth in found.items():
+            rank = self._ranks.get(number)
+            if rank is None:
+                continue
+            # What was logged before we came was not logged just now.
+            silent = 0.0 if rank.progress.lines else self._attached.silence(number)
+            rank.progress.grow(growth.lines, tick, now, silent)
+            rank.progress.step = growth.step if growth.step is not None else rank.progress.step
+            rank.progress.last_log = growth.timestamp or rank.progress.last_log
+        return bool(found)
+
+    def look(self, now: float, ended: frozenset[int]) -> None:
+        """Look at every process; `ended` are the pidfds whose end the kernel has reported."""
+        for rank in self._ranks:
+            self._look(rank, now, ended)
+        self._attached.stalls.write_found()
+
+    def _look(self, rank: Rank, now: float, ended: frozenset[int]) -> None:
+        was_over = rank.is_over
+        memory = rank.look(now, ended)
+        if memory == "group":
+            message = f"the kernel killed a process for memory in the control group of {rank.name}"
+            self._lines.write_event("oom_kill", message, severity="warning", rank=rank.registration.rank)
+        if was_over:
+            return
+        if rank.is_over:
+            self._explain(rank)
+            self._write_end(rank)
+        elif rank.is_alive:
+            self._judge_progress(rank, now)
+
+    def _judge_progress(self, rank: Rank, now: float) -> None:
+        if self._account.has_ended and rank.registration.kind != COMMAND:
+            silent = rank.progress.silence(now)
+            # Other ranks may have lines to write still; a monitor writes none and waits for us.
+            patience = GOODBYE_SECONDS if rank.registration.kind == TRAINING else 0.0
+            ended_at = self._account.ended_at
+            if ended_at is not None and min(silent, now - ended_at) >= patience:
+                rank.said_goodbye = True
+            return
+        if rank.registration.kind == TRAINING:
+            self._attached.stalls.judge(rank, now)
+
+    # -- they end
+
+    def _explain(self, rank: Rank) -> None:
+        """An exit code says less than the exception behind it, which the rank wrote down."""
+        verdict = rank.verdict
+        if verdict is not None and verdict.status == "failed" and rank.registration.kind == TRAINING:
+            own = [item for item in self._account.failures() if item.rank == rank.registration.rank]
+            if own:
+                rank.verdict = replace(verdict, cause=own[0].cause)
+
+    def _write_end(self, rank: Rank) -> None:
+        number, verdict = rank.registration.rank, rank.verdict
+        if verdict is None or ("rank_ended", number, rank.registration.pid) in self._written:
+            return
+        data = {"pid": rank.registration.pid, **describe_verdict(verdict)}
+        # What it wrote of itself holds, but "finished", written at exit, does not hold against a bad exit status.
+        excused = self._account.has_ended and (number == 0 or verdict.signal is None)
+        tentative = number == 0 and self._account.file.tentative and not (verdict.exit_code or verdict.signal)
+        peaceful = verdict.status == "finished" or excused or tentative
+        self._attached.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
+        if peaceful:
+            self._lines.write_event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
+        else:
+            message = f"{rank.name} is lost: {verdict.cause}"
+            self._lines.write_event("rank_lost", message, severity="critical", rank=number, data=data)
+        self.has_news = True
+
+
+def describe_verdict(verdict: Verdict) -> dict[str, Any]:
+    """What an event keeps of it."""
+    reason = verdict.cause.as_json() if verdict.cause is not None else None
+    found = {"exit_code": verdict.exit_code, "signal": verdict.signal, "reason": reason}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,328 @@
+"""One watched run: follow its ranks, write what the machine does, and write its end if it cannot do so itself.
+
+Each run has a thread of its own, so a run folder on a dead file server harms nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainvitals import runtime
+from trainvitals.agent.attachment import Attachment
+from trainvitals.agent.closing import Closing
+from trainvitals.agent.liveness import wait_for_end
+from trainvitals.agent.log import BoundLog
+from trainvitals.agent.rank_watch import Order, RankWatch
+from trainvitals.agent.ranks import Ranks
+from trainvitals.agent.reading import Reading, exporter_trouble
+from trainvitals.agent.run_account import RunAccount
+from trainvitals.agent.run_context import Machine, RunContext
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.latest import LatestRun
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow
+from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.follower import Relay
+from trainvitals.journal.listening import Listener
+from trainvitals.settings import Settings
+from trainvitals.sources import RankProcess
+
+LONGEST_TICK = 0.5
+SHORTEST_TICK = 0.25
+SETTLING_TICK = 0.05
+"""Seconds between two looks while a process that is gone is asked for its exit status."""
+ROOM_TICK = 2.0
+"""Seconds between two tries to write the end down while the disk does not take it."""
+HEALTH_SECONDS = 10.0
+FIRST_HEALTH_SECONDS = 2.0
+SEALING_SECONDS = 5.0
+TEND_SECONDS = 1.0
+FOLDER_SECONDS = 1.0
+CONSOLE_SECONDS = 1.0
+HOLDING_SECONDS = 5.0
+INBOX_SIZE = 20_000
+
+
+class WatchedRun:
+    """All ranks of one run on this machine. What the thread does is in `RankWatch` while they live and in `Closing`
+    when they are gone."""
+
+    def __init__(self, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> None:
+        self.context = RunContext.of(first, settings, machine, log)
+        self.finishing = False
+        """It has ended; its files are being sealed."""
+        self.over = False
+        self.failed = False
+        """It is over because watching it went wrong, not because it ended."""
+        self.past = True
+        """None of its processes lived when it was found: there is nothing to measure, only its end to write."""
+        self.began = time.monotonic()
+        self.state = "running"
+        self.firing: Sequence[AlertRow] = ()
+        """The alerts that fire now, each with its labels."""
+        self._first_pid = first.pid
+        self._account = RunAccount(self.folder, first.attempt)
+        self._ranks = Ranks()
+        self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
+        self._orders: deque[Order] = deque()
+        self._listeners: deque[tuple[Callable[[Relay, Listener], None], Listener]] = deque()
+        self._leaving = False
+        self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
+        self._thread = threading.Thread(target=self._live, name=f"run {self.run_id}", daemon=True)
+
+    @property
+    def run_id(self) -> str:
+        return self.context.run_id
+
+    @property
+    def folder(self) -> Path:
+        return self.context.folder
+
+    @property
+    def settings(self) -> Settings:
+        return self.context.settings
+
+    @property
+    def attempt(self) -> int:
+        return self._account.attempt
+
+    # -- from other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join_rank(self, registration: Registration, path: Path) -> None:
+        """A rank of this run has registered."""
+        if self.past and runtime.is_same_process(registration.pid, registration.pid_start):
+            self.past = False
+        self._orders.append(Order("join", registration, path))
+
+    def leave_rank(self, registration: Registration, path: Path) -> None:
+        """The registration of a rank has gone."""
+        self._orders.append(Order("leave", registration, path))
+
+    def offer(self, reading: Reading) -> None:
+        """A new reading; whether the run wants it is decided in its own thread."""
+        self._inbox.append(reading)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Hand it the rows of this run, from the run's thread."""
+        self._listeners.append((Relay.add, listener))
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stop handing it rows with the next tick."""
+        self._listeners.append((Relay.remove, listener))
+
+    def _warn_of_exporter(self, text: str) -> None:
+        """Called from the exporters' threads: into the log, and as an event into the run while it is watched."""
+        self.context.log.warning("exporter", reason=text)
+        self.offer(exporter_trouble(text))
+
+    def end_watch(self) -> None:
+        """The agent ends, the run goes on."""
+        self._leaving = True
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def processes(self) -> list[RankProcess]:
+        """The rank processes that live."""
+        return self._ranks.processes(self.run_id)
+
+    @property
+    def rank_numbers(self) -> frozenset[int]:
+        return self._ranks.numbers
+
+    def describe(self) -> LatestRun:
+        """For latest.json."""
+        return LatestRun(
+            run_id=self.run_id,
+            folder=str(self.folder),
+            attempt=self.attempt,
+            state=self.state,
+            ranks=self._ranks.describe(),
+        )
+
+    # -- the thread
+
+    def _live(self) -> None:
+        try:
+            self._attach()
+            try:
+                self._watch()
+            finally:
+                self.over = True
+                if self._closing.end_row_exports():
+                    self._write_status(time.monotonic(), force=True)
+        except Exception as error:  # noqa: BLE001 - one run's trouble must not end the agent
+            self.failed = True
+            self._survive(error)
+        finally:
+            self.over = True
+            self._ranks.close()
+
+    def _watch(self) -> None:
+        ended: frozenset[int] = frozenset()
+        while not self.over and not self._leaving:
+            try:
+                self._tick(time.monotonic(), ended)
+            except Exception as error:  # noqa: BLE001 - nor its watch
+                self._survive(error)
+            if not self.over:
+                ended = self._sleep()
+        if not self.over:
+            self._detach()
+
+    def _survive(self, error: Exception) -> None:
+        self.context.log.exception_once("watching a run failed", error)
+        time.sleep(0.5)
+
+    def _sleep(self) -> frozenset[int]:
+        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._attached.lines.shortest_interval / 2))
+        if self._closing.waits_for_room:
+            tick = ROOM_TICK
+        return wait_for_end(self._ranks.pidfds, SETTLING_TICK if self._ranks.are_settling else tick)
+
+    def _attach(self) -> None:
+        self._attached = Attachment(self.context, self.attempt, self._ranks)
+        self._rank_watch = RankWatch(self.context, self._account, self._ranks, self._attached)
+        self._closing = Closing(self.context, self._account, self._ranks, self._attached)
+        # Else an earlier agent wrote the end and was itself ended before it could clean up.
+        if not self._attached.before.is_over and self.folder.is_dir():
+            self._attached.start(self._first_pid, self.attempt, self._warn_of_exporter)
+
+    def _tick(self, now: float, ended: frozenset[int]) -> None:
+        if self.finishing:
+            self._finish()
+            return
+        if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
+            self.context.log.warning(
+                "the run folder is gone, so the run is not watched any more", folder=str(self.folder)
+            )
+            self._remove_registrations()
+            self.over = True
+            return
+        self._rank_watch.take(self._orders, now)
+        if self._attached.before.is_over:
+            self._clean_up()
+            return
+        self._account.look(now)
+        self._follow(now)
+        self._drain()
+        self._rank_watch.look(now, ended)
+        self._look_around(now)
+        if self._closing.is_end_known(now):
+            self._end()
+            return
+        self._write_status(now, force=self._rank_watch.has_news)
+        if self._is_time("console", CONSOLE_SECONDS, now):
+            # Once it is noted where the copy begins: another agent may have to go on there.
+            self._attached.consoles.look()
+        if self._is_time("sealing", SEALING_SECONDS, now):
+            self._attached.request_sealing()
+
+    def _look_around(self, now: float) -> None:
+        """What is due besides the ranks: GPUs, alerts, files, the health of the sources."""
+        attached = self._attached
+        if self._is_time("holding", HOLDING_SECONDS, now):
+            attached.look_at_gpus()
+        attached.alerting.tick(now, attached.stalls.causes)
+        self.firing = attached.alerting.firing()
+        if self._is_time("files", TEND_SECONDS, now):
+            attached.lines.tend()
+        if self._is_time("health", HEALTH_SECONDS, now):
+            attached.lines.write_health(self.context.machine.health())
+            attached.write_losses()
+
+    def _is_time(self, what: str, interval: float, now: float) -> bool:
+        if now < self._next.get(what, 0.0):
+            return False
+        self._next[what] = now + interval
+        return True
+
+    def _follow(self, now: float) -> bool:
+        """Read a piece of what the ranks logged. False if they have nothing new."""
+        self._take_listeners()
+        return self._rank_watch.follow(now, LONGEST_TICK)
+
+    def _take_listeners(self) -> None:
+        while self._listeners:
+            order, listener = self._listeners.popleft()
+            order(self._attached.relay, listener)
+
+    def _drain(self) -> None:
+        """Write the samples that have come in."""
+        lines = self._attached.lines
+        if len(self._inbox) == INBOX_SIZE:
+            self.context.log.warning("the run folder is so slow that samples were lost")
+        for _ in range(len(self._inbox)):
+            for notice in lines.take(self._inbox.popleft()):
+                lines.write_event(
+                    notice.event, notice.message, severity=notice.severity, data=notice.data, when=notice.time
+                )
+
+    def _write_status(self, now: float, *, force: bool = False) -> None:
+        if self.state not in ENDED:
+            states = {rank.state for rank in self._ranks.alive()}
+            self.state = next((state for state in ("hung", "stalled") if state in states), "running")
+            if self.state == "running":
+                self._attached.stalls.cause = None
+        if not force and not self._attached.status_file.is_due(now):
+            return
+        self._rank_watch.has_news = False
+        try:
+            self._attached.write_status(self.attempt, self.state, now)
+        except OSError as error:
+            self.context.log.warn_once("status.json cannot be written", error=str(error))
+
+    # -- the end
+
+    def _end(self) -> None:
+        while self._follow(time.monotonic()):
+            continue  # what was logged last counts too
+        self._drain()
+        verdict = self._closing.end()
+        if verdict is not None:
+            self.state, self.firing = verdict.status, ()
+            self._write_status(time.monotonic(), force=True)
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        self._remove_registrations()
+        self.finishing = True
+        self._closing.request_seals()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._take_listeners()
+        self.over = self._closing.finish()
+
+    def _remove_registrations(self) -> None:
+        self._ranks.unregister()
+        for order in self._orders:
+            if order.what == "join":
+                registrations.unregister(order.path, order.registration)
+
+    def _detach(self) -> None:
+        """The agent ends, the run goes on."""
+        attached = self._attached
+        if self.finishing:
+            attached.lines.close()
+            return
+        self._follow(time.monotonic())
+        self._drain()
+        attached.alerting.leave()
+        attached.consoles.look()
+        attached.lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
+        self._write_status(time.monotonic(), force=True)
+        attached.consoles.leave()
+        attached.lines.close()

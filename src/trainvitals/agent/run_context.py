@@ -1,0 +1,69 @@
+"""What every part of a watched run needs to know, and what it may ask of the agent."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainvitals.agent.log import BoundLog
+from trainvitals.agent.sealing import Sealer
+from trainvitals.journal import layout
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.layout import FileName
+from trainvitals.newest import SourceHealth
+from trainvitals.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a run may ask the agent for."""
+
+    host: str
+    describe: Callable[[], Mapping[str, Any]]
+    health: Callable[[], list[SourceHealth]]
+    gpu_users: Callable[[], Mapping[str, Iterable[int]]]
+    """The processes on each GPU, by the key of its unit."""
+    sealer: Sealer
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run on this machine. What changes about it is not here."""
+
+    run_id: str
+    folder: Path
+    settings: Settings
+    correlation_id: str
+    machine: Machine
+    has_many_hosts: bool
+    log: BoundLog
+
+    @classmethod
+    def of(cls, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> RunContext:
+        """From the registration of any of its ranks."""
+        correlation_id = first.correlation_id or secrets.token_hex(16)
+        return cls(
+            run_id=first.run_id,
+            folder=Path(first.folder),
+            settings=settings,
+            correlation_id=correlation_id,
+            machine=machine,
+            has_many_hosts=first.world_size > first.local_world_size,
+            log=log.bind(run_id=first.run_id, attempt=first.attempt, correlation_id=correlation_id),
+        )
+
+    @property
+    def host(self) -> str:
+        return self.machine.host
+
+    @property
+    def host_token(self) -> str | None:
+        """How this host is called in file names; None where the whole run is on one host."""
+        return layout.host_token(self.host) if self.has_many_hosts else None
+
+    def file_name(self, table: str, attempt: int) -> FileName:
+        """Of a file that the agent writes."""
+        return FileName(table, attempt, "", host=self.host_token)

@@ -1,0 +1,19 @@
+"""Contexts of runs that no agent watches, for tests of what an agent does with one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from trainvitals.agent.log import Log
+from trainvitals.agent.run_context import Machine, RunContext
+from trainvitals.agent.sealing import Sealer
+from trainvitals.settings import resolve
+
+
+def make_context(folder: Path, sealer: Sealer | None = None, **settings: Any) -> RunContext:
+    """Run `r` on host `here`, with correlation id `abc`."""
+    machine = Machine("here", dict, list, dict, sealer)  # type: ignore[arg-type]
+    resolved = resolve(settings, environ={}, folder=Path("/"))
+    return RunContext("r", folder, resolved, "abc", machine, False, Log(Path(os.devnull)).bind())
