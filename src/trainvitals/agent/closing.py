@@ -12,10 +12,13 @@ from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
 from trainvitals.exporters.rows import RunEnd
+from trainvitals.journal import registrations
 from trainvitals.journal.documents.run import COMMAND
 
 WRAPPER_SECONDS = 2.0
 """`trainvitals run` knows the exit code for certain and gets this long to write it down."""
+JOIN_SECONDS = 30.0
+"""How long the agent gets to read a registration; on a busy machine it may come late to it."""
 END_PATIENCE_SECONDS = 600.0
 CATCH_UP_SECONDS = 0.5
 """How long, per tick, a listener that was added late is served once the run has ended."""
@@ -30,6 +33,7 @@ class Closing:
         self._ranks = ranks
         self._attached = attached
         self._deadline: float | None = None
+        self._joining_since: float | None = None
         self._end: RunEnd | None = None
 
     @property
@@ -40,13 +44,24 @@ class Closing:
     def is_end_known(self, now: float) -> bool:
         """Whether all ranks are over, and `trainvitals run` had a moment to write the exit status that it alone knows
         for certain."""
-        if not self._ranks.are_over:
+        if not self._ranks.are_over or self._waits_for_rank(now):
             return False
         wrapped = any(rank.registration.kind == COMMAND for rank in self._ranks)
         if self._account.has_ended or self._account.has_exit_status or not wrapped:
             return True
         last = max((rank.gone_at or now for rank in self._ranks), default=now)
         return now - last > WRAPPER_SECONDS
+
+    def _waits_for_rank(self, now: float) -> bool:
+        """Whether a rank has registered that the agent has not looked at yet: one that began and ended within a moment
+        logged nevertheless."""
+        folder, host = str(self._context.folder), self._context.host
+        mine = [item for _, item in registrations.read_all() if (item.folder, item.host) == (folder, host)]
+        known = {(rank.registration.pid, *rank.key) for rank in self._ranks}
+        if all((item.pid, item.rank, item.kind) in known for item in mine):
+            return False
+        self._joining_since = self._joining_since or now
+        return now - self._joining_since < JOIN_SECONDS
 
     def end(self) -> Verdict | None:
         """Decide how the run ended and write it down. None if the disk does not take it yet: it is tried again."""
