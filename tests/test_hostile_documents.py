@@ -237,6 +237,13 @@ ODD: dict[str, Callable[[Path], object]] = {
 
 DOCUMENTS = ("run.json", "status.json")
 LINES = ("events_20260101_000000.jsonl", "alerts_20260101_000000.jsonl")
+BESIDE = (
+    "console.rank0.log",
+    "stacks/rank0.txt",
+    "media/histograms.rank0.jsonl",
+    "segments/training_metrics_20260101_000000.rejected",
+    "segments/training_metrics_20260101_000000.parquet",
+)
 
 
 @pytest.mark.parametrize(
@@ -244,12 +251,13 @@ LINES = ("events_20260101_000000.jsonl", "alerts_20260101_000000.jsonl")
     [
         *((name, what) for name in DOCUMENTS for what in ODD),
         # Lines are read in pieces, however long the file is.
-        *((name, what) for name in LINES for what in ODD if what != "too large"),
+        *((name, what) for name in (*LINES, *BESIDE) for what in ODD if what != "too large"),
     ],
 )
 def test_what_is_no_document_at_all_is_a_marked_row_or_is_ignored(place: Place, name: str, what: str) -> None:
     place.make_bad("ranks")
     (place.bad / name).unlink(missing_ok=True)
+    (place.bad / name).parent.mkdir(exist_ok=True)
     ODD[what](place.bad / name)
     if (name, what) == ("run.json", "a link to itself"):  # there is nothing at its end, so this is not a run
         assert "ranks" not in place.run("runs", "--dir", str(place.root))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -111,6 +112,8 @@ class Cursor:
             status = self.path.stat()
             if status.st_size == self.offset and status.st_ino == self.inode:
                 return 0  # nearly every look: without opening the file
+            if not stat.S_ISREG(status.st_mode):
+                raise FileNotFoundError(self.path)  # a pipe or a device would be waited for without end
             with open(self.path, "rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if status.st_size < self.offset or (self.inode and status.st_ino != self.inode):

@@ -124,7 +124,8 @@ class RunReader:
             listed = {name.stem for name, suffix, _ in self._files() if name.table == table and suffix != layout.SIDE}
             total.files += len(listed - stems)
         for rejected in (self.folder / layout.SEGMENTS).glob("*.rejected"):
-            total += Damage(torn=rejected.read_bytes().count(b"\n"))
+            if rejected.is_file():
+                total += Damage(torn=rejected.read_bytes().count(b"\n"))
         return total
 
     def tables(self) -> list[str]:
@@ -259,7 +260,7 @@ class RunReader:
 
     def _histogram_files(self) -> list[Path]:
         found = (self.folder / layout.MEDIA).glob("histograms.rank*.jsonl")
-        return sorted(found, key=lambda path: (len(path.name), path.name))
+        return sorted((path for path in found if path.is_file()), key=lambda path: (len(path.name), path.name))
 
     # -- texts
 
