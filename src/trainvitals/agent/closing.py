@@ -56,7 +56,8 @@ class Closing:
         """Whether a rank has registered that the agent has not looked at yet: one that began and ended within a moment
         logged nevertheless."""
         folder, host = str(self._context.folder), self._context.host
-        mine = [item for _, item in registrations.read_all() if (item.folder, item.host) == (folder, host)]
+        found = (item for _, item in registrations.read_all(self._context.run_id))
+        mine = [item for item in found if (item.folder, item.host) == (folder, host)]
         known = {(rank.registration.pid, *rank.key) for rank in self._ranks}
         if all((item.pid, item.rank, item.kind) in known for item in mine):
             return False

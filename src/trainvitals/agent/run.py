@@ -53,7 +53,7 @@ class WatchedRun:
     when they are gone."""
 
     def __init__(self, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> None:
-        self.context = RunContext.of(first, settings, machine, log)
+        self._context = RunContext.of(first, settings, machine, log)
         self.finishing = False
         """It has ended; its files are being sealed."""
         self.over = False
@@ -77,15 +77,15 @@ class WatchedRun:
 
     @property
     def run_id(self) -> str:
-        return self.context.run_id
+        return self._context.run_id
 
     @property
     def folder(self) -> Path:
-        return self.context.folder
+        return self._context.folder
 
     @property
     def settings(self) -> Settings:
-        return self.context.settings
+        return self._context.settings
 
     @property
     def attempt(self) -> int:
@@ -120,7 +120,7 @@ class WatchedRun:
 
     def _warn_of_exporter(self, text: str) -> None:
         """Called from the exporters' threads: into the log, and as an event into the run while it is watched."""
-        self.context.log.warning("exporter", reason=text)
+        self._context.log.warning("exporter", reason=text)
         self.offer(exporter_trouble(text))
 
     def end_watch(self) -> None:
@@ -137,10 +137,6 @@ class WatchedRun:
     def processes(self) -> list[RankProcess]:
         """The rank processes that live."""
         return self._ranks.processes(self.run_id)
-
-    @property
-    def rank_numbers(self) -> frozenset[int]:
-        return self._ranks.numbers
 
     def describe(self) -> LatestRun:
         """For latest.json."""
@@ -183,7 +179,7 @@ class WatchedRun:
             self._detach()
 
     def _survive(self, error: Exception) -> None:
-        self.context.log.exception_once("watching a run failed", error)
+        self._context.log.exception_once("watching a run failed", error)
         time.sleep(0.5)
 
     def _sleep(self) -> frozenset[int]:
@@ -193,9 +189,9 @@ class WatchedRun:
         return wait_for_end(self._ranks.pidfds, SETTLING_TICK if self._ranks.are_settling else tick)
 
     def _attach(self) -> None:
-        self._attached = Attachment(self.context, self.attempt, self._ranks)
-        self._rank_watch = RankWatch(self.context, self._account, self._ranks, self._attached)
-        self._closing = Closing(self.context, self._account, self._ranks, self._attached)
+        self._attached = Attachment(self._context, self.attempt, self._ranks)
+        self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._attached)
+        self._closing = Closing(self._context, self._account, self._ranks, self._attached)
         # Else an earlier agent wrote the end and was itself ended before it could clean up.
         if not self._attached.before.is_over and self.folder.is_dir():
             self._attached.start(self._first_pid, self.attempt, self._warn_of_exporter)
@@ -205,7 +201,7 @@ class WatchedRun:
             self._finish()
             return
         if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
-            self.context.log.warning(
+            self._context.log.warning(
                 "the run folder is gone, so the run is not watched any more", folder=str(self.folder)
             )
             self._remove_registrations()
@@ -240,7 +236,7 @@ class WatchedRun:
         if self._is_time("files", TEND_SECONDS, now):
             attached.lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
-            attached.lines.write_health(self.context.machine.health())
+            attached.lines.write_health(self._context.machine.health())
             attached.write_losses()
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
@@ -263,7 +259,7 @@ class WatchedRun:
         """Write the samples that have come in."""
         lines = self._attached.lines
         if len(self._inbox) == INBOX_SIZE:
-            self.context.log.warning("the run folder is so slow that samples were lost")
+            self._context.log.warning("the run folder is so slow that samples were lost")
         for _ in range(len(self._inbox)):
             for notice in lines.take(self._inbox.popleft()):
                 lines.write_event(
@@ -282,7 +278,7 @@ class WatchedRun:
         try:
             self._attached.write_status(self.attempt, self.state, now)
         except OSError as error:
-            self.context.log.warn_once("status.json cannot be written", error=str(error))
+            self._context.log.warn_once("status.json cannot be written", error=str(error))
 
     # -- the end
 

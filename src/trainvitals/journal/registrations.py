@@ -34,10 +34,11 @@ def note_cell(path: Path, registration: Registration, began: str) -> Registratio
     return registration
 
 
-def read_all() -> list[tuple[Path, Registration]]:
-    """All registrations; files that are not ours are ignored."""
+def read_all(run_id: str = "") -> list[tuple[Path, Registration]]:
+    """All registrations, or those of one run; files that are not ours are ignored."""
     paths = sorted((runtime_dir() / "runs").glob("[!.]*.json"))
-    return [(path, item) for path in paths if (item := Registration.read(path)) is not None]
+    mine = (path for path in paths if not run_id or path.name.startswith(f"{run_id}.rank"))
+    return [(path, item) for path in mine if (item := Registration.read(path)) is not None]
 
 
 def unregister(path: Path, registration: Registration) -> None:

@@ -166,11 +166,6 @@ class SealedSegments:
             item = MetricSummary(int(count), last, steps[0], low, steps[1], high, steps[2], int(broken or 0))
             yield name, item
 
-    def count_lines(self, path: Path) -> int:
-        """How many lines the file had that was sealed, without those at its end that had no values."""
-        ((last,),) = self._ask([path], f"SELECT max(row) FROM {self._table([path])}")
-        return 0 if last is None else int(last) + 1
-
     def rows(self, path: Path, first: int = 0, end: int = 2**62) -> Iterator[dict[str, Any]]:
         """The lines of a segment as they were written; from the `first` on, up to `end`."""
         query = (

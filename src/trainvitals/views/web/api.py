@@ -280,12 +280,13 @@ def edit_run(web: Web, values: Values) -> dict[str, Any]:
 def delete_run(web: Web, values: Values) -> dict[str, Any]:
     from trainvitals.journal.retention import remove
 
+    key = web.runs.find(values["run"])
     try:
-        remove(_folder(web, values))
+        remove(web.require_editable().folder(key))
     except JournalError as error:
         raise Conflict(error.message, hint=error.hint) from error
-    web.runs.forget(values["run"])
-    return {"removed": values["run"]}
+    web.runs.forget(key)
+    return {"removed": key}
 
 
 def control_alert(web: Web, values: Values) -> dict[str, Any]:

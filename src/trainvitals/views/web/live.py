@@ -98,7 +98,6 @@ class Channel:
         self._memory_bytes = 0
         self._empty_since: float | None = None
         self._task = asyncio.create_task(self._follow())
-        self.polls = 0
 
     async def view(self, last_id: str | None) -> AsyncIterator[bytes]:
         """Bytes for one connection, until it is closed."""
@@ -159,7 +158,6 @@ class Channel:
             now = time.monotonic()
             if self._empty_since is not None and now - self._empty_since > LINGER_SECONDS:
                 return
-            self.polls += 1
             try:
                 messages = await asyncio.to_thread(lambda: collector.collect(feed.poll(POLL_BYTES)))
             except OSError:

@@ -99,12 +99,9 @@ class SharedRuns:
                 raise NotFound(error.message, hint=self._why_not(key)) from error
 
     def _guarded(self, key: str) -> _Guarded:
+        guarded = self._readers.get(key) or _Guarded(self.open(key))
         with self._lock:
-            guarded = self._readers.get(key)
-        if guarded is None:
-            made = _Guarded(self.open(key))
-        with self._lock:
-            guarded = self._readers.setdefault(key, guarded or made)
+            guarded = self._readers.setdefault(key, guarded)  # another thread may have been faster
             self._readers.move_to_end(key)
             while len(self._readers) > MAX_READERS:
                 self._readers.popitem(last=False)
