@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from made_contexts import make_context
 
-from trainvitals.agent.attachment import Attachment
 from trainvitals.agent.closing import JOIN_SECONDS, WRAPPER_SECONDS, Closing
 from trainvitals.agent.liveness import EXIT_STATUS_SECONDS, Rank
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
+from trainvitals.agent.run_parts import RunParts
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration, new_registration
 from trainvitals.journal.documents.run import COMMAND
@@ -29,7 +29,7 @@ class Ended:
         context = make_context(folder)
         self.ranks = Ranks()
         self.account = RunAccount(folder, 1)
-        self.closing = Closing(context, self.account, self.ranks, Attachment(context, 1, self.ranks))
+        self.closing = Closing(context, self.account, self.ranks, RunParts(context, 1, self.ranks))
         self.command = replace(new_registration(folder, GONE, kind=COMMAND), host=context.host)
         self.join(self.command)
 

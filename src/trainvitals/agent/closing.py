@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from trainvitals.agent.attachment import Attachment
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.ending import correct_end, decide_end, write_end
 from trainvitals.agent.rank_watch import describe_verdict
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_parts import RunParts
 from trainvitals.exporters.rows import RunEnd
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.run import COMMAND
@@ -27,11 +27,11 @@ CATCH_UP_SECONDS = 0.5
 class Closing:
     """Used by the thread of one run."""
 
-    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, attached: Attachment) -> None:
+    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, parts: RunParts) -> None:
         self._context = context
         self._account = account
         self._ranks = ranks
-        self._attached = attached
+        self._parts = parts
         self._deadline: float | None = None
         self._joining_since: float | None = None
         self._end: RunEnd | None = None
@@ -66,7 +66,7 @@ class Closing:
 
     def end(self) -> Verdict | None:
         """Decide how the run ended and write it down. None if the disk does not take it yet: it is tried again."""
-        attached = self._attached
+        parts = self._parts
         run = self._account.read()
         verdict = decide_end(run, self._account.attempt, list(self._ranks), self._account.failures())
         if 0 in self._ranks.numbers:
@@ -76,21 +76,21 @@ class Closing:
                 self._context.log.warn_once("the end of the run cannot be written", error=str(error))
                 if self._may_wait_for_room():
                     return None
-        attached.write_losses()
+        parts.write_losses()
         cause = f": {verdict.cause}" if verdict.cause else ""
-        attached.lines.write_event(
+        parts.lines.write_event(
             "run_ended",
             f"the run is {verdict.status}{cause}",
             severity="info" if verdict.status == "finished" else "critical",
             data={"status": verdict.status, **describe_verdict(verdict)},
         )
         self._context.log.info("the run has ended", status=verdict.status, cause=str(verdict.cause or ""))
-        attached.consoles.end()
-        attached.stalls.cause = verdict.cause
-        attached.alerting.end(verdict, self._ranks)
+        parts.consoles.end()
+        parts.stalls.cause = verdict.cause
+        parts.alerting.end(verdict, self._ranks)
         self._end = RunEnd(verdict.status, verdict.cause)
-        attached.catch_up(CATCH_UP_SECONDS)  # exporters of rows get what was measured last, too
-        attached.relay.close()
+        parts.catch_up(CATCH_UP_SECONDS)  # exporters of rows get what was measured last, too
+        parts.relay.close()
         return verdict
 
     def _write_run(self, verdict: Verdict) -> None:
@@ -109,22 +109,22 @@ class Closing:
 
     def request_seals(self) -> None:
         """Seal what the run leaves."""
-        self._attached.seals.request_last(self._attached.is_ours)
+        self._parts.seals.request_last(self._parts.is_ours)
 
     def finish(self) -> bool:
         """Go on sealing, and serving listeners that were added late. True when there is nothing left to do."""
-        attached = self._attached
-        attached.seals.tend()
-        more = attached.catch_up(CATCH_UP_SECONDS)
-        if attached.seals.busy or more or attached.relay.waits:
+        parts = self._parts
+        parts.seals.tend()
+        more = parts.catch_up(CATCH_UP_SECONDS)
+        if parts.seals.busy or more or parts.relay.waits:
             return False
-        attached.seals.tend()
-        attached.lines.close()
+        parts.seals.tend()
+        parts.lines.close()
         return True
 
     def end_row_exports(self) -> bool:
         """Give the exporters of rows their time for what is left. False if there are none."""
-        exports = self._attached.row_exports
+        exports = self._parts.row_exports
         if exports is None or not any(exports):
             return False
         unfinished = exports.end(self._end)

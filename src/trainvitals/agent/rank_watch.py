@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from trainvitals.agent.attachment import PIECE, Attachment
 from trainvitals.agent.causes import Verdict
 from trainvitals.agent.lines import read_rank_events
 from trainvitals.agent.liveness import Rank, status_key
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_parts import PIECE, RunParts
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import COMMAND, TRAINING
@@ -22,7 +22,7 @@ GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
 
 
-class Order(NamedTuple):
+class RegistrationChange(NamedTuple):
     """The registration of a rank has come or gone."""
 
     what: Literal["join", "leave"]
@@ -33,27 +33,27 @@ class Order(NamedTuple):
 class RankWatch:
     """Used by the thread of one run."""
 
-    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, attached: Attachment) -> None:
+    def __init__(self, context: RunContext, account: RunAccount, ranks: Ranks, parts: RunParts) -> None:
         self._context = context
         self._account = account
         self._ranks = ranks
-        self._attached = attached
-        self._lines = attached.lines
-        self._known = attached.before.ranks
+        self._parts = parts
+        self._lines = parts.lines
+        self._known = parts.before.ranks
         self._written = read_rank_events(context.folder, context.host)
         self.has_news = False
         """A rank has come or gone: status.json is not to wait for its turn."""
 
     # -- they come and go
 
-    def take(self, orders: deque[Order], now: float) -> None:
+    def take(self, changes: deque[RegistrationChange], now: float) -> None:
         """Take in which registrations have come and gone."""
-        while orders:
-            order = orders.popleft()
-            registration = order.registration
+        while changes:
+            change = changes.popleft()
+            registration = change.registration
             known = self._ranks.get(registration.rank, registration.kind)
-            if order.what == "leave":
-                if known is not None and known.is_alive and not known.is_over and not order.path.exists():
+            if change.what == "leave":
+                if known is not None and known.is_alive and not known.is_over and not change.path.exists():
                     # A cleaner of temporary files took it; the run goes on.
                     registrations.register(known.registration)
             elif known is None or known.registration.pid != registration.pid:
@@ -61,7 +61,7 @@ class RankWatch:
                     self._begin_attempt(registration.attempt)
                 if known is not None:
                     self._replace(known, registration)
-                self._join(registration, order.path, now)
+                self._join(registration, change.path, now)
 
     def _begin_attempt(self, attempt: int) -> None:
         """A launcher started the ranks again in the same folder: the same run, another attempt."""
@@ -81,16 +81,16 @@ class RankWatch:
             known = None
         rank = Rank(registration, path, now, known)
         self._ranks.add(rank)
-        if self._attached.before.is_over:
+        if self._parts.before.is_over:
             return
-        self._attached.consoles.join(registration)
+        self._parts.consoles.join(registration)
         if registration.kind == TRAINING:
             training = [item.registration for item in self._ranks if item.registration.kind == TRAINING]
             lowest = min(max(item.rank - item.local_rank, 0) for item in training)
-            self._attached.training_log.summarised = lowest
-            self._attached.relay.ask_again()
+            self._parts.training_log.summarised = lowest
+            self._parts.relay.ask_again()
             if known is not None:
-                rank.progress.restore(known, self._attached.silence(registration.rank), now)
+                rank.progress.restore(known, self._parts.silence(registration.rank), now)
                 rank.state = known.state or "running" if rank.is_alive else rank.state
         if ("rank_started", registration.rank, registration.pid) not in self._written:
             self._lines.write_event(
@@ -105,14 +105,14 @@ class RankWatch:
 
     def follow(self, now: float, tick: float) -> bool:
         """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new."""
-        self._attached.relay.poll(PIECE)
-        found = self._attached.training_log.take_growth()
+        self._parts.relay.poll(PIECE)
+        found = self._parts.training_log.take_growth()
         for number, growth in found.items():
             rank = self._ranks.get(number)
             if rank is None:
                 continue
             # What was logged before we came was not logged just now.
-            silent = 0.0 if rank.progress.lines else self._attached.silence(number)
+            silent = 0.0 if rank.progress.lines else self._parts.silence(number)
             rank.progress.grow(growth.lines, tick, now, silent)
             rank.progress.step = growth.step if growth.step is not None else rank.progress.step
             rank.progress.last_log = growth.timestamp or rank.progress.last_log
@@ -122,7 +122,7 @@ class RankWatch:
         """Look at every process; `ended` are the pidfds whose end the kernel has reported."""
         for rank in self._ranks:
             self._look(rank, now, ended)
-        self._attached.stalls.write_found()
+        self._parts.stalls.write_found()
 
     def _look(self, rank: Rank, now: float, ended: frozenset[int]) -> None:
         was_over = rank.is_over
@@ -148,7 +148,7 @@ class RankWatch:
                 rank.said_goodbye = True
             return
         if rank.registration.kind == TRAINING:
-            self._attached.stalls.judge(rank, now)
+            self._parts.stalls.judge(rank, now)
 
     # -- they end
 
@@ -169,7 +169,7 @@ class RankWatch:
         excused = self._account.has_ended and (number == 0 or verdict.signal is None)
         tentative = number == 0 and self._account.file.tentative and not (verdict.exit_code or verdict.signal)
         peaceful = verdict.status == "finished" or excused or tentative
-        self._attached.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
+        self._parts.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
             self._lines.write_event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
         else:

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainvitals import runtime
-from trainvitals.agent.attachment import Attachment
 from trainvitals.agent.closing import Closing
 from trainvitals.agent.liveness import wait_for_end
 from trainvitals.agent.log import BoundLog
-from trainvitals.agent.rank_watch import Order, RankWatch
+from trainvitals.agent.rank_watch import RankWatch, RegistrationChange
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import Machine, RunContext
+from trainvitals.agent.run_parts import RunParts
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestRun
 from trainvitals.journal.documents.registration import Registration
@@ -69,7 +69,7 @@ class WatchedRun:
         self._account = RunAccount(self.folder, first.attempt)
         self._ranks = Ranks()
         self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
-        self._orders: deque[Order] = deque()
+        self._changes: deque[RegistrationChange] = deque()
         self._listeners: deque[tuple[Callable[[Relay, Listener], None], Listener]] = deque()
         self._leaving = False
         self._next = {"health": time.monotonic() + FIRST_HEALTH_SECONDS}
@@ -100,11 +100,11 @@ class WatchedRun:
         """A rank of this run has registered."""
         if self.past and runtime.is_same_process(registration.pid, registration.pid_start):
             self.past = False
-        self._orders.append(Order("join", registration, path))
+        self._changes.append(RegistrationChange("join", registration, path))
 
     def leave_rank(self, registration: Registration, path: Path) -> None:
         """The registration of a rank has gone."""
-        self._orders.append(Order("leave", registration, path))
+        self._changes.append(RegistrationChange("leave", registration, path))
 
     def offer(self, reading: Reading) -> None:
         """A new reading; whether the run wants it is decided in its own thread."""
@@ -183,18 +183,18 @@ class WatchedRun:
         time.sleep(0.5)
 
     def _sleep(self) -> frozenset[int]:
-        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._attached.lines.shortest_interval / 2))
+        tick = min(LONGEST_TICK, max(SHORTEST_TICK, self._parts.lines.shortest_interval / 2))
         if self._closing.waits_for_room:
             tick = ROOM_TICK
         return wait_for_end(self._ranks.pidfds, SETTLING_TICK if self._ranks.are_settling else tick)
 
     def _attach(self) -> None:
-        self._attached = Attachment(self._context, self.attempt, self._ranks)
-        self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._attached)
-        self._closing = Closing(self._context, self._account, self._ranks, self._attached)
+        self._parts = RunParts(self._context, self.attempt, self._ranks)
+        self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._parts)
+        self._closing = Closing(self._context, self._account, self._ranks, self._parts)
         # Else an earlier agent wrote the end and was itself ended before it could clean up.
-        if not self._attached.before.is_over and self.folder.is_dir():
-            self._attached.start(self._first_pid, self.attempt, self._warn_of_exporter)
+        if not self._parts.before.is_over and self.folder.is_dir():
+            self._parts.start(self._first_pid, self.attempt, self._warn_of_exporter)
 
     def _tick(self, now: float, ended: frozenset[int]) -> None:
         if self.finishing:
@@ -207,8 +207,8 @@ class WatchedRun:
             self._remove_registrations()
             self.over = True
             return
-        self._rank_watch.take(self._orders, now)
-        if self._attached.before.is_over:
+        self._rank_watch.take(self._changes, now)
+        if self._parts.before.is_over:
             self._clean_up()
             return
         self._account.look(now)
@@ -222,22 +222,22 @@ class WatchedRun:
         self._write_status(now, force=self._rank_watch.has_news)
         if self._is_time("console", CONSOLE_SECONDS, now):
             # Once it is noted where the copy begins: another agent may have to go on there.
-            self._attached.consoles.look()
+            self._parts.consoles.look()
         if self._is_time("sealing", SEALING_SECONDS, now):
-            self._attached.request_sealing()
+            self._parts.request_sealing()
 
     def _look_around(self, now: float) -> None:
         """What is due besides the ranks: GPUs, alerts, files, the health of the sources."""
-        attached = self._attached
+        parts = self._parts
         if self._is_time("holding", HOLDING_SECONDS, now):
-            attached.look_at_gpus()
-        attached.alerting.tick(now, attached.stalls.causes)
-        self.firing = attached.alerting.firing()
+            parts.look_at_gpus()
+        parts.alerting.tick(now, parts.stalls.causes)
+        self.firing = parts.alerting.firing()
         if self._is_time("files", TEND_SECONDS, now):
-            attached.lines.tend()
+            parts.lines.tend()
         if self._is_time("health", HEALTH_SECONDS, now):
-            attached.lines.write_health(self._context.machine.health())
-            attached.write_losses()
+            parts.lines.write_health(self._context.machine.health())
+            parts.write_losses()
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
         if now < self._next.get(what, 0.0):
@@ -253,11 +253,11 @@ class WatchedRun:
     def _take_listeners(self) -> None:
         while self._listeners:
             order, listener = self._listeners.popleft()
-            order(self._attached.relay, listener)
+            order(self._parts.relay, listener)
 
     def _drain(self) -> None:
         """Write the samples that have come in."""
-        lines = self._attached.lines
+        lines = self._parts.lines
         if len(self._inbox) == INBOX_SIZE:
             self._context.log.warning("the run folder is so slow that samples were lost")
         for _ in range(len(self._inbox)):
@@ -271,12 +271,12 @@ class WatchedRun:
             states = {rank.state for rank in self._ranks.alive()}
             self.state = next((state for state in ("hung", "stalled") if state in states), "running")
             if self.state == "running":
-                self._attached.stalls.cause = None
-        if not force and not self._attached.status_file.is_due(now):
+                self._parts.stalls.cause = None
+        if not force and not self._parts.status_file.is_due(now):
             return
         self._rank_watch.has_news = False
         try:
-            self._attached.write_status(self.attempt, self.state, now)
+            self._parts.write_status(self.attempt, self.state, now)
         except OSError as error:
             self._context.log.warn_once("status.json cannot be written", error=str(error))
 
@@ -304,21 +304,21 @@ class WatchedRun:
 
     def _remove_registrations(self) -> None:
         self._ranks.unregister()
-        for order in self._orders:
-            if order.what == "join":
-                registrations.unregister(order.path, order.registration)
+        for change in self._changes:
+            if change.what == "join":
+                registrations.unregister(change.path, change.registration)
 
     def _detach(self) -> None:
         """The agent ends, the run goes on."""
-        attached = self._attached
+        parts = self._parts
         if self.finishing:
-            attached.lines.close()
+            parts.lines.close()
             return
         self._follow(time.monotonic())
         self._drain()
-        attached.alerting.leave()
-        attached.consoles.look()
-        attached.lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
+        parts.alerting.leave()
+        parts.consoles.look()
+        parts.lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
         self._write_status(time.monotonic(), force=True)
-        attached.consoles.leave()
-        attached.lines.close()
+        parts.consoles.leave()
+        parts.lines.close()

@@ -357,9 +357,9 @@ def test_readonly_sends_nothing(make_feed: MakeFeed, folder: Path) -> None:
 def test_a_process_that_is_another_one_now_is_left_alone() -> None:
     from trainvitals.errors import TrainvitalsError
     from trainvitals.views.tui.processes import send
-    from trainvitals.views.tui.snapshot import Process
+    from trainvitals.views.tui.snapshot import ProcessRow
 
     with pytest.raises(TrainvitalsError, match="ended already"):
-        send(Process(os.getppid() + 1_000_000, "x", start=1.0), "SIGTERM")
+        send(ProcessRow(os.getppid() + 1_000_000, "x", start=1.0), "SIGTERM")
     with pytest.raises(TrainvitalsError, match="not sent"):
-        send(Process(1, "init"), "SIGTERM")
+        send(ProcessRow(1, "init"), "SIGTERM")

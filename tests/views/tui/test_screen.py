@@ -12,14 +12,14 @@ from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.run_info import RunInfo
-from trainvitals.views.data.run_rows import RunRow
+from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import BY_ID, Panel
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed, Options
 from trainvitals.views.tui.pages import boxes
 from trainvitals.views.tui.paint import width_of
 from trainvitals.views.tui.palette import BY_NAME
-from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, Process, Snapshot
+from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, ProcessRow, Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
 SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
@@ -35,9 +35,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 def run_row(
     id: str, name: str, project: str, status: str, ended: float | None = None, simulated: bool = False
-) -> RunRow:
+) -> ListedRun:
     info = RunInfo("/r", Path("/r"), id, project, name, status, None, None, None, 1, simulated, {})
-    return RunRow(id, info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
+    return ListedRun(id, info, 1.0, ended, 47, "node1", {"train/loss": 0.25}, None)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def told(recorded: Snapshot) -> Snapshot:
     return replace(
         recorded,
         processes=(
-            Process(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
-            Process(12, "bash", "ada"),
+            ProcessRow(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
+            ProcessRow(12, "bash", "ada"),
         ),
         runs=(run_row("id", "baseline", "mnist", "finished", ended=61.0, simulated=True),),
     )

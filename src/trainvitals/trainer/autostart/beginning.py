@@ -73,7 +73,7 @@ class Beginning:
         run.watching = watch
         return watch
 
-    # -- what is heard before the first step (`taps.Listener`): only the loss, for the line of that step
+    # -- what is heard before the first step (`taps.LoopListener`): only the loss, for the line of that step
 
     def backward_begins(self, tensors: Any) -> None:
         if self._unscaled is not None and self._unscaled[0] is tensors:

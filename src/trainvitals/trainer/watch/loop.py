@@ -243,7 +243,7 @@ class Watch:
 
     @_guarded
     def data_begins(self, iterator: Any) -> None:
-        """The loop asks for a batch (`taps.Listener`)."""
+        """The loop asks for a batch (`taps.LoopListener`)."""
         if self._is_foreign_thread():
             return
         if self._data_depth:  # a loader inside a loader
@@ -326,7 +326,7 @@ class Watch:
 
     @_guarded
     def backward_begins(self, tensors: Any) -> None:
-        """`loss.backward()` begins (`taps.Listener`)."""
+        """`loss.backward()` begins (`taps.LoopListener`)."""
         if self._is_foreign_thread(claim=True):
             return
         self._backward_seen = True
@@ -344,13 +344,13 @@ class Watch:
 
     @_guarded
     def norm_is_known(self, norm: Any) -> None:
-        """`clip_grad_norm_` computed it (`taps.Listener`)."""
+        """`clip_grad_norm_` computed it (`taps.LoopListener`)."""
         if not self._is_foreign_thread():
             self._measures.norm_is_known(norm)
 
     @_guarded
     def loss_is_scaled(self, loss: Any, scaled: Any) -> None:
-        """`GradScaler.scale` (`taps.Listener`): what is reported is the loss before."""
+        """`GradScaler.scale` (`taps.LoopListener`): what is reported is the loss before."""
         if self.options.report:
             self._unscaled = (scaled, loss)
 

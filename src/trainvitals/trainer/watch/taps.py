@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from trainvitals.trainer.watch.hooks import shown_out
 
 
-class Listener(Protocol):
+class LoopListener(Protocol):
     """Who wants to know. Nothing here may raise."""
 
     def data_begins(self, iterator: Any) -> None: ...
@@ -35,18 +35,18 @@ class _Place(NamedTuple):
     wrap: Callable[[Any], Any]
 
 
-_listeners: list[Listener] = []
+_listeners: list[LoopListener] = []
 _placed: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, original, ours
 
 
-def listen(listener: Listener) -> list[str]:
+def listen(listener: LoopListener) -> list[str]:
     """Tell `listener` from now on. What could not be wrapped, in words."""
     refused = [] if _listeners else _place_all()
     _listeners.append(listener)
     return refused
 
 
-def stop(listener: Listener) -> None:
+def stop(listener: LoopListener) -> None:
     """Tell it no more; the last one to leave puts torch back as it was."""
     if listener in _listeners:
         _listeners.remove(listener)

@@ -36,7 +36,7 @@ from trainvitals.views.cli.terminal import (
     width,
 )
 from trainvitals.views.data import quantities
-from trainvitals.views.data.run_rows import RunRow, read_row
+from trainvitals.views.data.run_rows import ListedRun, read_row
 from trainvitals.views.data.safe_text import one_line
 
 STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
@@ -63,7 +63,7 @@ def _add_list(parser: Parser) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     runs = FolderRuns(Path(resolve_settings(arguments).dir))
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
-    found: list[RunRow] = []
+    found: list[ListedRun] = []
     left_out = 0
     for key in reversed(runs.list_keys()):
         if limit is not None and len(found) == limit:
@@ -90,7 +90,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(row: RunRow) -> dict[str, Any]:
+def _as_json(row: ListedRun) -> dict[str, Any]:
     info = row.info
     return {
         "id": info.id,
@@ -113,7 +113,7 @@ def _as_json(row: RunRow) -> dict[str, Any]:
     }
 
 
-def _draw_list(found: list[RunRow]) -> str:
+def _draw_list(found: list[ListedRun]) -> str:
     rows = [
         (
             Cell(one_line(row.info.id), "bold"),

@@ -33,7 +33,7 @@ from trainvitals.views.cli.terminal import (
 from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import RunRow, make_row, read_row
+from trainvitals.views.data.run_rows import ListedRun, make_row, read_row
 from trainvitals.views.data.safe_text import one_line
 
 _FIRST = ("loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
@@ -71,7 +71,7 @@ class Summary:
     last_events: Sequence[EventRow] = field(default=())
     ranks: Sequence[RankEnd] = field(default=())
     """None if there is only one."""
-    below: Sequence[RunRow] = field(default=())
+    below: Sequence[ListedRun] = field(default=())
     """Further runs that the same command began."""
 
     @property
@@ -106,7 +106,7 @@ def read_summary(reader: Reader, runs: Runs | None = None) -> Summary:
     )
 
 
-def read_below(runs: Runs, info: RunInfo) -> list[RunRow]:
+def read_below(runs: Runs, info: RunInfo) -> list[ListedRun]:
     """The runs that programs of this `trainvitals run` began besides it, oldest first."""
     # Not until its end: that may be the end of its first program, and the next one began later.
     newest_first = (read_row(runs, key) for key in reversed(runs.list_keys()))
@@ -271,7 +271,7 @@ def draw_notes(summary: Summary, paint: Paint) -> str:
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
 
 
-def tell_below(row: RunRow, paint: Paint) -> str:
+def tell_below(row: ListedRun, paint: Paint) -> str:
     """`20261115-223601-run-k3f9  finished  last step 47  19 s`."""
     parts = [one_line(row.info.id), paint(STATUS_STYLES.get(row.info.status, "cyan"), row.info.status)]
     parts += [f"last step {row.last_step:,}"] if row.last_step is not None else []

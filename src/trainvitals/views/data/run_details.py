@@ -22,13 +22,13 @@ from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import find_cost
 from trainvitals.views.data.layers import layer_measures
-from trainvitals.views.data.run_rows import MAX_VALUES, RunRow, make_row
+from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, make_row
 from trainvitals.views.data.wire import Answer
 
 MAX_NAMES = 20_000
 
 
-def describe_row(row: RunRow) -> Answer:
+def describe_row(row: ListedRun) -> Answer:
     """A run on one line of the table of runs."""
     info = row.info
     return {
@@ -93,7 +93,7 @@ def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = No
     }
 
 
-def find_last_step(reader: Reader, row: RunRow, summary: Mapping[str, MetricSummary]) -> int | None:
+def find_last_step(reader: Reader, row: ListedRun, summary: Mapping[str, MetricSummary]) -> int | None:
     """As the run noted it at its end, else of its newest line, which an agent may not have reported yet; where all is
     sealed, as the agents reported it."""
     newest = reader.newest_steps(1) if row.info.file.last_step is None else []
@@ -135,7 +135,7 @@ def _describe_rank(number: int, host: str, rank: RankStatus) -> Answer:
     return {"rank": str(number), "host": host, **known}
 
 
-def _pace(ranks: Sequence[RankStatus], reader: Reader, row: RunRow) -> float | None:
+def _pace(ranks: Sequence[RankStatus], reader: Reader, row: ListedRun) -> float | None:
     """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
     the slowest rank, else from the newest steps that are not sealed, else from the beginning and end of the run."""
     slowest = max((rank.step_seconds for rank in ranks if rank.step_seconds is not None), default=None)
@@ -149,7 +149,7 @@ def _pace(ranks: Sequence[RankStatus], reader: Reader, row: RunRow) -> float | N
     return None
 
 
-def _gpu_seconds(reader: Reader, row: RunRow) -> float | None:
+def _gpu_seconds(reader: Reader, row: ListedRun) -> float | None:
     """GPUs times the time of the run; None without GPUs or a known end."""
     seconds = row.seconds()
     count = len(reader.labels("gpu"))

@@ -24,7 +24,7 @@ MAX_VALUES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class ListedRun:
     """A run as every list shows it; what nobody recorded is None or empty."""
 
     key: str
@@ -64,7 +64,7 @@ class RunRow:
         return max(ended - self.started, 0.0) if self.started is not None and ended is not None else None
 
 
-def list_rows(runs: Runs) -> list[RunRow]:
+def list_rows(runs: Runs) -> list[ListedRun]:
     """All runs, oldest first; a run that was removed meanwhile is left out."""
     found = []
     for key in runs.list_keys():
@@ -73,17 +73,17 @@ def list_rows(runs: Runs) -> list[RunRow]:
     return found
 
 
-def read_row(runs: Runs, key: str) -> RunRow:
+def read_row(runs: Runs, key: str) -> ListedRun:
     """A run as a list shows it: also one that cannot be read."""
     return make_row(key, runs.describe(key), runs.statuses(key))
 
 
-def make_row(key: str, info: RunInfo, statuses: Sequence[Status]) -> RunRow:
+def make_row(key: str, info: RunInfo, statuses: Sequence[Status]) -> ListedRun:
     """`statuses` is what the agents reported, each of its host."""
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
     reported = [parse_energy(status.gpu_summary) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
-    return RunRow(
+    return ListedRun(
         key=key,
         info=info,
         started=parse_time(info.started),

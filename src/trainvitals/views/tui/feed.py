@@ -30,9 +30,9 @@ from trainvitals.journal.folder import is_run
 from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.identity import gpu_number
 from trainvitals.sources import Notice, RankProcess, World
-from trainvitals.views.data.run_rows import RunRow, list_rows
+from trainvitals.views.data.run_rows import ListedRun, list_rows
 from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
-from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, Process, Snapshot, Value
+from trainvitals.views.tui.snapshot import WELL, Chart, Gpu, Line, ProcessRow, Snapshot, Value
 
 if TYPE_CHECKING:
     from trainvitals.agent.sampling import Sampler
@@ -110,9 +110,9 @@ class Feed:
         self._seen: dict[str, float] = {}
         self._sampler: Sampler | None = None
         self._processes: ProcessList | None = None
-        self._process_rows: tuple[Process, ...] = ()
+        self._process_rows: tuple[ProcessRow, ...] = ()
         self._processes_at = -math.inf
-        self._runs: tuple[RunRow, ...] = ()
+        self._runs: tuple[ListedRun, ...] = ()
         self._runs_at = -math.inf
         self._entries: list[Registration] = []
         self._entries_at = -math.inf
@@ -142,7 +142,7 @@ class Feed:
             self._request = request
             self._wake.set()
 
-    def choose(self, row: RunRow | None) -> None:
+    def choose(self, row: ListedRun | None) -> None:
         """Show another run of the list; None is whatever runs on this machine."""
         runs = self.options.runs
         self._found = None
@@ -481,7 +481,7 @@ class Feed:
 
     # -- the rest
 
-    def _read_processes(self, request: Request) -> tuple[Process, ...]:
+    def _read_processes(self, request: Request) -> tuple[ProcessRow, ...]:
         if request.page != "processes":
             return self._process_rows
         if time.monotonic() - self._processes_at >= PROCESS_SECONDS:
@@ -493,7 +493,7 @@ class Feed:
             self._processes_at = time.monotonic()
         return self._process_rows
 
-    def _read_runs(self, request: Request) -> tuple[RunRow, ...]:
+    def _read_runs(self, request: Request) -> tuple[ListedRun, ...]:
         runs = self.options.runs
         if runs is not None and request.page == "runs" and time.monotonic() - self._runs_at >= RUNS_SECONDS:
             self._runs = tuple(reversed(list_rows(runs)))

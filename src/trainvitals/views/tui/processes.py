@@ -15,7 +15,7 @@ from trainvitals import runtime, sources
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.sources import BusyUnit, World
-from trainvitals.views.tui.snapshot import Process
+from trainvitals.views.tui.snapshot import ProcessRow
 
 BUSIEST = 40
 GPU_SECONDS = 2.0
@@ -29,7 +29,7 @@ class ProcessList:
         self._known: dict[int, psutil.Process] = {}
         self._gpus = GpuProcesses(world)
 
-    def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[Process, ...]:
+    def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[ProcessRow, ...]:
         """Processes of GPUs and runs, the runs' children included; the busiest of the machine if there are none."""
         on_gpus = self._gpus.read() if with_gpus else {}
         of_runs: dict[int, tuple[str, int]] = {}
@@ -66,14 +66,14 @@ class ProcessList:
         except psutil.Error:
             return []
 
-    def _read_one(self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None) -> Process | None:
+    def _read_one(self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None) -> ProcessRow | None:
         try:
             known = self._known.get(pid)
             if known is None or not known.is_running():
                 known = self._known[pid] = psutil.Process(pid)
             with known.oneshot():
                 words = known.cmdline()
-                return Process(
+                return ProcessRow(
                     pid=pid,
                     command=" ".join(words) if words else known.name(),
                     user=_user(known),
@@ -93,7 +93,7 @@ class ProcessList:
             if gpu is None:
                 return None
             # In a container the driver tells the host's numbers, which mean nothing here; the use is still real.
-            return Process(
+            return ProcessRow(
                 pid=pid,
                 command="(in another container, or not visible)",
                 gpus=tuple(gpu["gpus"]),
@@ -167,7 +167,7 @@ class GpuProcesses:
             self._busy.discard(key)
 
 
-def send(process: Process, name: str) -> str:
+def send(process: ProcessRow, name: str) -> str:
     """Send a signal to a process that is still the one that was shown. Returns what was done, as a sentence."""
     number = getattr(signal, name, None)
     if number is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
-from trainvitals.views.data.run_rows import RunRow
+from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import Panel
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessRow:
     """One process that uses a GPU, belongs to a run, or is among the busiest of the machine."""
 
     pid: int
@@ -151,9 +151,9 @@ class Snapshot:
     """Where the hardware numbers are from: `agent`, `own sampling`, `run folder`, or empty before the first."""
     gpus: tuple[Gpu, ...] = ()
     system: Mapping[str, Value] = field(default_factory=dict)
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessRow, ...] = ()
     run: Run | None = None
-    runs: tuple[RunRow, ...] = ()
+    runs: tuple[ListedRun, ...] = ()
     health: Health = WELL
     """Of the run; where none is shown, of this machine."""
     alerts: tuple[AlertRow, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trainvitals.conditions import Conditions
 from trainvitals.views.tui.palette import PALETTES, Palette
-from trainvitals.views.tui.snapshot import Process
+from trainvitals.views.tui.snapshot import ProcessRow
 
 SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
 """Key and signal of the question before one is sent."""
@@ -60,7 +60,7 @@ class View:
     """Where the cross-hair is, as a share of the width of a chart."""
     sort: int = 0
     descending: bool = True
-    asking: Process | None = None
+    asking: ProcessRow | None = None
     """The process that a signal was asked for, until it is confirmed or not."""
     message: str = ""
     severity: str | None = None

@@ -14,7 +14,7 @@ from trainvitals.views.tui.keys import KEYS
 from trainvitals.views.tui.pages.lists import shown_alerts, shown_events, shown_processes, shown_ranks, shown_runs
 from trainvitals.views.tui.paint import Line, crop, fit, width_of
 from trainvitals.views.tui.palette import Palette
-from trainvitals.views.tui.snapshot import Gpu, Process, Snapshot
+from trainvitals.views.tui.snapshot import Gpu, ProcessRow, Snapshot
 from trainvitals.views.tui.view import SIGNALS, View
 
 Pairs = list[tuple[str, str]]
@@ -38,7 +38,7 @@ def help_rows() -> Pairs:
     return rows
 
 
-def question(process: Process) -> Pairs:
+def question(process: ProcessRow) -> Pairs:
     """What is asked before a signal is sent."""
     return [
         ("process", f"{process.pid} of {process.user}"),
@@ -97,7 +97,7 @@ def _gpu(gpu: Gpu) -> tuple[str, Pairs]:
     return f"GPU {gpu.index}  {gpu.name}" + ("  SIMULATED" if gpu.simulated else ""), rows
 
 
-def _process(process: Process) -> tuple[str, Pairs]:
+def _process(process: ProcessRow) -> tuple[str, Pairs]:
     rows: Pairs = [
         ("command", process.command),
         ("user", process.user),

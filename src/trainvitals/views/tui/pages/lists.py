@@ -16,10 +16,10 @@ from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
-from trainvitals.views.data.run_rows import RunRow
+from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
-from trainvitals.views.tui.snapshot import Process, Rank, Snapshot
+from trainvitals.views.tui.snapshot import ProcessRow, Rank, Snapshot
 from trainvitals.views.tui.table import Column, draw_table
 from trainvitals.views.tui.view import PROCESS_SORTS, View
 
@@ -52,7 +52,7 @@ def text_column(
 # -- processes
 
 
-def shown_processes(snapshot: Snapshot, view: View) -> list[Process]:
+def shown_processes(snapshot: Snapshot, view: View) -> list[ProcessRow]:
     """Filtered and sorted as chosen; what has no value comes last."""
     words = view.filters.get("processes", "").casefold().split()
     key = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][0]
@@ -63,7 +63,7 @@ def shown_processes(snapshot: Snapshot, view: View) -> list[Process]:
     return known + unknown
 
 
-def _process_text(row: Process) -> str:
+def _process_text(row: ProcessRow) -> str:
     gpus = " ".join(f"gpu{index}" for index in row.gpus)
     return f"{row.pid} {row.command} {row.user} {row.run} {gpus}".casefold()
 
@@ -76,23 +76,23 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         word = f"no process fits '{view.filter}'" if view.filter else "looking for processes..."
         return Page(empty(word, width, palette), [])
 
-    def plain(_: Process) -> Style:
+    def plain(_: ProcessRow) -> Style:
         return palette.text
 
-    def dim(_: Process) -> Style:
+    def dim(_: ProcessRow) -> Style:
         return palette.dim
 
-    def number(name: str, unit: str) -> Callable[[Process], str]:
-        def text(row: Process) -> str:
+    def number(name: str, unit: str) -> Callable[[ProcessRow], str]:
+        def text(row: ProcessRow) -> str:
             value = getattr(row, name)
             return format_measure(value, unit).replace(" ", "") if value is not None else NONE
 
         return text
 
-    def run_of(row: Process) -> str:
+    def run_of(row: ProcessRow) -> str:
         return f"{row.run} r{row.rank}" if row.run else ""
 
-    columns: list[Column[Process]] = [
+    columns: list[Column[ProcessRow]] = [
         text_column("PID", 7, 1, lambda row: str(row.pid), plain, right=True),
         text_column("GPU", 3, 3, lambda row: ",".join(row.gpus), lambda _: palette.accent, most=7),
         text_column("USER", 8, 8, lambda row: row.user, dim),
@@ -329,7 +329,7 @@ def _step(value: object) -> str:
 # -- runs
 
 
-def shown_runs(snapshot: Snapshot, view: View) -> list[RunRow | None]:
+def shown_runs(snapshot: Snapshot, view: View) -> list[ListedRun | None]:
     """None stands for this machine, live."""
     words = view.filters.get("runs", "").casefold().split()
 
@@ -346,22 +346,22 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     view.rows = len(rows)
     shown = snapshot.run.folder if snapshot.run is not None else ""
 
-    def state_style(row: RunRow | None) -> Style:
+    def state_style(row: ListedRun | None) -> Style:
         if row is None or row.info.status == "running":
             return palette.accent
         return palette.good if row.info.status == "finished" else palette.critical
 
-    def name(row: RunRow | None) -> str:
+    def name(row: ListedRun | None) -> str:
         if row is None:
             return "this machine, live"
         return row.info.name + (" (simulated)" if row.info.simulated else "")
 
     def column(
-        title: str, size: int, importance: int, text: Callable[[RunRow], str], style: Style, **more: Any
-    ) -> Column[RunRow | None]:
+        title: str, size: int, importance: int, text: Callable[[ListedRun], str], style: Style, **more: Any
+    ) -> Column[ListedRun | None]:
         return text_column(title, size, importance, lambda row: text(row) if row else "", lambda _: style, **more)
 
-    columns: list[Column[RunRow | None]] = [
+    columns: list[Column[ListedRun | None]] = [
         column("", 1, 2, lambda row: "●" if row.info.place == shown else "", palette.accent),
         column("STARTED", 12, 5, lambda row: _day(row.started), palette.dim),
         text_column("STATUS", 8, 3, lambda row: row.info.status if row else "live", state_style),
@@ -378,12 +378,12 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     )
 
 
-def _lasted(row: RunRow, now: float) -> str:
+def _lasted(row: ListedRun, now: float) -> str:
     seconds = row.seconds(now)
     return format_duration(seconds) if seconds is not None else ""
 
 
-def _loss(row: RunRow) -> str:
+def _loss(row: ListedRun) -> str:
     value = row.last_value("loss")
     return format_short(value) if value is not None else ""
 

@@ -32,7 +32,7 @@ PIECE = 512 << 10
 """Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
 
 
-class Attachment:
+class RunParts:
     """Goes on from what an earlier agent of this host left in status.json."""
 
     def __init__(self, context: RunContext, attempt: int, ranks: Ranks) -> None:
