@@ -35,7 +35,7 @@ def bench(gigabytes: float, disk: Path, memory: Path = Path("/dev/shm")) -> Tabl
         runs = {}
         for name, place in (("same disk", on_disk), ("tmpfs", in_memory)):
             runs[name] = trainvitals.init(dir=place, agent=False, capture_git=False)
-            trainvitals.trainer.run._current = None  # both are to live at once, which no training needs
+            trainvitals.trainer.current._current = None  # both are to live at once, which no training needs
         storm = subprocess.Popen([sys.executable, "-c", CHECKPOINT, f"{on_disk}/checkpoint", str(gigabytes)])
         times: dict[str, list[int]] = {name: [] for name in runs}
         step = 0

@@ -70,7 +70,7 @@ def test_a_runtime_folder_that_cannot_be_made_costs_no_line_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", "/proc/nope")
-    monkeypatch.setattr("trainvitals.trainer.run.AGENT_CHECK_SECONDS", 0.0)  # at the first line of every second
+    monkeypatch.setattr("trainvitals.trainer.presence.AGENT_CHECK_SECONDS", 0.0)  # at the first line of every second
     with trainvitals.init(dir=tmp_path) as run:
         run.log({"loss": 1.0}, step=0)
     (file,) = run.folder.glob("training_metrics_*")

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from trainvitals.journal.reader import RunReader as RunReader
     from trainvitals.journal.reader import open_run as open_run
     from trainvitals.journal.run_info import list_runs as list_runs
+    from trainvitals.trainer.current import current_run as current_run
+    from trainvitals.trainer.current import finish as finish
+    from trainvitals.trainer.current import log as log
     from trainvitals.trainer.run import Run as Run
-    from trainvitals.trainer.run import current_run as current_run
-    from trainvitals.trainer.run import finish as finish
-    from trainvitals.trainer.run import init as init
-    from trainvitals.trainer.run import log as log
+    from trainvitals.trainer.start import init as init
 
 __version__ = "0.1.0"
 
 _MENU = {
-    "init": "trainvitals.trainer.run",
-    "log": "trainvitals.trainer.run",
-    "finish": "trainvitals.trainer.run",
-    "current_run": "trainvitals.trainer.run",
+    "init": "trainvitals.trainer.start",
+    "log": "trainvitals.trainer.current",
+    "finish": "trainvitals.trainer.current",
+    "current_run": "trainvitals.trainer.current",
     "Run": "trainvitals.trainer.run",
     "RunReader": "trainvitals.journal.reader",
     "open_run": "trainvitals.journal.reader",

@@ -144,7 +144,7 @@ def test_a_folder_that_vanishes_and_text_that_is_no_text_hurt_nobody(environ: di
         print("first")
         sys.stdout.reconfigure(errors="surrogateescape")
         print("\\udcff")
-        run._tee._log._fd = os.open("/dev/full", os.O_WRONLY)
+        run._presence._tee._log._fd = os.open("/dev/full", os.O_WRONLY)
         print("nobody keeps this")
         print("kept again")
         try:

@@ -14,7 +14,8 @@ from typing import Any
 from accelerate.tracking import GeneralTracker
 
 from trainvitals.integrations.attachment import Attachment, guarded
-from trainvitals.trainer.run import Run, current_run
+from trainvitals.trainer.current import current_run
+from trainvitals.trainer.run import Run
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]

@@ -12,7 +12,9 @@ from trainvitals import settings
 from trainvitals.errors import MetricError, TrainvitalsError
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.writer import say
-from trainvitals.trainer.run import Run, begin_automatically, current_run, init
+from trainvitals.trainer.current import current_run
+from trainvitals.trainer.run import Run
+from trainvitals.trainer.start import begin_automatically, init
 from trainvitals.trainer.watch.options import read_options
 
 if TYPE_CHECKING:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trainvitals.journal.encoding import encode_line
+from trainvitals.journal.writer import LineWriter
 from trainvitals.trainer.scalars import Waiting
 
 LIMIT = 10_000
@@ -18,6 +21,14 @@ class Late(NamedTuple):
     stamp: str
     step: int
     values: dict[str, float]
+
+
+def _write(writer: LineWriter, arrived: Iterator[Late]) -> list[Late]:
+    written = []
+    for late in arrived:
+        writer.append(encode_line({"timestamp": late.stamp, "step": late.step, **late.values}))
+        written.append(late)
+    return written
 
 
 class Pending:
@@ -51,6 +62,22 @@ class Pending:
             self.lost += len(items) - len(values)
             if values:
                 yield Late(stamp, step, values)
+
+    def write(self, writer: LineWriter) -> list[Late]:
+        """Write what has arrived, and return it. Whoever calls holds the writer's lock."""
+        return _write(writer, self.take())
+
+    def drain(self, writer: LineWriter, seconds: float) -> int:
+        """Write what arrives within `seconds`. Returns how many values never came."""
+        deadline = time.monotonic() + seconds
+        while self._calls and time.monotonic() < deadline:
+            with writer.lock:
+                self.write(writer)
+            if self._calls:
+                time.sleep(0.005)
+        with writer.lock:
+            _write(writer, self.give_up())
+        return self.lost
 
     def clear(self) -> None:
         """Forget them: they belong to another process."""

@@ -39,7 +39,7 @@ class Beginning:
         if self._given_up:
             return None
         try:
-            from trainvitals.trainer.run import current_run
+            from trainvitals.trainer.current import current_run
 
             run = current_run()
             if run is None or run is not self._run:
@@ -51,7 +51,7 @@ class Beginning:
         return self._watch
 
     def _begin(self, run: Run | None) -> Watch | None:
-        from trainvitals.trainer.run import begin_automatically
+        from trainvitals.trainer.start import begin_automatically
         from trainvitals.trainer.watch import taps
         from trainvitals.trainer.watch.loop import Watch
         from trainvitals.trainer.watch.options import read_options

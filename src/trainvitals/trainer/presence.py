@@ -1,0 +1,108 @@
+"""What ties the process of a run to its agent: its registration, the console that is kept, the signal for its stacks,
+and the cells of a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals import runtime
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal import registrations
+from trainvitals.journal.documents.registration import Registration, new_registration
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.encoding import format_time
+from trainvitals.journal.writer import say
+from trainvitals.settings import Settings
+from trainvitals.trainer import console, notebook, stacks
+from trainvitals.trainer.ranks import Rank
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.tee import Tee
+
+AGENT_CHECK_SECONDS = 15
+
+
+class Presence:
+    """Of one rank."""
+
+    def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings) -> None:
+        self._folder = folder
+        self._file = file
+        self._rank = rank
+        self._settings = settings
+        self._registered: tuple[Path, Registration] | None = None
+        self._cells: notebook.Cells | None = None
+        self._tee: Tee | None = None
+        self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
+
+    def announce(self, on_cell: Callable[[str], None], on_cell_end: Callable[[], None]) -> None:
+        """Let the agent know that this rank wants to be watched, and see to it that there is an agent."""
+        try:
+            shell = notebook.find_shell()
+            arm = self._settings.stack_dumps
+            signal_number, stack_file = stacks.arm(self._folder, self._rank.rank) if arm else (None, None)
+            registration = new_registration(
+                self._folder,
+                os.getpid(),
+                rank=self._rank.rank,
+                attempt=self._file.attempt,
+                local_rank=self._rank.local_rank,
+                world_size=self._rank.world_size,
+                local_world_size=self._rank.local_world_size,
+                correlation_id=self._file.correlation_id,
+                stack_signal=signal_number,
+                stack_file=str(stack_file) if stack_file else None,
+                cell=None if shell is None else format_time(),
+                settings=self._settings.as_json(),
+                console=tuple(self._keep_console()),
+            )
+            self._registered = (registrations.register(registration), registration)
+            if shell is not None:
+                self._cells = notebook.Cells(shell, on_cell, on_cell_end)
+            if self._settings.agent and not runtime.ensure_agent():
+                say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
+        except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
+            said = error if isinstance(error, TrainvitalsError) else repr(error)
+            say(f"this run is not watched by an agent: {said!s:.300}")
+
+    def _keep_console(self) -> list[dict[str, Any]]:
+        """See to it that what this process prints is kept. Returns the files that the agent must copy for that."""
+        files = console.find_files() if self._settings.console != "off" else []
+        if self._settings.console == "tee":
+            from trainvitals.trainer.tee import Tee
+
+            kept = {fd for file in files for fd in file["fds"]}
+            streams = [stream for fd, stream in ((1, sys.stdout), (2, sys.stderr)) if fd not in kept]
+            shown = [stream for stream in streams if stream is not None]
+            self._tee = Tee(self._folder, self._rank.rank, self._settings, shown)
+        return files
+
+    def look_after_agent(self) -> None:
+        """A look at a lock now and then; the agent is started again only if it died."""
+        if time.monotonic() > self._next_check:
+            self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
+            if self._settings.agent and self._registered is not None:
+                runtime.ensure_agent()
+
+    def begin_cell(self, began: str) -> None:
+        """Let the agent know which cell of a notebook is being run: when it began, or that none is. Raises OSError."""
+        if self._registered is not None:
+            path, registration = self._registered
+            self._registered = (path, registrations.note_cell(path, registration, began))
+
+    def let_go(self) -> None:
+        """Take off what hangs on the user's program."""
+        if self._tee is not None:
+            self._tee.remove()
+        if self._cells is not None:
+            self._cells.remove()
+
+    def end(self, status: str) -> None:
+        """The rank has ended in this way. Raises OSError."""
+        if self._registered is not None:
+            registrations.note_end(*self._registered, status)

@@ -1,0 +1,55 @@
+"""The files that a rank writes into the folder of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB, LineWriter, say
+from trainvitals.settings import Settings
+
+
+class RankFiles:
+    """One for each table, opened when it is needed."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.is_quiet = False
+        """No warnings: there is no folder yet, which was said when the run began."""
+        self._folder = folder
+        self._settings = settings
+        self._writers: list[LineWriter] = []
+        self._last_trouble = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._writers)
+
+    def open(self, name: FileName, on_fd: Callable[[int], None] = lambda fd: None) -> LineWriter:
+        """A writer of such files; `on_fd` is given the descriptor whenever it changes."""
+        writer = LineWriter(
+            self._folder,
+            name,
+            rotate_bytes=int(self._settings.rotate_size_mb * MIB),
+            rotate_seconds=self._settings.rotate_age,
+            mode=self._settings.file_mode,
+            on_trouble=self._warn,
+            on_fd=on_fd,
+        )
+        self._writers.append(writer)
+        return writer
+
+    @property
+    def dropped(self) -> int:
+        """Lines that could not be written and are lost."""
+        return sum(writer.dropped for writer in self._writers)
+
+    def check(self) -> None:
+        """Notice files that were closed or moved under us."""
+        for writer in self._writers:
+            writer.check()
+
+    def _warn(self, trouble: str) -> None:
+        # Of a folder that is gone one writer warns for all.
+        if not self.is_quiet and trouble != self._last_trouble:
+            self._last_trouble = trouble
+            say(trouble)

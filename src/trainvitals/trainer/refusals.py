@@ -1,0 +1,36 @@
+"""What a run could not log: counted, warned of once, and never raised into the user's loop unless asked for."""
+
+from __future__ import annotations
+
+from trainvitals.errors import MetricError
+from trainvitals.handlers import is_from_handler
+from trainvitals.journal.writer import say
+
+
+class Refusals:
+    """Of one run."""
+
+    def __init__(self, strict: bool) -> None:
+        self.count = 0
+        """Values that were not numbers and so were not logged."""
+        self._strict = strict
+        self._warned: set[str] = set()
+
+    def refuse(self, what: str, outcome: str = "not logged") -> None:
+        """Raises MetricError in strict mode."""
+        self.count += 1
+        if self._strict:
+            raise MetricError(what, hint="log numbers only; put text and lists into config= or run.event()")
+        self.warn_once("refused", f"{what}: {outcome} (shown once; further ones are only counted)")
+
+    def survive(self, error: Exception) -> None:
+        """A fault of ours. What a signal handler of the program raised is the program's own."""
+        if is_from_handler(error):
+            raise error
+        self.count += 1
+        self.warn_once("failed", f"log() failed, the training goes on: {error!r:.300}")
+
+    def warn_once(self, topic: str, text: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            say(text)

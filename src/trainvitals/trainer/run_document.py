@@ -1,0 +1,69 @@
+"""run.json, as the training writes it: at the beginning, when the configuration grows, and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.run import COMMAND, RunFile
+from trainvitals.journal.failures import read_failures
+from trainvitals.redaction import redact
+from trainvitals.settings import Settings
+from trainvitals.trainer import facts
+from trainvitals.trainer.ranks import Rank
+
+
+class RunDocument:
+    """Written by rank 0; every rank knows what is in it."""
+
+    def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings) -> None:
+        self.file = file
+        self._folder = folder
+        self._rank = rank
+        self._settings = settings
+
+    def create(self) -> None:
+        """Make the folder and write run.json. Raises JournalError or OSError."""
+        run_folder.create(self._folder, self._settings.shared)
+        self._write(self.file)
+
+    def add_config(self, values: Mapping[str, Any]) -> None:
+        """Add what is known only now; what was there before stays."""
+        more = redact(facts.make_jsonable(values), extra=self._settings.redact)
+        self.file = replace(self.file, config={**more, **(self.file.config or {})})
+        written = run_folder.find_run(self._folder)
+        if self._rank.rank == 0 and written is not None:
+            self._write(replace(written, config=self.file.config))
+
+    def leave_to_command(self) -> None:
+        """The run is that of `trainvitals run` again, until the program begins its own."""
+        if self._rank.rank == 0:
+            self._write(replace(self._read(), kind=COMMAND))
+
+    def write_end(self, status: str, cause: Cause | None, last_step: int | None, tentative: bool) -> None:
+        """How the run ended, as rank 0 knows it."""
+        run = self._read()
+        if self._rank.rank != 0 or run.attempt != self.file.attempt:
+            return  # not ours to write, or a newer attempt of the run is under way elsewhere
+        if status == "failed" and self._rank.world_size > 1:
+            first = next(iter(read_failures(self._folder, self.file.attempt)), None)
+            if first is not None and first.rank != 0:  # this one often fails because that one did
+                cause = first.cause.of_rank(first.rank)
+        found = {item.host: item.hardware for item in run_folder.read_statuses(self._folder) if item.hardware}
+        run = replace(
+            run.end(status, cause),
+            last_step=last_step if last_step is not None else run.last_step,
+            hardware=found or run.hardware,
+            tentative=tentative,
+        )
+        self._write(run)
+
+    def _read(self) -> RunFile:
+        return run_folder.find_run(self._folder) or self.file
+
+    def _write(self, file: RunFile) -> None:
+        run_folder.write_run(self._folder, file, self._settings.file_mode)

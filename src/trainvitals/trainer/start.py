@@ -1,0 +1,99 @@
+"""`init`: start a run, or join the one that `trainvitals run` or another rank started."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from trainvitals import settings
+from trainvitals.errors import JournalError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.writer import say
+from trainvitals.redaction import redact_text
+from trainvitals.trainer import current, description, launch, ranks
+from trainvitals.trainer.run import Run
+
+
+def init(
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    dir: str | os.PathLike[str] | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    notes: str = "",
+    resume: bool | str | os.PathLike[str] = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    **options: Any,
+) -> Run:
+    """Start a run, or join the one that `trainvitals run` or another rank started.
+
+    `resume=True` continues the newest run of this project (and name, if given), `resume="RUN"` a certain one: a new
+    attempt in the same folder, nothing overwritten. `rank` and `world_size` are found from the environment under
+    torchrun, Slurm and MPI. `options` are settings by name (docs/settings.md).
+    """
+    before = current.current_run()
+    if before is not None and before.is_of_this_process:
+        if before.automatic:
+            before.hand_over()
+        else:
+            say(f"run {before.id} was still going; it is finished now, because init() was called again")
+            before.finish()
+    name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
+    given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
+    effective = settings.resolve_for_training(given, _check_rules)
+    environ = os.environ
+    place_in_launch = ranks.find_rank(environ)
+    if rank is not None:
+        place_in_launch = ranks.take_word_for(rank, world_size, place_in_launch)
+    homeless = False
+    try:
+        place = launch.find_place(effective, name, resume, place_in_launch)
+        run_folder.create(place.folder, effective.shared)
+    except (JournalError, OSError) as error:
+        if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
+            raise  # the place itself is a mistake, which room on the disk would not mend
+        place, homeless = launch.find_place_alone(effective, name), True
+        say(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
+    file = description.describe(place, effective, name, config, tags, notes, place_in_launch)
+    if place_in_launch.rank == 0:
+        for text in settings.complaints(effective):
+            say(text)
+        try:
+            if not homeless:
+                run_folder.write_run(place.folder, file, effective.file_mode)
+        except OSError as error:  # a full or read-only disk: the training comes first
+            say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
+    first_step = 0
+    if place.attempt > 1:
+        first_step = launch.find_last_step(place.folder, place_in_launch) + 1
+    run = Run(place.folder, place_in_launch, effective, file, first_step=first_step)
+    run.start(homeless=homeless)
+    if effective.dashboard and place_in_launch.rank == 0:
+        from trainvitals.trainer import dashboard
+
+        dashboard.start(effective, run.id)
+    current.make_current(run)
+    return run
+
+
+def begin_automatically() -> Run:
+    """The run of a program that did not ask for one (`trainvitals run`); an `init()` of its own takes it over."""
+    run = init()
+    run.automatic = True
+    return run
+
+
+def _check_rules(effective: settings.Settings) -> None:
+    """A rule or a threshold that cannot be used is an error now, not a silence later."""
+    if effective.alerts_thresholds:
+        from trainvitals.conditions import Conditions
+
+        Conditions(effective.alerts_thresholds)
+    given = (effective.alerts_rules, effective.alerts_thresholds, effective.alerts_disable, effective.alerts_actions)
+    if effective.alerts_enabled and any((*given, effective.alerts_escalate_notify)):
+        from trainvitals.alerts.builtin import check_rules
+
+        check_rules(effective)
