@@ -54,6 +54,14 @@ def test_a_late_sample_says_how_late(tmp_path: Path) -> None:
     assert rows(tmp_path, "gpu")[0]["late_seconds"] == 4.5
 
 
+def test_what_is_sampled_after_the_end_of_the_run_is_not_the_runs(tmp_path: Path) -> None:
+    lines = make(tmp_path)
+    for until in (CATALOG_TIME, CATALOG_TIME - 0.001):
+        lines.until = until
+        lines.take(reading(gpu(0)))
+    assert len(rows(tmp_path, "gpu")) == 1
+
+
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [

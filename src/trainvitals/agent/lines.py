@@ -34,6 +34,8 @@ class RunLines:
         self._writers: dict[str, LineWriter] = {}
         self._due: dict[str, float] = {}
         self.gpu_use = gpu_use
+        self.until: float | None = None
+        """When the run ended: what was sampled later is not the run's, though its process may live on."""
         self.listen: Callable[[Sample], None] | None = None
         """Is given every sample that is written."""
         self.gpus: dict[str, Sample] = {}
@@ -64,7 +66,7 @@ class RunLines:
             if isinstance(item, Notice):
                 if self._concerns(item.data):
                     notices.append(item)
-            elif self._concerns(item.labels):
+            elif (self.until is None or item.time <= self.until) and self._concerns(item.labels):
                 samples.append(item)
         if samples and self._is_due(reading, samples[0].table):
             for sample in samples:

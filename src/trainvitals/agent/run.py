@@ -26,7 +26,7 @@ from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestRun
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow
-from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.documents.run import COMMAND, ENDED
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.listening import Listener
 from trainvitals.settings import Settings
@@ -258,6 +258,8 @@ class WatchedRun:
     def _drain(self) -> None:
         """Write the samples that have come in."""
         lines = self._parts.lines
+        commanded = any(rank.registration.kind == COMMAND for rank in self._ranks.alive())
+        lines.until = None if commanded else self._account.end_time  # a command is watched until it ends itself
         if len(self._inbox) == INBOX_SIZE:
             self._context.log.warning("the run folder is so slow that samples were lost")
         for _ in range(len(self._inbox)):

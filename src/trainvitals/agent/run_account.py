@@ -53,6 +53,11 @@ class RunAccount:
         return self.file.has_ended(self.attempt)
 
     @property
+    def end_time(self) -> float | None:
+        """When this attempt ended, in seconds since 1970, once the training has written it."""
+        return parse_time(self.file.ended) if self.has_ended else None
+
+    @property
     def has_exit_status(self) -> bool:
         """Whether `trainvitals run` wrote how the program ended, which it alone knows for certain."""
         known = self.file.exit_code is not None or self.file.signal is not None
@@ -61,8 +66,7 @@ class RunAccount:
     def failures(self) -> list[Failure]:
         """The exceptions of the ranks, and what rank 0 wrote about the end, each at its time by the monotonic clock."""
         found = read_failures(self._folder, self.attempt)
-        ended = parse_time(self.file.ended) if self.has_ended else None
-        if ended is not None:
+        if (ended := self.end_time) is not None:
             found.append(Failure(ended, 0, self.file.cause or Cause()))
         ago = time.time() - time.monotonic()
         return [item._replace(time=item.time - ago) for item in found]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainvitals.analysis.gpu_use import total_energy
+from trainvitals.journal.reader import RunReader
 from trainvitals.views.cli.demo import draw_bar, draw_chart
 from trainvitals.views.cli.demo_training import Config, train_steps
+from trainvitals.views.data import quantities
+from trainvitals.views.data.gpus import read_gpus
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
 
@@ -45,9 +48,18 @@ def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
     assert "with 2 simulated GPUs" in done.stderr
     assert "GPUs simulated" in done.stderr
     assert f"trainvitals runs show {folder.name}" in done.stderr
-    rows = [json.loads(line) for path in folder.glob("training_*.jsonl") for line in path.read_text().splitlines()]
+    rows = list(RunReader(folder).rows("training"))
     assert len(rows) == 60
     assert {"loss", "accuracy", "learning_rate", "gradient_norm", "throughput_samples_per_sec"} <= set(rows[0])
+
+
+def test_the_energy_of_the_summary_is_that_of_the_samples_up_to_the_end(watched_machine: Any) -> None:
+    done = watched_machine.run("demo", "--seconds", "2", "--interval", "0.2", "--simulate-gpus", "2")
+    folder, run = watched_machine.only_run()
+    reader = RunReader(folder)
+    used = quantities.format_energy(total_energy(read_gpus(reader, [])))
+    assert re.search(rf"energy +{re.escape(used)} ", done.stderr), (used, done.stderr)
+    assert max(str(row["timestamp"]) for row in reader.rows("gpu")) <= run["ended"]
 
 
 def test_on_a_terminal_it_is_drawn_in_one_place(machine: Any, terminal: Callable[..., Any]) -> None:

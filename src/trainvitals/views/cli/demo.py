@@ -41,6 +41,8 @@ MONITOR_SECONDS = 15.0
 SIMULATED_GPUS = 2
 DASHBOARD_SECONDS = 10.0
 """How long to wait for its address."""
+AGENT_SECONDS = 10.0
+"""How long to wait until the agent has counted all of the run: the process of the demo lives on."""
 MODES = ("train", "monitor")
 
 
@@ -86,6 +88,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     import trainvitals
     from trainvitals.journal.reader import RunReader
     from trainvitals.views.cli.demo_training import Config
+    from trainvitals.views.cli.run import wait_for_agent
     from trainvitals.views.cli.summary import print_summary
 
     live = is_terminal(sys.stdout)
@@ -107,6 +110,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
     except KeyboardInterrupt:
         print_summary(RunReader(run.folder))
         raise
+    wait_for_agent(run.folder, AGENT_SECONDS)
     print_summary(RunReader(run.folder))
     say(_write_report(run.folder, settings))
     return 0
