@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainvitals.journal.documents.latest import LatestSample, LatestSource
+from trainvitals.journal.documents.latest import LatestSample
 from trainvitals.journal.encoding import format_time
 
 Value = float | int | str
@@ -45,43 +45,6 @@ class Measured(Protocol):
 
     @property
     def time(self) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SourceHealth:
-    """How one unit of one source is doing. `age` is since the newest good reading began, None if there was none."""
-
-    source: str
-    unit: str
-    up: bool
-    age: float | None
-    duration: float | None
-    errors: int
-    skipped: int
-    reason: str | None
-
-    def values(self) -> dict[str, float]:
-        """By the names of the catalog's `source` table; unknown values are missing."""
-        found = {
-            "source_up": int(self.up),
-            "source_age_seconds": self.age,
-            "source_duration_seconds": self.duration,
-            "source_errors_total": self.errors,
-            "source_skipped_total": self.skipped,
-        }
-        return {name: value for name, value in found.items() if value is not None}
-
-    def describe(self) -> LatestSource:
-        """For latest.json, where the unit is the key."""
-        return LatestSource(
-            source=self.source,
-            up=self.up,
-            age=self.age,
-            duration=self.duration,
-            errors=self.errors,
-            skipped=self.skipped,
-            reason=self.reason,
-        )
 
 
 @dataclass(frozen=True, slots=True)

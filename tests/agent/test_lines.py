@@ -11,8 +11,8 @@ from made_contexts import make_context
 from trainvitals.agent.lines import RunLines, read_rank_events
 from trainvitals.agent.reading import Reading
 from trainvitals.analysis.gpu_use import GpuUses
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.reader import RunReader
-from trainvitals.newest import SourceHealth
 from trainvitals.sources import Notice, Sample
 
 CATALOG_TIME = 1_700_000_000.0
@@ -104,7 +104,7 @@ def test_what_belongs_to_another_run_is_left_to_it(tmp_path: Path) -> None:
 def test_sources_that_the_run_does_not_want_are_not_written(tmp_path: Path) -> None:
     lines = make(tmp_path, sources=["system"])
     assert lines.take(reading(gpu(0), Notice("xid", "!"))) == []
-    lines.write_health([SourceHealth("nvidia", "u", True, 0.1, 0.1, 0, 0, None)])
+    lines.write_health({"u": SourceHealth(source="nvidia", up=True, age=0.1, duration=0.1)})
     assert not list(tmp_path.iterdir())
 
 
@@ -132,11 +132,11 @@ def test_notices_are_never_left_out_for_the_interval(tmp_path: Path) -> None:
 def test_health_is_a_line_per_unit_without_what_is_unknown(tmp_path: Path) -> None:
     lines = make(tmp_path)
     lines.write_health(
-        [
-            SourceHealth("nvidia", "nvidia:GPU-1", False, None, None, 3, 0, "broken"),
-            SourceHealth("process", "process:r:0", True, 0.5, 0.001, 0, 2, None),
-            SourceHealth("process", "process:other:0", True, 0.5, 0.001, 0, 0, None),
-        ]
+        {
+            "nvidia:GPU-1": SourceHealth(source="nvidia", up=False, errors=3, reason="broken"),
+            "process:r:0": SourceHealth(source="process", up=True, age=0.5, duration=0.001, skipped=2),
+            "process:other:0": SourceHealth(source="process", up=True, age=0.5, duration=0.001),
+        }
     )
     first, second = rows(tmp_path, "source")
     assert first["source_up"] == 0 and first["source_errors_total"] == 3 and "source_age_seconds" not in first

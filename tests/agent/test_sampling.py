@@ -301,7 +301,7 @@ def test_a_hung_unit_is_given_up_and_started_again_only_after_its_thread_has_ret
         searches = source.searches
         sampler.rediscover("probe")
         wait_until(lambda searches=searches: source.searches > searches, "another search")
-    assert fresh.reads == 0 and [health.up for health in sampler.health()] == [False]
+    assert fresh.reads == 0 and [health.up for health in sampler.health().values()] == [False]
     hung.gate.set()
     wait_until(lambda: hung.closed, "the hung one to come back")
     sampler.rediscover("probe")
@@ -331,7 +331,7 @@ def test_nothing_runs_when_nobody_wants_it(sampler: Sampler, source: ProbeSource
     wait_until(lambda: inbox.samples(), "a reading")
     sampler.want(Demand(), World())
     wait_until(lambda: (sampler.check(), not sampler.states())[1], "everything to end")
-    assert source.units[0].closed and sampler.newest.describe() == {} and sampler.health() == []
+    assert source.units[0].closed and sampler.newest.describe() == {} and sampler.health() == {}
 
 
 def test_another_number_of_simulated_gpus_makes_another_source(log: BoundLog, inbox: Inbox) -> None:

@@ -22,7 +22,8 @@ from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.exporters.page import render
 from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.exporters.training import RankTraining
-from trainvitals.newest import SourceHealth, Thing
+from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.newest import Thing
 
 RUN = RunView(
     "run-1",
@@ -49,8 +50,8 @@ def everything(**metrics: float) -> Snapshot:
     for step in range(3):
         row = {item.name: 0.5 for item in catalog.TRAINING} | metrics
         training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
-    health = SourceHealth("nvidia", "nvidia:GPU-1", True, 1.0, 1.0, 1, 1, None)
-    return Snapshot("box", 1_700_000_000.0, tuple(things), ((RUN, {0: training}),), (health,))
+    health = SourceHealth(source="nvidia", up=True, age=1.0, duration=1.0, errors=1, skipped=1)
+    return Snapshot("box", 1_700_000_000.0, tuple(things), ((RUN, {0: training}),), {"nvidia:GPU-1": health})
 
 
 def page(snapshot: Snapshot, options: Options | None = None, accept: str = "") -> str:

@@ -12,10 +12,11 @@ from trainvitals.agent.run import WatchedRun
 from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.listening import Listener
-from trainvitals.newest import Newest, SourceHealth
+from trainvitals.newest import Newest
 from trainvitals.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Exporting:
     def update(
         self,
         runs: Iterable[WatchedRun],
-        health: Callable[[], list[SourceHealth]],
+        health: Callable[[], Mapping[str, SourceHealth]],
         describe: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Which runs there are, how the sources do, what they say of the machine; to be called every second or so."""

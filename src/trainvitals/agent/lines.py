@@ -5,7 +5,7 @@ A line is written only for a new sample: what is late is said to be late, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.run_context import RunContext
 from trainvitals.analysis.gpu_use import GpuUses
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.identity import gpu_key, is_gpu_named
 from trainvitals.journal.writer import MIB, LineWriter
-from trainvitals.newest import SourceHealth
 from trainvitals.sources import Notice, Sample
 
 
@@ -73,13 +73,13 @@ class RunLines:
                 self._write_sample(sample, reading)
         return notices
 
-    def write_health(self, healths: Iterable[SourceHealth]) -> None:
+    def write_health(self, healths: Mapping[str, SourceHealth]) -> None:
         """A line for each unit of each source that the run wants."""
         now = format_time()
-        for health in healths:
-            mine = health.source != "process" or health.unit.startswith(f"process:{self._context.run_id}:")
+        for unit, health in healths.items():
+            mine = health.source != "process" or unit.startswith(f"process:{self._context.run_id}:")
             if mine and wants_source(self._settings, health.source):
-                labels = {"source": health.source, "unit": health.unit, "host": self._context.host}
+                labels = {"source": health.source, "unit": unit, "host": self._context.host}
                 self._append("source", {"timestamp": now, **labels, **health.values()})
 
     def write_event(

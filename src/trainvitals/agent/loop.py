@@ -401,7 +401,7 @@ class Agent:
             agent=AgentFile(pid=os.getpid(), started=self._started, version=trainvitals.__version__),
             samples=self._sampler.newest.describe(),
             runs=tuple(run.describe() for run in self._runs.values()),
-            sources={health.unit: health.describe() for health in self._sampler.health()},
+            sources=self._sampler.health(),
             states=self._sampler.states(),
         )
         self._write("latest.json", latest)

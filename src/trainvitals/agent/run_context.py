@@ -11,9 +11,9 @@ from typing import Any
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sealing import Sealer
 from trainvitals.journal import layout
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.layout import FileName
-from trainvitals.newest import SourceHealth
 from trainvitals.settings import Settings
 
 
@@ -23,7 +23,7 @@ class Machine:
 
     host: str
     describe: Callable[[], Mapping[str, Any]]
-    health: Callable[[], list[SourceHealth]]
+    health: Callable[[], Mapping[str, SourceHealth]]
     gpu_users: Callable[[], Mapping[str, Iterable[int]]]
     """The processes on each GPU, by the key of its unit."""
     sealer: Sealer

@@ -18,7 +18,8 @@ from trainvitals import sources
 from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading
-from trainvitals.newest import Newest, SourceHealth
+from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.newest import Newest
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
 PHASE_SECONDS = 0.002
@@ -107,7 +108,15 @@ class UnitThread:
         reason = f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
         up = not overdue and not self._abandoned and last is not None and self._failures == 0
         age = now - last if last is not None else None
-        return SourceHealth(self.source, self.key, up, age, self._duration, self._errors, self._skipped, reason)
+        return SourceHealth(
+            source=self.source,
+            up=up,
+            age=age,
+            duration=self._duration,
+            errors=self._errors,
+            skipped=self._skipped,
+            reason=reason,
+        )
 
     def gpu_processes(self, now: float) -> list[GpuProcess]:
         """Who uses this unit, if it is a GPU whose driver says so; of one that does not answer it is not known how much
@@ -387,9 +396,11 @@ class Sampler:
         self._demand = Demand()
         self._apply()
 
-    def health(self) -> list[SourceHealth]:
+    def health(self) -> dict[str, SourceHealth]:
+        """By unit."""
         now = time.monotonic()
-        return [unit.health(now) for source in list(self._sources.values()) for unit in list(source.units.values())]
+        units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
+        return {unit.key: unit.health(now) for unit in units}
 
     def gpu_processes(self) -> list[GpuProcess]:
         """Who uses a GPU: an entry for each process and GPU."""

@@ -22,9 +22,10 @@ from trainvitals.exporters.labels import Labels, share
 from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.encoding import number
 from trainvitals.journal.identity import gpu_number
-from trainvitals.newest import SourceHealth, Thing
+from trainvitals.newest import Thing
 
 GPU_LABELS = ("gpu", "uuid", "host")
 RANK_LABELS = ("run", "project", "rank", "host")
@@ -58,7 +59,8 @@ class Snapshot:
     started: float
     things: tuple[Thing, ...] = ()
     runs: tuple[tuple[RunView, Mapping[int, RankTraining]], ...] = ()
-    healths: tuple[SourceHealth, ...] = ()
+    healths: Mapping[str, SourceHealth] = field(default_factory=dict)
+    """By unit."""
     driver: Mapping[str, str] = field(default_factory=dict)
     """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
     lines_parsed: Mapping[str, int] = field(default_factory=dict)
@@ -387,8 +389,8 @@ def _versions() -> tuple[str, str]:
 
 def _sources(snapshot: Snapshot) -> Iterable[Metric]:
     exports = _Exports("mb", snapshot.started)
-    for health in snapshot.healths:
-        labels = share(("source", "unit", "host"), (health.source, clean(health.unit), snapshot.host))
+    for unit, health in snapshot.healths.items():
+        labels = share(("source", "unit", "host"), (health.source, clean(unit), snapshot.host))
         for name, value in health.values().items():
             exports.add("source", name, labels, float(value))
     return exports.families.values()

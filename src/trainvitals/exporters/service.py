@@ -29,8 +29,9 @@ from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.server import PageServer
 from trainvitals.exporters.training import Trainings
 from trainvitals.journal.cursor import count_parsed
+from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.listening import Listener
-from trainvitals.newest import Newest, SourceHealth
+from trainvitals.newest import Newest
 from trainvitals.plugins import describe
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
@@ -53,7 +54,7 @@ class Exports:
         self._on_trouble = tell
         self._told = ""
         self._runs: tuple[RunView, ...] = ()
-        self.healths: tuple[SourceHealth, ...] = ()
+        self.healths: Mapping[str, SourceHealth] = {}
         self._driver: Mapping[str, str] = {}
         self._trainings = Trainings(folder / STATE_FILE)
         self._outputs: dict[Viewer, tuple[Wish, Output]] = {}
@@ -71,7 +72,7 @@ class Exports:
             return self._trainings.listen_to(folder)
 
     def update(
-        self, runs: Iterable[RunView], healths: Iterable[SourceHealth], driver: Mapping[str, str] | None = None
+        self, runs: Iterable[RunView], healths: Mapping[str, SourceHealth], driver: Mapping[str, str] | None = None
     ) -> None:
         """Which runs there are, how the sources do, and which versions NVIDIA's driver has if that is known."""
         present = tuple(runs)
@@ -84,7 +85,7 @@ class Exports:
             self._runs = present
             self._trainings.keep(run.folder for run in (*present, *self._leaving.runs()))
             outputs = [(key, output) for key, (_, output) in self._outputs.items()] if gone else []
-        self.healths = tuple(healths)
+        self.healths = healths
         if driver is not None:
             self._driver = driver
         for key, output in outputs:
@@ -145,11 +146,6 @@ class Exports:
     def idle(self) -> bool:
         """Whether nobody is served."""
         return not self._outputs and not self._failed and not self._closing
-
-    @property
-    def ports(self) -> list[int]:
-        """Ports with a page."""
-        return sorted(output.port for _, output in self._outputs.values() if isinstance(output, PageServer))
 
     def close(self) -> None:
         """The last values of everything, with a bounded patience for servers that do not take them."""

@@ -61,16 +61,28 @@ class LatestRun(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatestSource(Document):
+class SourceHealth(Document):
     """How one unit of a source is doing."""
 
     source: str = entry(text, "")
     up: bool | None = entry(flag, None)
     age: float | None = entry(finite, None)
+    """Seconds since the newest good reading began; None if there was none."""
     duration: float | None = entry(finite, None)
     errors: int = entry(whole, 0)
     skipped: int = entry(whole, 0)
     reason: str | None = entry(text, None)
+
+    def values(self) -> dict[str, float]:
+        """By the names of the catalog's `source` table; unknown values are missing."""
+        found = {
+            "source_up": None if self.up is None else int(self.up),
+            "source_age_seconds": self.age,
+            "source_duration_seconds": self.duration,
+            "source_errors_total": self.errors,
+            "source_skipped_total": self.skipped,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +93,8 @@ class Latest(Document):
     agent: AgentFile = entry(document(AgentFile), AgentFile())
     samples: Mapping[str, LatestSample] = entry(mapping_of(document(LatestSample)), {})
     runs: tuple[LatestRun, ...] = entry(list_of(document(LatestRun)), ())
-    sources: Mapping[str, LatestSource] = entry(mapping_of(document(LatestSource)), {})
+    sources: Mapping[str, SourceHealth] = entry(mapping_of(document(SourceHealth)), {})
+    """By unit."""
     states: Mapping[str, Any] = entry(mapping, {})
 
     def of_table(self, table: str) -> Iterable[LatestSample]:

@@ -328,7 +328,7 @@ class Feed:
         self._sampler.want(demand, self._world)
         self._sampler.check()
         reasons = {name: word for name, word in self._sampler.states().items() if word != "ok"}
-        reasons |= {health.unit: health.reason for health in self._sampler.health() if health.reason}
+        reasons |= {unit: health.reason for unit, health in self._sampler.health().items() if health.reason}
         return self._sampler.newest.describe(), reasons
 
     def _deliver(self, reading: Any) -> None:
