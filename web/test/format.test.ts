@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatBytes, formatChange, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, toNumber } from "../src/logic/format.ts";
+import { formatBytes, formatChange, formatCount, formatEnergy, formatNumber, formatShort, formatSpan, formatTimes, formatValue, formatX, toNumber } from "../src/logic/format.ts";
 
 test("a value that is missing is a dash, never a zero", () => {
   assert.equal(formatValue(null), "–");
@@ -23,6 +23,12 @@ test("units are rescaled to what a person reads", () => {
   assert.equal(formatValue(1.5, "MB/s"), "1.5 MB/s");
   assert.equal(formatEnergy(3_600_000), "1,000 Wh".replace("1,000 Wh", "1 kWh"));
   assert.equal(formatBytes(0), "0 B");
+});
+
+test("one of a thing is not several", () => {
+  assert.equal(formatCount(1, "run"), "1 run");
+  assert.equal(formatCount(0, "run"), "0 runs");
+  assert.equal(formatCount(12_000, "metric"), "12,000 metrics");
 });
 
 test("numbers keep four digits and no more", () => {

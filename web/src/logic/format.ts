@@ -26,6 +26,11 @@ export function formatNumber(value: number | null | undefined, digits = 4): stri
   return value.toExponential(Math.max(digits - 2, 0)).replace(/\.?0+e/, "e").replace("e+", "e");
 }
 
+// "1 run", "12,000 runs".
+export function formatCount(count: number, noun: string): string {
+  return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 const COUNTS: [number, string][] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
 // For axes and tight places: 1.2M, 35k.

@@ -3,7 +3,7 @@ import { about, panels, run, source } from "../data/page.ts";
 import { setZoom, zoom } from "../data/store.ts";
 import type { Run, Series } from "../data/types.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatClock, formatConfig, formatValue, formatX } from "../logic/format.ts";
+import { formatClock, formatConfig, formatCount, formatValue, formatX } from "../logic/format.ts";
 import { search, seriesTitle } from "../logic/metrics.ts";
 import { download } from "../ui/download.ts";
 import { Choice, Problem, Search, Section } from "../ui/parts.tsx";
@@ -114,7 +114,7 @@ function Selection({ known }: { known: Run }) {
     <Section title="A selection" note={stretch ? `${formatX(axis, stretch.start)} to ${formatX(axis, stretch.end)}` : "from beginning to end; zoom into a chart to take a part"}>
       <div class="controls">
         <Choice label="table" value={table} options={tables.map((name) => [name, TITLES[name]] as const)} onChange={setTable} />
-        <Search label="search metrics" placeholder={`all ${known.tables[table].names.length.toLocaleString("en-US")} metrics, or some of them`} value={text} onInput={setText} />
+        <Search label="search metrics" placeholder={`all ${formatCount(known.tables[table].names.length, "metric")}, or some of them`} value={text} onInput={setText} />
         {stretch && <button type="button" onClick={() => setZoom(null)}>from beginning to end</button>}
         <button type="button" disabled={busy || !names.length} onClick={() => void save("csv")}>save {names.length.toLocaleString("en-US")} as CSV</button>
         <button type="button" disabled={busy || !names.length} onClick={() => void save("json")}>as JSON</button>

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { about, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
 import { go } from "../data/store.ts";
 import type { Row } from "../data/types.ts";
-import { formatClock, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
+import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
@@ -74,7 +74,7 @@ export function Runs() {
   return (
     <main class="page" id="main">
       <div class="controls">
-        <Search label="search runs" placeholder={`search ${all.length.toLocaleString("en-US")} runs, or lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, or lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
         <Choice label="group by" value={group} options={[["", "nothing"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
@@ -98,7 +98,7 @@ export function Runs() {
       )}
       {error && <Problem error={error} />}
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
-      {rows.length === 0 && <Empty title="No run fits"><p>{all.length.toLocaleString("en-US")} runs, none with all of this.</p></Empty>}
+      {rows.length === 0 && <Empty title="No run fits"><p>{formatCount(all.length, "run")}, none with all of this.</p></Empty>}
       {groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}

@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
 import type { Histogram, Layers, Panel } from "../data/types.ts";
+import { formatCount } from "../logic/format.ts";
 import { histogramGrid } from "../logic/histograms.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
 import { first } from "../logic/route.ts";
@@ -65,7 +66,7 @@ export function Training() {
   return (
     <>
       <div class="controls">
-        <Search label="search metrics" placeholder={`search ${names.length === 1 ? "1 metric" : `${names.length.toLocaleString("en-US")} metrics`}   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search metrics" placeholder={`search ${formatCount(names.length, "metric")}   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
         <label class="choice"><span>smoothing</span>
           <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />

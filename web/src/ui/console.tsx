@@ -4,7 +4,7 @@ import { source } from "../data/store.ts";
 import type { TextFile } from "../data/types.ts";
 import { consoleTitle, follow as grow, linesOf, matching } from "../logic/console.ts";
 import { fileName } from "../logic/csv.ts";
-import { formatBytes } from "../logic/format.ts";
+import { formatBytes, formatCount } from "../logic/format.ts";
 import { download } from "./download.ts";
 import { Choice, Problem, Section } from "./parts.tsx";
 
@@ -53,7 +53,7 @@ export function Console({ runKey, names, live, search }: { runKey: string; names
     const at = box.current!;
     setFollow(at.scrollHeight - at.scrollTop - at.clientHeight < NEAR_END);
   };
-  const note = file ? `${file.cut ? "the end of " : ""}${formatBytes(file.size)}${search ? `, ${lines.length.toLocaleString("en-US")} lines fit` : ""}` : "";
+  const note = file ? `${file.cut ? "the end of " : ""}${formatBytes(file.size)}${search ? `, ${formatCount(lines.length, "line")} found` : ""}` : "";
   const shown = lines.slice(-MOST_LINES);
   return (
     <Section
