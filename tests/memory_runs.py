@@ -17,7 +17,7 @@ from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import layout
 from trainvitals.journal.console import show
 from trainvitals.journal.contracts import Extent, RunRef, Series, States, TextFile, TextKind, TextPart
-from trainvitals.journal.cursor import Damage
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status

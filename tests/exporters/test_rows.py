@@ -10,7 +10,7 @@ from pathlib import Path
 from waiting import PATIENCE, wait_until
 
 from trainvitals.exporters.rows import MOST_MARKS, Limits, RowRunner, RowsRefused, RunDescription, RunEnd, RunRow
-from trainvitals.journal.cursor import Damage
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import RowExport
 from trainvitals.journal.layout import LINE_TABLES, METRIC_TABLES, FileName

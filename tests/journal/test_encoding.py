@@ -9,7 +9,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.journal.cursor import Damage, parse_line
+from trainvitals.journal.cursor import parse_line
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import (
     LINE_START,
     MILLISECONDS,

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage
+from trainvitals.journal.cursor import Cursor
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.layout import FileName

@@ -28,7 +28,7 @@ import pytest
 import trainvitals
 from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingError, TrainvitalsError
 from trainvitals.journal import registrations
-from trainvitals.journal.cursor import Damage
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.journal.run_info import list_runs

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { TextFile } from "../src/data/types.ts";
+import type { TextPart } from "../src/data/types.ts";
 import { consoleTitle, follow, linesOf, matching } from "../src/logic/console.ts";
 
-const file = (more: Partial<TextFile>): TextFile => ({ name: "console.rank0.log", size: 0, start: 0, next: 0, cut: false, text: "", ...more });
+const file = (more: Partial<TextPart>): TextPart => ({ name: "console.rank0.log", size: 0, start: 0, next: 0, cut: false, text: "", ...more });
 
 test("what a program prints grows by what follows, and an unfinished line is replaced by itself", () => {
   const first = file({ size: 9, next: 4, text: "one\n50 %" });

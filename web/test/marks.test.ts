@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Event, Series } from "../src/data/types.ts";
+import type { EventRow, Series } from "../src/data/types.ts";
 import { place, tell } from "../src/logic/marks.ts";
 
 const AT = "2026-01-01T00:01:00Z";
-const event = (more: Partial<Event>): Event => ({ timestamp: AT, severity: "info", ...more });
+const event = (more: Partial<EventRow>): EventRow => ({ timestamp: AT, severity: "info", ...more });
 
 test("what the training says is marked, the agent's own life is not, and what is wrong comes first", () => {
   const told = tell(

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bands, interpolate, InlineSource, selectSeries, type InlineData, type InlineRun } from "../src/data/inline.ts";
-import type { Resource, Series } from "../src/data/types.ts";
+import { bands, interpolate, InlineSource, selectSeries } from "../src/data/inline.ts";
+import type { ReportData, ReportRun, Resource, Series } from "../src/data/types.ts";
 import { byMetric } from "../src/logic/resources.ts";
 
 const series = (name: string, y: (number | null)[], more: Partial<Series> = {}): Series => ({
@@ -19,7 +19,7 @@ test("training curves of a report are drawn over time by its clock", () => {
     run: { started: "1970-01-01T00:16:40Z" },
     series: { training: { step: [series("loss", [3, 2, 1])] } },
     clock: { step: [0, 2], time: [1000, 1020] },
-  } as unknown as InlineRun;
+  } as unknown as ReportRun;
   const query = { names: ["loss"], table: "training", points: 10 };
   assert.deepEqual(selectSeries(item, { ...query, x: "time" })[0].x, [1000, 1010, 1020]);
   assert.deepEqual(selectSeries(item, { ...query, x: "relative" })[0].x, [0, 10, 20]);
@@ -27,7 +27,7 @@ test("training curves of a report are drawn over time by its clock", () => {
 });
 
 test("series of a report keep the order in which they are asked for", () => {
-  const item = { run: {}, series: { training: { step: [series("a", [1]), series("b", [2])] } } } as unknown as InlineRun;
+  const item = { run: {}, series: { training: { step: [series("a", [1]), series("b", [2])] } } } as unknown as ReportRun;
   const found = selectSeries(item, { names: ["b", "a"], table: "training", x: "step", points: 10 });
   assert.deepEqual(found.map((one) => one.name), ["b", "a"]);
 });
@@ -59,7 +59,7 @@ test("a band marks what is NaN and reaches the last step, and a part of a thinne
   assert.equal(band.x.at(-1), 999);
   assert.deepEqual(band.nonfinite!.at(-1), [band.x.length - 1, "NaN"]);
   assert.ok(band.y.at(-1) === null && band.low!.at(-1) === null && band.x[band.nonfinite![0][0]] > 195);
-  const item = { run: {}, series: { training: { step: [{ ...rank, nonfinite_total: 5000 }] } } } as unknown as InlineRun;
+  const item = { run: {}, series: { training: { step: [{ ...rank, nonfinite_total: 5000 }] } } } as unknown as ReportRun;
   const query = { names: ["loss"], table: "training", x: "step", points: 10 };
   assert.equal(selectSeries(item, { ...query, start: 900 })[0].nonfinite_total, undefined);
   assert.equal(selectSeries(item, { ...query, end: 100 })[0].nonfinite_total, 0);
@@ -70,7 +70,7 @@ test("a comparison in a report can be asked for over time", async () => {
   const data = {
     runs: { a: { run: { started: null }, clock: { step: [0, 2], time: [50, 70] } } },
     comparison: { axis: "step", series: [{ ...series("loss", [3, 2, 1]), run: 0, key: "a" }] },
-  } as unknown as InlineData;
+  } as unknown as ReportData;
   const found = await new InlineSource(data).compare({ runs: ["a"], names: [], x: "time", points: 10 });
   assert.equal(found.axis, "time");
   assert.deepEqual(found.series[0].x, [50, 60, 70]);

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Histogram, Increment, Series } from "../src/data/types.ts";
+import type { Histogram, Increment, ReportRun, Series } from "../src/data/types.ts";
 import { interpolate, join, meanOfNeighbours, positive, stack } from "../src/logic/align.ts";
 import { append, incrementX } from "../src/logic/append.ts";
 import { histogramGrid } from "../src/logic/histograms.ts";
 import { describeBroken } from "../src/logic/broken.ts";
 import { smooth } from "../src/logic/smooth.ts";
 import { toCsv } from "../src/logic/csv.ts";
-import { selectSeries, type InlineRun } from "../src/data/inline.ts";
+import { selectSeries } from "../src/data/inline.ts";
 
 const series = (more: Partial<Series>): Series => ({ name: "loss", labels: {}, rank: null, total: 0, x: [], y: [], ...more });
 const increment = (more: Partial<Increment>): Increment => ({ table: "training", name: "loss", labels: {}, rank: null, time: [], y: [], ...more });
@@ -87,7 +87,7 @@ test("a report answers like the server: axis, range and rank", () => {
   const item = {
     run: { started: "1970-01-01T00:00:10Z" },
     series: { training: { step: [series({ x: [1, 2, 3], y: [1, null, 3], nonfinite: [[1, "NaN"]] })], time: [series({ x: [11, 12, 13], y: [1, 2, 3] })] } },
-  } as unknown as InlineRun;
+  } as unknown as ReportRun;
   const cut = selectSeries(item, { names: ["loss"], table: "training", x: "step", start: 2, points: 9 });
   assert.deepEqual(cut[0].x, [2, 3]);
   assert.deepEqual(cut[0].nonfinite, [[0, "NaN"]]);

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainvitals.journal.cursor import Damage, Row
+from trainvitals.journal.cursor import Row
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.status import LineDamage, Status
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,15 @@ ROUNDING = 1e-12
 """Relative difference that is none."""
 
 
+Word = Literal["better", "worse", "same", "different", "uncertain"]
+"""`different` where no direction is known."""
+
+
 class Verdict(NamedTuple):
     """What came of comparing one metric of one run with the same of the baseline."""
 
     metric: str
-    word: str
-    """`better`, `worse`, `same`, `different` (no direction is known) or `uncertain`."""
+    word: Word
     baseline: float | None
     value: float | None
     change: float | None
@@ -121,7 +124,7 @@ def _measure(metric: str, a: float, b: float) -> float:
     return abs(a)
 
 
-def _word(a: float, b: float, notable: float, confidence: float | None, direction: Direction | None) -> str:
+def _word(a: float, b: float, notable: float, confidence: float | None, direction: Direction | None) -> Word:
     if math.isclose(a, b, rel_tol=ROUNDING):
         return "same"
     if confidence is None:
@@ -135,7 +138,7 @@ def _word(a: float, b: float, notable: float, confidence: float | None, directio
     return "better" if (b < a) == (direction == "lower") else "worse"
 
 
-def _explain(word: str, confidence: float | None, counts: tuple[int, int], sizes: tuple[float, float]) -> str:
+def _explain(word: Word, confidence: float | None, counts: tuple[int, int], sizes: tuple[float, float]) -> str:
     said = f"mean of the last {STRETCH:.0%} of the common steps, {counts[0]} against {counts[1]} values"
     if word == "same":
         return f"{said}; they differ by less than {NOTABLE:.0%}"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.conditions import Severity
+from trainvitals.journal.encoding import Real
 
 Floats = NDArray[np.float64]
 ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -40,7 +41,7 @@ class Finding(NamedTuple):
     """Which GPU, host or rank; empty for the whole run."""
     step: int | None = None
     time: float | None = None
-    values: Mapping[str, float] = {}
+    values: Mapping[str, Real] = {}
     """The numbers of the evidence, for programs."""
 
 

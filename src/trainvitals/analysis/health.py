@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.rows import SEVERITIES, AlertRow
@@ -24,10 +24,10 @@ _NOT_FINITE = Conditions()["loss_not_finite"]
 
 
 class Health(NamedTuple):
-    """`severity` is `ok`, `info`, `warning` or `critical`."""
+    """`reason` and `advice` are empty where all is well."""
 
     word: str
-    severity: str
+    severity: Literal["ok", "info", "warning", "critical"]
     reason: str = ""
     advice: str = ""
 

@@ -17,7 +17,7 @@ from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 
 if TYPE_CHECKING:  # numpy, which a list of runs does not wait for
-    from trainvitals.journal.cursor import Damage
+    from trainvitals.journal.damage import Damage
     from trainvitals.journal.points import Axis, Floats
 
 Extent = Mapping[str, int]

@@ -14,34 +14,12 @@ from typing import Any
 import orjson
 
 from trainvitals.journal import layout
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import LINE_START, TimeParser, is_complete
 
 CHUNK = 4 << 20
 
 Row = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Damage:
-    """What could not be understood, counted and shown rather than dropped silently."""
-
-    torn: int = 0
-    """Lines that are no JSON: cut off by a crash or a full disk, or not ours."""
-    foreign: int = 0
-    """JSON that is no line of the journal: not an object, or without a time."""
-    files: int = 0
-    """Parquet files that cannot be read and whose JSONL file is gone."""
-
-    def __add__(self, other: Damage) -> Damage:
-        return Damage(self.torn + other.torn, self.foreign + other.foreign, self.files + other.files)
-
-    def __bool__(self) -> bool:
-        return bool(self.torn or self.foreign or self.files)
-
-    def __str__(self) -> str:
-        """`3 torn lines, 1 unreadable Parquet file`."""
-        kinds = ((self.torn, "torn line"), (self.foreign, "foreign line"), (self.files, "unreadable Parquet file"))
-        return ", ".join(f"{count:,} {what}{'s' if count > 1 else ''}" for count, what in kinds if count)
 
 
 _CLOCK = TimeParser()  # only asked whether a text is a time, so it does not matter that threads share it

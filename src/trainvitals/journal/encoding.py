@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 
+Real = Annotated[float, "May be NaN or infinite, which JSON has as texts"]
 NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _OPTIONS = orjson.OPT_APPEND_NEWLINE

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from trainvitals.errors import JournalError
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Cursor, Damage, Row, measure, parse_line
+from trainvitals.journal.cursor import Cursor, Row, measure, parse_line
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Listener, Position, Positions
 

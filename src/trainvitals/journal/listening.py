@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from trainvitals.journal import layout
-from trainvitals.journal.cursor import Damage, Row
+from trainvitals.journal.cursor import Row
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.layout import FileName
 
 REMEMBERED_FILES = 8

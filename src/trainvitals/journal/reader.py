@@ -25,7 +25,8 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, texts
 from trainvitals.journal.contracts import Extent, Series, States, TextFile, TextKind, TextPart
-from trainvitals.journal.cursor import Cursor, Damage, count_rows
+from trainvitals.journal.cursor import Cursor, count_rows
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.downsample import pick

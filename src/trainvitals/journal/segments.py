@@ -30,7 +30,8 @@ from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, layout, parquet
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.cursor import Cursor, Damage, parse_line
+from trainvitals.journal.cursor import Cursor, parse_line
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import NONFINITE, TimeParser, number
 from trainvitals.journal.extremes import NO_STEP, Numbers
 from trainvitals.journal.layout import FileName

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainvitals.journal.documents.fields import finite, is_mapping, real, whole
-from trainvitals.journal.encoding import number
+from trainvitals.journal.encoding import Real, number
 
 MOST_NAMES = 2000
 """Metrics with a summary; of the rest only the values are counted."""
@@ -19,7 +19,7 @@ class MetricSummary:
     """One metric, over everything that was logged. `low` and `high` look at finite values only."""
 
     count: int
-    last: float
+    last: Real
     last_step: int | None
     low: float | None = None
     low_step: int | None = None

@@ -33,7 +33,7 @@ def test_rows_become_columns_with_nan_beside_them() -> None:
     assert event == "points" and content["more"] == []
     (series,) = content["series"]
     assert (series["name"], series["step"]) == ("loss", [1, 2])
-    assert series["y"][0] == 0.5 and math.isnan(series["y"][1]) and series["nonfinite"] == [[1, "NaN"]]
+    assert series["y"][0] == 0.5 and math.isnan(series["y"][1]) and series["nonfinite"] == [(1, "NaN")]
 
 
 def test_a_thousand_steps_at_once_are_sent_as_their_extremes() -> None:

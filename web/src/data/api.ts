@@ -1,6 +1,6 @@
-import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, SeriesQuery, States, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -133,7 +133,7 @@ export class ApiSource implements Source {
   diagnosis(run: string): Promise<Diagnosis> {
     return ask(`/runs/${encodeURIComponent(run)}/diagnosis`);
   }
-  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextFile> {
+  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart> {
     return ask(`/runs/${encodeURIComponent(run)}/${kind}/${encodeURIComponent(file)}${query([["after", after]])}`);
   }
   compare(wanted: ComparisonQuery): Promise<Comparison> {

@@ -4,7 +4,8 @@ import { signal, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { append, isSame } from "../logic/append.ts";
 import { onPoints, run, source } from "./store.ts";
-import type { Increment, Series, SeriesQuery } from "./types.ts";
+import type { SeriesQuery } from "./source.ts";
+import type { Increment, Series } from "./types.ts";
 
 const AGAIN_MS = 3000;
 

@@ -1,44 +1,20 @@
-import { SourceError, type ComparisonQuery, type Listener, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, Series, SeriesAnswer, SeriesQuery, States, TextFile,
+  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
-// The data of a report: the answers of the API, put into the file.
-export interface InlineRun {
-  run: Run;
-  // By table, then by axis ("step", "time"): every series of that table.
-  series: Record<string, Record<string, Series[]>>;
-  layers?: Record<string, Layers>;
-  states?: States[];
-  histograms?: Record<string, Histogram[]>;
-  // Which step was when, so that what is known by step can be drawn over time.
-  clock?: { step: number[]; time: number[] } | null;
-  events: Events;
-  alerts: Alerts;
-  diagnosis: Diagnosis;
-  texts?: Record<string, TextFile>;
-}
-
-export interface InlineData {
-  about: About;
-  panels: Panels;
-  runs: Record<string, InlineRun>;
-  comparison?: Comparison;
-  written: string;
-}
-
-export async function readInline(element: HTMLElement): Promise<InlineData> {
+export async function readInline(element: HTMLElement): Promise<ReportData> {
   const text = (element.textContent ?? "").trim();
-  if (element.dataset.encoding !== "gzip") return JSON.parse(text) as InlineData;
+  if (element.dataset.encoding !== "gzip") return JSON.parse(text) as ReportData;
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return (await new Response(stream).json()) as InlineData;
+  return (await new Response(stream).json()) as ReportData;
 }
 
 export class InlineSource implements Source {
   readonly isLive = false;
-  #data: InlineData;
-  constructor(data: InlineData) {
+  #data: ReportData;
+  constructor(data: ReportData) {
     this.#data = data;
   }
 
@@ -76,7 +52,7 @@ export class InlineSource implements Source {
   async diagnosis(key: string): Promise<Diagnosis> {
     return this.#find(key).diagnosis;
   }
-  async text(key: string, _kind: string, file: string): Promise<TextFile> {
+  async text(key: string, _kind: string, file: string): Promise<TextPart> {
     const found = this.#find(key).texts?.[file];
     if (!found) throw new SourceError(404, "the report does not hold this file");
     return found;
@@ -120,7 +96,7 @@ export class InlineSource implements Source {
     return { ...moved, ...cut(moved, query.start ?? -Infinity, query.end ?? Infinity) };
   }
 
-  #find(key: string): InlineRun {
+  #find(key: string): ReportRun {
     const found = Object.hasOwn(this.#data.runs, key) ? this.#data.runs[key] : undefined;
     if (!found) throw new SourceError(404, `the report has no run '${key}'`);
     return found;
@@ -128,7 +104,7 @@ export class InlineSource implements Source {
 }
 
 // What the server would say, from what is in the file.
-export function selectSeries(item: InlineRun, query: SeriesQuery): Series[] {
+export function selectSeries(item: ReportRun, query: SeriesQuery): Series[] {
   const wanted = new Set(query.names);
   const tables = Object.hasOwn(item.series, query.table) ? item.series[query.table] : {};
   const axis = query.x === "relative" ? "time" : query.x;

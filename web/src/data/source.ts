@@ -1,15 +1,28 @@
 import type {
-  About, Alert, Alerts, Comparison, Diagnosis, Event, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
-  SeriesQuery, State, States, TextFile,
+  About, AlertRow, Alerts, Comparison, Diagnosis, EventRow, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
+  State, States, TextPart,
 } from "./types.ts";
 
 export interface Listener {
   points(series: Increment[], more: string[]): void;
-  event(row: Event): void;
-  alert(row: Alert): void;
+  event(row: EventRow): void;
+  alert(row: AlertRow): void;
   state(state: State): void;
   reset(): void;
   connection(up: boolean): void;
+}
+
+export interface SeriesQuery {
+  names: string[];
+  table: string;
+  x: string;
+  start?: number;
+  end?: number;
+  points: number;
+  rank?: number;
+  band?: boolean;
+  rate?: boolean;
+  allAttempts?: boolean;
 }
 
 export interface ComparisonQuery {
@@ -35,7 +48,7 @@ export interface Source {
   events(run: string): Promise<Events>;
   alerts(run: string): Promise<Alerts>;
   diagnosis(run: string): Promise<Diagnosis>;
-  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextFile>;
+  text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;

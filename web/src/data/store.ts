@@ -2,7 +2,7 @@
 import { computed, effect, signal, untracked } from "@preact/signals";
 import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
 import type { Listener, Source } from "./source.ts";
-import type { About, Alert, Event, Increment, Panels, Run, Runs } from "./types.ts";
+import type { About, AlertRow, EventRow, Increment, Panels, Run, Runs } from "./types.ts";
 
 export const source = signal<Source | null>(null);
 export const about = signal<About | null>(null);
@@ -12,8 +12,8 @@ export const runsError = signal<Error | null>(null);
 export const run = signal<Run | null>(null);
 export const runError = signal<Error | null>(null);
 export const route = signal<Route>(parseRoute(location.hash));
-export const newEvents = signal<Event[]>([]);
-export const newAlerts = signal<Alert[]>([]);
+export const newEvents = signal<EventRow[]>([]);
+export const newAlerts = signal<AlertRow[]>([]);
 
 // -- connection: heard is when the server last said anything
 

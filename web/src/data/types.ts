@@ -1,8 +1,5 @@
-// What the API says (see /api/v1/openapi.json). A report has the same inside the file.
-
-export type Value = number | string | null; // "NaN", "Infinity" and "-Infinity" are values too
-export type Labels = Record<string, string | number | boolean>;
-export type Severity = "ok" | "info" | "warning" | "critical";
+// Made from src/trainvitals/views/data/shapes.py by
+// python -m trainvitals.views.web.typescript > web/src/data/types.ts
 
 export interface About {
   version: string;
@@ -11,10 +8,296 @@ export interface About {
   runs: number;
 }
 
-export interface Threshold {
+// A line of alerts_*.jsonl; which fields it has depends on what it is about. `state`: an alert changed. `outgoing`: a
+// message is to be sent. `delivery`: what became of it. `control`: somebody asked for something. `action`: an action
+// was taken.
+export interface AlertRow {
+  timestamp: string;
+  rule?: string;
+  state?: string;
+  severity?: string;
+  labels?: Record<string, unknown>;
+  message?: string;
+  advice?: string;
+  when?: string;
+  value?: number | string;
+  threshold?: number | string;
+  values?: Record<string, unknown>;
+  step?: number;
+  since?: string;
+  reason?: string;
+  metric?: string;
+  host?: string;
+  cooldown?: number;
+  silenced?: boolean | string;
+  acknowledged?: boolean | string;
+  outgoing?: string;
+  kind?: string;
+  channels?: string[];
+  body?: Record<string, unknown>;
+  quiet?: boolean;
+  delivery?: string;
+  channel?: string;
+  result?: string;
+  attempts?: number;
+  late_seconds?: number;
+  control?: string;
+  by?: string;
+  until?: string;
+  asked?: string;
+  action?: string;
+  pids?: number[];
+  [more: string]: unknown;
+}
+
+export interface Alerts {
+  firing: AlertRow[];
+  total: number;
+  history: AlertRow[];
+  deliveries: AlertRow[];
+}
+
+export interface Asked {
+  asked: AlertRow;
+}
+
+// Which step was when, so that what is known by step can be drawn over time.
+export interface Clock {
+  step: number[];
+  time: number[];
+}
+
+export interface ComparedMetric {
+  unit: string;
+  help: string;
+  name: string;
+  better: "lower" | "higher" | null;
+  values: (ComparedValue | null)[];
+  // Which run has the best value
+  best: number | null;
+}
+
+export interface ComparedSeries {
+  y: (number | null)[];
+  // Index and spelling of the values that are not finite
+  nonfinite?: [number, string][];
+  name: string;
+  labels: Labels;
+  rank: number | null;
+  total: number;
+  nonfinite_total?: number;
+  x: number[];
+  members?: number;
+  low?: (number | null)[];
+  high?: (number | null)[];
+  run: number;
+  key: string;
+}
+
+export interface ComparedValue {
+  last: Value;
+  low: Value;
+  high: Value;
+}
+
+export interface Comparison {
+  runs: Row[];
+  config: Difference[];
+  metrics: ComparedMetric[];
+  verdicts: (OfRun & Verdict)[];
+  axis: string;
+  names: string[];
+  series: ComparedSeries[];
+}
+
+export interface Cost {
+  amount: number;
+  currency: string;
+  of: string;
+}
+
+// What could not be understood, counted and shown rather than dropped silently.
+export interface Damage {
+  torn: number;
+  foreign: number;
+  files: number;
+}
+
+export interface Diagnosis {
+  findings: Finding[];
+  fine: string[];
+  not_judged: Gap[];
+  resources: Resource[];
+  from_step: number | null;
+}
+
+export interface Difference {
+  key: string;
+  values: unknown[];
+}
+
+export interface Edited {
+  tags: string[];
+  notes: string;
+}
+
+export interface Error {
+  error: ErrorDetail;
+}
+
+export interface ErrorDetail {
+  message: string;
+  hint: string;
+}
+
+// Something happened.
+export interface EventRow {
+  timestamp: string;
+  event?: string;
+  severity: string;
+  message?: string;
+  correlation_id?: string;
+  host?: string;
+  rank?: number;
+  step?: number;
+  data?: Record<string, unknown>;
+  [more: string]: unknown;
+}
+
+export interface Events {
+  total: number;
+  events: EventRow[];
+}
+
+// One thing that was found. `step` or `time` (seconds since 1970) is where it began, if that can be told.
+export interface Finding {
+  rule: string;
+  severity: "info" | "warning" | "critical";
+  title: string;
+  evidence: string[];
+  advice: string;
+  subject: string;
+  step: number | null;
+  time: number | null;
+  values: Record<string, number | string>;
+}
+
+// Something that was not judged.
+export interface Gap {
+  rule: string;
+  title: string;
+  needs: string;
+}
+
+export interface Group {
+  id: string;
+  title: string;
+}
+
+// `reason` and `advice` are empty where all is well.
+export interface Health {
+  word: string;
+  severity: "ok" | "info" | "warning" | "critical";
+  reason: string;
+  advice: string;
+}
+
+export interface Histogram {
+  step: number;
+  low: number;
+  high: number;
+  counts: number[];
+  nonfinite: number;
+}
+
+export interface Histograms {
+  name: string;
+  histograms: Histogram[];
+}
+
+// What is new in one series.
+export interface Increment {
+  y: (number | null)[];
+  // Index and spelling of the values that are not finite
+  nonfinite?: [number, string][];
+  table: string;
+  name: string;
+  labels: Labels;
+  rank: number | null;
+  step?: (number | null)[];
+  time: number[];
+}
+
+export type Labels = Record<string, string | number | boolean>;
+
+// The newest values of one thing that is measured.
+export interface LatestSample {
+  source?: string;
+  table?: string;
+  time?: string;
+  age?: number;
+  labels?: Record<string, unknown>;
+  values?: Record<string, unknown>;
+  [more: string]: unknown;
+}
+
+// `values[layer][column]`, null where nothing was measured.
+export interface Layers {
+  measure: string;
+  layers: string[];
+  x: number[];
+  values: (number | null)[][];
+  left_out: number;
+}
+
+// A value from which a number is coloured.
+export interface Level {
   severity: "warning" | "critical";
   value: number;
   below: boolean;
+}
+
+export interface LeveledMetric {
+  table: string;
+  metric: string;
+}
+
+export interface Machine {
+  written: string | null;
+  samples: LatestSample[];
+}
+
+// One column of one table.
+export interface Metric {
+  name: string;
+  unit: string;
+  help: string;
+  kind: "gauge" | "counter" | "text";
+  aliases: string[];
+}
+
+// One metric, over everything that was logged. `low` and `high` look at finite values only.
+export interface MetricSummary {
+  count: number;
+  last: number | string;
+  last_step: number | null;
+  low: number | null;
+  low_step: number | null;
+  high: number | null;
+  high_step: number | null;
+  nonfinite: number;
+}
+
+export interface NamedMetric {
+  unit: string;
+  help: string;
+  name: string;
+  better: "lower" | "higher" | null;
+}
+
+export interface OfRun {
+  // Which of the compared runs it is about
+  run: number;
 }
 
 export interface Panel {
@@ -34,25 +317,95 @@ export interface Panel {
   smooth: boolean;
   unit: string;
   rate: boolean;
-  thresholds: Threshold[];
-}
-
-export interface Metric {
-  name: string;
-  unit: string;
-  help: string;
-  kind: string;
-  aliases: string[];
+  thresholds: Level[];
 }
 
 export interface Panels {
-  groups: { id: string; title: string }[];
+  groups: Group[];
   panels: Panel[];
   scheduled: string[];
   metrics: Record<string, Metric[]>;
-  thresholds: (Threshold & { table: string; metric: string })[];
+  thresholds: (LeveledMetric & Level)[];
 }
 
+export interface Points {
+  series: Increment[];
+  // Tables of which some series were left out
+  more: string[];
+}
+
+// `share` is between 0 and 1; what is not known is None.
+export interface Progress {
+  step: number | null;
+  total_steps: number | null;
+  share: number | null;
+  seconds_left: number | null;
+}
+
+export interface Rank {
+  rank: string;
+  host: string;
+  pid?: number;
+  state?: string;
+  alive?: boolean;
+  step?: number;
+  step_seconds?: number;
+  last_log?: string;
+  lines?: number;
+  exit_code?: number;
+  cause?: string;
+}
+
+export interface Removed {
+  removed: string;
+}
+
+// What an HTML report holds: the answers of the API, put into the file.
+export interface ReportData {
+  about: About;
+  panels: Panels;
+  runs: Record<string, ReportRun>;
+  comparison?: Comparison;
+  written: string;
+}
+
+export interface ReportRun {
+  run: Run;
+  // By table, then by axis (`step`, `time`)
+  series: Record<string, Record<string, Series[]>>;
+  layers: Record<string, Layers>;
+  states: States[];
+  histograms: Record<string, Histogram[]>;
+  clock: Clock | null;
+  events: Events;
+  alerts: Alerts;
+  diagnosis: Diagnosis;
+  texts: Record<string, TextPart>;
+}
+
+// A report for programs: everything but the series.
+export interface ReportSummary {
+  written: string;
+  version: string;
+  runs: Record<string, unknown>[];
+  comparison?: Record<string, unknown>;
+}
+
+// What one device did over the whole run.
+export interface Resource {
+  subject: string;
+  simulated: boolean;
+  table: string;
+  metric: string;
+  unit: string;
+  low: number;
+  mean: number;
+  median: number;
+  p95: number;
+  high: number;
+}
+
+// A run on one line of the table of runs.
 export interface Row {
   key: string;
   id: string;
@@ -75,102 +428,62 @@ export interface Row {
   energy_joules: number | null;
 }
 
+// Everything about a run but its series.
+export interface Run {
+  key: string;
+  id: string;
+  name: string;
+  project: string;
+  status: string;
+  live: boolean;
+  cause: string | null;
+  kind: string;
+  started: string | null;
+  ended: string | null;
+  seconds: number | null;
+  step: number | null;
+  attempt: number;
+  simulated: boolean;
+  tags: string[];
+  host: string;
+  config: Record<string, unknown>;
+  summary: Record<string, Value>;
+  energy_joules: number | null;
+  health: Health;
+  progress: Progress;
+  step_seconds: number | null;
+  cost: Cost | null;
+  gpu_seconds: number | null;
+  metrics: (NamedMetric & MetricSummary)[];
+  tables: Record<string, Table>;
+  layers: Record<string, number>;
+  histograms: string[];
+  ranks: Rank[];
+  firing: AlertRow[];
+  damage: Damage;
+  details: Record<string, unknown>;
+  stacks: string[];
+  consoles: string[];
+}
+
 export interface Runs {
   total: number;
   projects: string[];
   runs: Row[];
 }
 
-export interface MetricSummary {
-  name: string;
-  count: number;
-  last: Value;
-  last_step: number | null;
-  low: Value;
-  low_step: number | null;
-  high: Value;
-  high_step: number | null;
-  nonfinite: number;
-  better: "lower" | "higher" | null;
-  unit: string;
-  help: string;
-}
-
-export interface Alert {
-  timestamp: string;
-  state?: string;
-  rule?: string;
-  severity?: string;
-  message?: string;
-  advice?: string;
-  when?: string;
-  value?: Value;
-  threshold?: Value;
-  values?: Record<string, Value>;
-  labels?: Labels;
-  step?: number;
-  since?: string;
-  metric?: string;
-  silenced?: boolean | string;
-  acknowledged?: boolean | string;
-  [more: string]: unknown;
-}
-
-export interface Event {
-  timestamp: string;
-  event?: string;
-  severity?: string;
-  message?: string;
-  correlation_id?: string;
-  step?: number;
-  rank?: number;
-  host?: string;
-  data?: unknown;
-  [more: string]: unknown;
-}
-
-export interface Rank {
-  rank: string;
-  host?: string;
-  pid?: number;
-  state?: string;
-  alive?: boolean;
-  step?: number;
-  step_seconds?: number;
-  last_log?: string;
-  exit_code?: number;
-  cause?: string;
-}
-
-export interface Run extends Row {
-  health: { word: string; severity: Severity; reason: string; advice: string };
-  progress: { step: number | null; total_steps: number | null; share: number | null; seconds_left: number | null };
-  step_seconds: number | null;
-  cost: { amount: number; currency: string; of: string } | null;
-  gpu_seconds: number | null;
-  metrics: MetricSummary[];
-  tables: Record<string, { names: string[]; left_out: number; labels: Labels[] }>;
-  layers: Record<string, number>;
-  histograms: string[];
-  ranks: Rank[];
-  firing: Alert[];
-  damage: { torn: number; foreign: number; files: number };
-  details: Record<string, unknown>;
-  stacks: string[];
-  consoles: string[];
-}
-
+// `y` is null where a value is not finite. `total` and `nonfinite_total` count before downsampling. A band also has
+// `low`, `high` and `members`, and in `nonfinite` the places where only some of its series are not finite.
 export interface Series {
+  y: (number | null)[];
+  // Index and spelling of the values that are not finite
+  nonfinite?: [number, string][];
   name: string;
   labels: Labels;
   rank: number | null;
   total: number;
-  // How many of all are NaN or infinite; not known of a part of a thinned series.
   nonfinite_total?: number;
   x: number[];
-  y: (number | null)[];
-  // Index and spelling of what is drawn of them; in a band also where only some of its series are not finite.
-  nonfinite?: [number, string][];
   members?: number;
   low?: (number | null)[];
   high?: (number | null)[];
@@ -182,17 +495,15 @@ export interface SeriesAnswer {
   series: Series[];
 }
 
-export interface SeriesQuery {
-  names: string[];
-  table: string;
-  x: string;
-  start?: number;
-  end?: number;
-  points: number;
-  rank?: number;
-  band?: boolean;
-  rate?: boolean;
-  allAttempts?: boolean;
+export interface State {
+  status: string;
+  live: boolean;
+  cause: string | null;
+  attempt?: number;
+  ended?: string | null;
+  // Bytes by file
+  consoles?: Record<string, number>;
+  now: number;
 }
 
 // A metric that is a word: when it became another.
@@ -200,98 +511,24 @@ export interface States {
   name: string;
   labels: Labels;
   rank: number | null;
+  gpu: number | null;
+  left_out: number;
   changes: [number, string][];
 }
 
-export interface Layers {
-  measure: string;
-  layers: string[];
-  x: number[];
-  values: (number | null)[][];
-  left_out: number;
-}
-
-export interface Histogram {
-  step: number;
-  low: number;
-  high: number;
-  counts: number[];
-  nonfinite: number;
-}
-
-export interface Events {
-  total: number;
-  events: Event[];
-}
-
-export interface Alerts {
-  firing: Alert[];
-  total: number;
-  history: Alert[];
-  deliveries: Alert[];
-}
-
-export interface Verdict {
-  run: number;
-  metric: string;
-  word: "better" | "worse" | "same" | "different" | "uncertain";
-  baseline: number | null;
-  value: number | null;
-  change: number | null;
-  confidence: number | null;
-  reason: string;
-}
-
-export interface Comparison {
-  runs: Row[];
-  config: { key: string; values: unknown[] }[];
-  metrics: {
-    name: string;
-    unit: string;
-    better: "lower" | "higher" | null;
-    values: ({ last: Value; low: Value; high: Value } | null)[];
-    best: number | null;
-  }[];
-  verdicts: Verdict[];
-  axis: string;
-  names: string[];
-  series: (Series & { run: number; key: string })[];
-}
-
-export interface Finding {
-  rule: string;
-  severity: "info" | "warning" | "critical";
-  title: string;
-  evidence: string[];
-  advice: string;
-  subject: string;
-  step: number | null;
-  time: number | null;
-  values: Record<string, Value>;
-}
-
-export interface Resource {
-  subject: string;
-  simulated: boolean;
+export interface StatesAnswer {
   table: string;
-  metric: string;
-  unit: string;
-  low: number;
-  mean: number;
-  median: number;
-  p95: number;
-  high: number;
+  states: States[];
 }
 
-export interface Diagnosis {
-  findings: Finding[];
-  fine: string[];
-  not_judged: { rule: string; title: string; needs: string }[];
-  resources: Resource[];
-  from_step: number | null;
+export interface Table {
+  names: string[];
+  left_out: number;
+  labels: Labels[];
 }
 
-export interface TextFile {
+// The end of a text, as a terminal would show it.
+export interface TextPart {
   name: string;
   size: number;
   start: number;
@@ -300,23 +537,15 @@ export interface TextFile {
   text: string;
 }
 
-// One increment of one series, as the live stream has it.
-export interface Increment {
-  table: string;
-  name: string;
-  labels: Labels;
-  rank: number | null;
-  step?: (number | null)[];
-  time: number[];
-  y: (number | null)[];
-  nonfinite?: [number, string][];
-}
+export type Value = number | string | null;
 
-export interface State {
-  status: string;
-  live: boolean;
-  cause: string | null;
-  attempt?: number;
-  ended?: string | null;
-  now: number;
+// What came of comparing one metric of one run with the same of the baseline.
+export interface Verdict {
+  metric: string;
+  word: "better" | "worse" | "same" | "different" | "uncertain";
+  baseline: number | null;
+  value: number | null;
+  change: number | null;
+  confidence: number | null;
+  reason: string;
 }

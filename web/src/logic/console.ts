@@ -1,8 +1,8 @@
 // What a program printed, as lines to read.
-import type { TextFile } from "../data/types.ts";
+import type { TextPart } from "../data/types.ts";
 
 // What is known of a file, with the answer to the question for what follows.
-export function follow(known: TextFile | null, more: TextFile): TextFile {
+export function follow(known: TextPart | null, more: TextPart): TextPart {
   // Another file, one that was begun anew, or one of which too much was written meanwhile.
   if (!known || known.name !== more.name || more.start !== known.next) return more;
   const finished = known.text.slice(0, known.text.lastIndexOf("\n") + 1);

@@ -1,6 +1,6 @@
 // Which events and alerts are marked on charts, and where.
 import { interpolate } from "../data/inline.ts";
-import type { Alert, Event, Series } from "../data/types.ts";
+import type { AlertRow, EventRow, Series } from "../data/types.ts";
 
 export interface Mark {
   x: number;
@@ -21,7 +21,7 @@ function isBad(severity: string | undefined): boolean {
 
 // What went wrong, and what the training said itself: only that knows its step. The agent's own life is no news. The
 // worst come first: where there are too many, the others are left out.
-export function tell(events: Event[], alerts: Alert[]): Told[] {
+export function tell(events: EventRow[], alerts: AlertRow[]): Told[] {
   const found: Told[] = events
     .filter((row) => isBad(row.severity) || typeof row.step === "number")
     .map((row) => ({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "info", text: isBad(row.severity) ? row.message || row.event || "" : [row.event, row.message].filter(Boolean).join(": ") }));

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
-import type { Alert, Alerts as Answer, Value } from "../data/types.ts";
+import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
 import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
@@ -49,7 +49,7 @@ export function Alerts() {
             key: String(at),
             cells: [
               { show: <time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time> }, alert.state, { show: <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span> },
-              alert.rule, subject(alert), alert.message ?? (alert.reason as string | undefined), show(alert.value), show(alert.threshold), alert.step?.toLocaleString("en-US"),
+              alert.rule, subject(alert), alert.message ?? alert.reason, show(alert.value), show(alert.threshold), alert.step?.toLocaleString("en-US"),
             ],
           }))}
         />
@@ -60,7 +60,7 @@ export function Alerts() {
             columns={[{ title: "time" }, { title: "what" }, { title: "where" }, { title: "result", wide: true }]}
             rows={answer.deliveries.map((row, at) => ({
               key: String(at),
-              cells: [formatClock(row.timestamp, true), `${String(row.action ?? row.kind ?? "message")} ${row.rule ?? ""}`, String(row.channel ?? ""), String(row.result ?? "")],
+              cells: [formatClock(row.timestamp, true), `${row.action ?? row.kind ?? "message"} ${row.rule ?? ""}`, row.channel ?? "", row.result ?? ""],
             }))}
           />
         </Section>
@@ -69,11 +69,11 @@ export function Alerts() {
   );
 }
 
-function identify(alert: Alert): string {
+function identify(alert: AlertRow): string {
   return `${alert.rule} ${JSON.stringify(alert.labels ?? {})}`;
 }
 
-function subject(alert: Alert): string {
+function subject(alert: AlertRow): string {
   const labels = alert.labels ?? {};
   const parts: string[] = [];
   if (labels.host !== undefined) parts.push(String(labels.host));
@@ -82,13 +82,13 @@ function subject(alert: Alert): string {
   return parts.join(" ");
 }
 
-function show(value: Value | undefined): string {
-  return typeof value === "string" ? value : value === undefined ? "" : formatValue(value);
+function show(value: unknown): string {
+  return typeof value === "number" ? formatValue(value) : String(value ?? "");
 }
 
 const SPANS = [["900", "15 min"], ["3600", "1 h"], ["28800", "8 h"], ["86400", "1 d"]] as const;
 
-function Card({ alert, onAsk }: { alert: Alert; onAsk?: (action: "ack" | "silence", rule: string, seconds: number) => void }) {
+function Card({ alert, onAsk }: { alert: AlertRow; onAsk?: (action: "ack" | "silence", rule: string, seconds: number) => void }) {
   const [span, setSpan] = useState<string>("3600");
   return (
     <article class={`alert-card ${alert.severity ?? ""}`}>

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { refreshRuns, runs, setQuery, source, usePageRoute } from "../data/page.ts";
 import { dark, zoom } from "../data/store.ts";
-import type { Comparison, Series, Verdict } from "../data/types.ts";
+import type { Comparison, Series } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
 import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
@@ -149,7 +149,7 @@ function formatConfidence(value: number | null): string {
   return value > 0.9999 ? "> 99.99 %" : `${(value * 100).toFixed(value > 0.99 ? 2 : 0)} %`;
 }
 
-function Verdicts({ verdicts, titles }: { verdicts: Verdict[]; titles: string[] }) {
+function Verdicts({ verdicts, titles }: { verdicts: Comparison["verdicts"]; titles: string[] }) {
   const several = titles.length > 2;
   return (
     <Section title={several ? "Verdict against the baseline" : `Verdict: ${titles[1]} against ${titles[0]}`} note="mean of the last fifth of the common steps">

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { newEvents, run, setQuery, source, usePageRoute } from "../data/page.ts";
-import type { Event, Events, TextFile } from "../data/types.ts";
+import type { EventRow, Events, TextPart } from "../data/types.ts";
 import { formatClock } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
 import { Console } from "../ui/console.tsx";
@@ -19,7 +19,7 @@ export function Logs() {
   const [answer, setAnswer] = useState<Events | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [limit, setLimit] = useState(SHOWN);
-  const [open, setOpen] = useState<Event | null>(null);
+  const [open, setOpen] = useState<EventRow | null>(null);
   useEffect(() => {
     let current = true;
     source.value!.events(known.key).then((found) => current && setAnswer(found), (problem) => current && setError(problem));
@@ -52,12 +52,12 @@ export function Logs() {
   );
 }
 
-function fits(row: Event, severity: string): boolean {
+function fits(row: EventRow, severity: string): boolean {
   if (!severity) return true;
   return row.severity === "critical" || (severity === "warning" && row.severity === "warning");
 }
 
-function tableRow(row: Event, open: Event | null, setOpen: (row: Event | null) => void): TableRow {
+function tableRow(row: EventRow, open: EventRow | null, setOpen: (row: EventRow | null) => void): TableRow {
   return {
     key: JSON.stringify(row),
     class: row.severity,
@@ -75,7 +75,7 @@ function tableRow(row: Event, open: Event | null, setOpen: (row: Event | null) =
 
 function Stacks({ runKey, names }: { runKey: string; names: string[] }) {
   const [name, setName] = useState(names[names.length - 1]);
-  const [file, setFile] = useState<TextFile | null>(null);
+  const [file, setFile] = useState<TextPart | null>(null);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => {
     let current = true;

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { newAlerts, panels, run, source } from "../data/store.ts";
-import type { Alert, Run, Value } from "../data/types.ts";
+import type { AlertRow, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { TopFindings } from "./findings.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
@@ -102,7 +102,7 @@ function Facts({ known }: { known: Run }) {
 }
 
 function OpenAlerts({ known }: { known: Run }) {
-  const [firing, setFiring] = useState<Alert[]>(known.firing);
+  const [firing, setFiring] = useState<AlertRow[]>(known.firing);
   useEffect(() => setFiring(known.firing), [known.firing]);
   useEffect(() => {
     if (newAlerts.value.length) source.value?.alerts(known.key).then((answer) => setFiring(answer.firing), () => {});
@@ -123,8 +123,8 @@ function OpenAlerts({ known }: { known: Run }) {
 }
 
 // Eight hot GPUs are one line.
-export function byRule(firing: Alert[]): [Alert, number][] {
-  const found = new Map<string, [Alert, number]>();
+export function byRule(firing: AlertRow[]): [AlertRow, number][] {
+  const found = new Map<string, [AlertRow, number]>();
   for (const alert of firing) {
     const known = found.get(alert.rule ?? "");
     if (known) known[1]++;

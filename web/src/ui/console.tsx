@@ -1,7 +1,7 @@
 // What the program printed: its end, followed while the run lives, searched, progress bars folded.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { source } from "../data/store.ts";
-import type { TextFile } from "../data/types.ts";
+import type { TextPart } from "../data/types.ts";
 import { consoleTitle, follow as grow, linesOf, matching } from "../logic/console.ts";
 import { fileName } from "../logic/csv.ts";
 import { formatBytes, formatCount } from "../logic/format.ts";
@@ -16,14 +16,14 @@ export function Console({ runKey, names, live, search }: { runKey: string; names
   const [name, setName] = useState(names.find((item) => !item.includes(".older.")) ?? names[0]);
   const [follow, setFollow] = useState(true);
   const [folded, setFolded] = useState(true);
-  const [file, setFile] = useState<TextFile | null>(null);
+  const [file, setFile] = useState<TextPart | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const box = useRef<HTMLPreElement>(null);
   const follows = live && follow && source.value!.isLive;
   useEffect(() => {
     let current = true;
     let timer = 0;
-    let known: TextFile | null = null;
+    let known: TextPart | null = null;
     const ask = () => {
       source.value!.text(runKey, "console", name, known?.next).then(
         (found) => {

@@ -1,7 +1,8 @@
 // A panel of the declaration in views/panels.py, or a metric of the user's own, as a chart.
 import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
-import type { Panel, SeriesQuery } from "../data/types.ts";
+import type { SeriesQuery } from "../data/source.ts";
+import type { Panel } from "../data/types.ts";
 import { panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
 import type { Mark } from "../logic/marks.ts";
 import { Chart, heightOf } from "./chart.tsx";

@@ -147,6 +147,11 @@ class Document:
         return found | {key: value for key, value in self.rest.items() if key not in found}
 
 
+def written_fields(kind: type[Document]) -> Iterator[tuple[str, bool]]:
+    """The fields of a document, and whether `as_json` always has them."""
+    return ((name, default is not None and not is_empty) for name, _, default, is_empty in _fields(kind).values())
+
+
 _known_fields: dict[type[Document], Mapping[str, _Field]] = {}
 
 

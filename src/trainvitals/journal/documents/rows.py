@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.fields import (
@@ -21,7 +21,7 @@ from trainvitals.journal.documents.fields import (
 )
 from trainvitals.journal.encoding import format_time, parse_time
 
-SEVERITIES = ("info", "warning", "critical")
+SEVERITIES: tuple[Literal["info", "warning", "critical"], ...] = ("info", "warning", "critical")
 
 AlertKey = tuple[str, tuple[tuple[str, str], ...]]
 """A rule and the labels of what it is about."""
@@ -31,7 +31,7 @@ AlertKey = tuple[str, tuple[tuple[str, str], ...]]
 class EventRow(Document):
     """Something happened."""
 
-    timestamp: str = entry(text, "")
+    timestamp: str = entry(text, "", always=True)
     event: str = entry(text, "")
     severity: str = entry(text, "info")
     message: str = entry(text, "")
@@ -74,7 +74,7 @@ class AlertRow(Document):
     asked for something. `action`: an action was taken.
     """
 
-    timestamp: str = entry(text, "")
+    timestamp: str = entry(text, "", always=True)
     rule: str = entry(text, "")
 
     state: str | None = entry(text, None)

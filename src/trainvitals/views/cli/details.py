@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.conditions import Conditions
@@ -19,6 +19,9 @@ from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
 from trainvitals.views.data.safe_text import one_line
 
+if TYPE_CHECKING:  # a summary needs no numpy
+    from trainvitals.views.data.shapes import FindingsJson
+
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
 TAIL_BYTES = 64 << 10
@@ -26,7 +29,7 @@ _SHOWN_EVENTS = 5
 _SHOWN_LINES = 5
 
 
-def read_diagnosis(reader: Reader, settings: Settings) -> dict[str, Any]:
+def read_diagnosis(reader: Reader, settings: Settings) -> FindingsJson:
     """What was found wrong with the run, what is fine, and what could not be judged."""
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.views.data.diagnosis import describe_findings, read_measurements

@@ -16,7 +16,7 @@ from trainvitals.analysis.gpu_use import GpuUse, total_energy
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader, Runs
-from trainvitals.journal.cursor import Damage
+from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary

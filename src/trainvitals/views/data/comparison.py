@@ -15,7 +15,13 @@ from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.run_details import describe_row, unit_of
 from trainvitals.views.data.run_rows import MAX_VALUES, make_row
 from trainvitals.views.data.series import pack_series
-from trainvitals.views.data.wire import Answer
+from trainvitals.views.data.shapes import (
+    ComparedMetricJson,
+    ComparedSeriesJson,
+    ComparedValueJson,
+    ComparisonJson,
+    Plain,
+)
 
 
 def describe_comparison(
@@ -26,13 +32,13 @@ def describe_comparison(
     points: int = 600,
     start: float | None = None,
     end: float | None = None,
-) -> Answer:
+) -> ComparisonJson:
     """Runs beside each other; the first is the baseline. Without `names`, of all metrics that several have."""
     infos = [reader.info for _, reader in readers]
     summaries = [reader.summary() for _, reader in readers]
     shared = [name for name in summaries[0] if any(name in other for other in summaries[1:])] if summaries else []
     shared += sorted({name for other in summaries[1:] for name in other} - set(shared)) if not shared else []
-    series: list[Answer] = []
+    series: list[ComparedSeriesJson] = []
     wanted = list(names) or _telling(shared)
     for place, (key, reader) in enumerate(readers):
         found = reader.series(wanted, x=axis, start=start, end=end, max_points=points)  # type: ignore[arg-type]
@@ -69,22 +75,22 @@ def _telling(names: Sequence[str]) -> list[str]:
     return ranked[:12]
 
 
-def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) -> Answer:
+def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) -> ComparedMetricJson:
     direction = better(name)
-    values: list[Answer | None] = []
-    for summary in summaries:
-        item = summary.get(name)
-        values.append(None if item is None else {"last": item.last, "low": item.low, "high": item.high})
+    items = [summary.get(name) for summary in summaries]
+    values: list[ComparedValueJson | None] = [
+        {"last": item.last, "low": item.low, "high": item.high} if item is not None else None for item in items
+    ]
     best = None
     if direction is not None:
-        extreme = "low" if direction == "lower" else "high"
-        known = [(value[extreme], at) for at, value in enumerate(values) if value and value[extreme] is not None]
+        extremes = [(item.low if direction == "lower" else item.high) if item is not None else None for item in items]
+        known = [(value, at) for at, value in enumerate(extremes) if value is not None]
         if len({value for value, _ in known}) > 1 or len(known) == 1:  # equal values have no best
             best = (min(known) if direction == "lower" else max(known))[1]
     return {"name": name, "better": direction, "values": values, "best": best, **unit_of("training", name)}
 
 
-def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Answer]:
+def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Plain]:
     """Each run but the first against the first."""
     if len(readers) < 2:
         return []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainvitals.settings import Settings
+
+if TYPE_CHECKING:
+    from trainvitals.views.data.shapes import CostJson
 
 
 def prices_of(settings: Settings) -> dict[str, Any]:
@@ -17,9 +20,7 @@ def prices_of(settings: Settings) -> dict[str, Any]:
     }
 
 
-def find_cost(
-    prices: Mapping[str, Any], gpu_seconds: float | None, energy_joules: float | None
-) -> dict[str, Any] | None:
+def find_cost(prices: Mapping[str, Any], gpu_seconds: float | None, energy_joules: float | None) -> CostJson | None:
     """What the run cost so far, where a price is set: GPU hours, else energy."""
     hour, kwh, currency = prices.get("gpu_hour"), prices.get("kwh"), prices.get("currency") or ""
     if hour is not None and gpu_seconds is not None:

@@ -5,22 +5,16 @@ from __future__ import annotations
 from trainvitals import catalog
 from trainvitals.conditions import Conditions
 from trainvitals.views import panels
-from trainvitals.views.data.wire import Answer
+from trainvitals.views.data.shapes import PanelJson, PanelsJson
 
 
-def describe_panels(conditions: Conditions) -> Answer:
+def describe_panels(conditions: Conditions) -> PanelsJson:
     """The dashboard's panels, their groups, and every metric of the catalog."""
     return {
         "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
         "panels": [_describe_panel(panel, conditions) for panel in panels.PANELS],
         "scheduled": list(panels.SCHEDULED),
-        "metrics": {
-            table: [
-                {"name": m.name, "unit": m.unit, "help": m.help, "kind": m.kind, "aliases": list(m.aliases)}
-                for m in rows
-            ]
-            for table, rows in catalog.TABLES.items()
-        },
+        "metrics": {table: [metric._asdict() for metric in rows] for table, rows in catalog.TABLES.items()},
         "thresholds": [
             {"table": table, "metric": name, **level._asdict()}
             for (table, name), found in conditions.levels.items()
@@ -29,7 +23,7 @@ def describe_panels(conditions: Conditions) -> Answer:
     }
 
 
-def _describe_panel(panel: panels.Panel, conditions: Conditions) -> Answer:
+def _describe_panel(panel: panels.Panel, conditions: Conditions) -> PanelJson:
     return {
         "id": panel.id,
         "title": panel.title,

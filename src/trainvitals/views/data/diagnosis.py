@@ -13,9 +13,9 @@ import numpy as np
 from trainvitals import catalog
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
-from trainvitals.analysis.spread import spread_of
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.views.data.shapes import DiagnosisJson, FindingsJson, ResourceJson
 
 MAX_SAMPLES = 20_000
 """Samples of one curve of a device that are looked at; of more, every n-th."""
@@ -162,7 +162,7 @@ def _read_ranks(reader: Reader) -> dict[int, Curve]:
 
 def describe_diagnosis(
     reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> DiagnosisJson:
     """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
     measured = read_measurements(reader, prices)
     return {
@@ -181,11 +181,11 @@ class DiagnosisCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[Any, float, dict[str, Any]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Any, float, DiagnosisJson]] = OrderedDict()
 
     def read(
         self, key: str, reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    ) -> DiagnosisJson:
         """The diagnosis of the run that is known by `key`."""
         with self._lock:
             stamp = reader.stamp()
@@ -198,7 +198,7 @@ class DiagnosisCache:
             return known[2]
 
 
-def describe_findings(found: Diagnosis) -> dict[str, Any]:
+def describe_findings(found: Diagnosis) -> FindingsJson:
     """A diagnosis as plain values."""
     return {
         "findings": [
@@ -210,15 +210,14 @@ def describe_findings(found: Diagnosis) -> dict[str, Any]:
     }
 
 
-def describe_resources(measured: Measurements) -> list[dict[str, Any]]:
+def describe_resources(measured: Measurements) -> list[ResourceJson]:
     """Lowest, mean, median, 95th percentile and highest of what each device did over the whole run."""
-    rows = []
+    rows: list[ResourceJson] = []
     for table, devices in (("gpu", measured.gpus), ("system", measured.hosts), ("process", measured.processes)):
         for device in devices:
             for name in _TOLD[table]:
                 values = device.curves[name].finite().y if name in device.curves else np.empty(0)
-                spread = spread_of(values)
-                if not spread.count:
+                if not len(values):
                     continue
                 metric = catalog.find(table, name)
                 rows.append(
@@ -228,11 +227,11 @@ def describe_resources(measured: Measurements) -> list[dict[str, Any]]:
                         "table": table,
                         "metric": name,
                         "unit": metric.unit if metric is not None else "",
-                        "low": spread.low,
-                        "mean": spread.mean,
+                        "low": float(values.min()),
+                        "mean": float(values.mean()),
                         "median": float(np.median(values)),
                         "p95": float(np.percentile(values, 95)),
-                        "high": spread.high,
+                        "high": float(values.max()),
                     }
                 )
     return rows

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from trainvitals.journal.contracts import Reader, Series
-from trainvitals.views.data.wire import Answer
+from trainvitals.views.data.shapes import HistogramsJson, LayersJson
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
 MAX_LAYERS = 400
@@ -24,7 +24,7 @@ def layer_measures(names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def describe_layers(reader: Reader, measure: str, points: int = 200, rank: int | None = None) -> Answer:
+def describe_layers(reader: Reader, measure: str, points: int = 200, rank: int | None = None) -> LayersJson:
     """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen."""
     names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
     names.sort(key=_natural)
@@ -61,7 +61,7 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts if part]
 
 
-def describe_histograms(reader: Reader, name: str, limit: int = 200) -> Answer:
+def describe_histograms(reader: Reader, name: str, limit: int = 200) -> HistogramsJson:
     """The histograms of one name over the steps, evenly thinned out to `limit`."""
     rows = reader.histograms(name)
     if len(rows) > limit:

@@ -23,12 +23,12 @@ from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import find_cost
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, make_row
-from trainvitals.views.data.wire import Answer
+from trainvitals.views.data.shapes import AlertsJson, EventsJson, Plain, RowJson, RunJson, TableJson, UnitJson
 
 MAX_NAMES = 20_000
 
 
-def describe_row(row: ListedRun) -> Answer:
+def describe_row(row: ListedRun) -> RowJson:
     """A run on one line of the table of runs."""
     info = row.info
     return {
@@ -54,7 +54,7 @@ def describe_row(row: ListedRun) -> Answer:
     }
 
 
-def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = None) -> Answer:
+def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = None) -> RunJson:
     """Everything about a run but its series."""
     info = reader.info
     statuses = reader.statuses()
@@ -102,7 +102,7 @@ def find_last_step(reader: Reader, row: ListedRun, summary: Mapping[str, MetricS
     return max((item.last_step for item in summary.values() if item.last_step is not None), default=None)
 
 
-def describe_metrics(summary: Mapping[str, MetricSummary]) -> list[Answer]:
+def describe_metrics(summary: Mapping[str, MetricSummary]) -> list[Plain]:
     """Every training metric with its last, lowest and highest value."""
     return [
         {"name": name, **asdict(item), "better": better(name), **unit_of("training", name)}
@@ -110,17 +110,17 @@ def describe_metrics(summary: Mapping[str, MetricSummary]) -> list[Answer]:
     ]
 
 
-def unit_of(table: str, name: str) -> Answer:
+def unit_of(table: str, name: str) -> UnitJson:
     metric = catalog.find(table, name)
     return {"unit": metric.unit if metric else "", "help": metric.help if metric else ""}
 
 
-def _describe_table(reader: Reader, table: str) -> Answer:
+def _describe_table(reader: Reader, table: str) -> TableJson:
     names = reader.names(table)
     return {"names": names[:MAX_NAMES], "left_out": max(len(names) - MAX_NAMES, 0), "labels": reader.labels(table)}
 
 
-def _details(info: RunInfo) -> Answer:
+def _details(info: RunInfo) -> Plain:
     hidden = ("config", "tags", "status", "cause")
     return {
         **{key: value for key, value in info.file.as_json().items() if key not in hidden},
@@ -129,7 +129,7 @@ def _details(info: RunInfo) -> Answer:
     }
 
 
-def _describe_rank(number: int, host: str, rank: RankStatus) -> Answer:
+def _describe_rank(number: int, host: str, rank: RankStatus) -> Plain:
     wanted = ("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause")
     known = {key: value for key, value in rank.as_json().items() if key in wanted}
     return {"rank": str(number), "host": host, **known}
@@ -159,7 +159,7 @@ def _gpu_seconds(reader: Reader, row: ListedRun) -> float | None:
 # -- lines
 
 
-def describe_events(reader: Reader, limit: int = 1000, text: str = "") -> Answer:
+def describe_events(reader: Reader, limit: int = 1000, text: str = "") -> EventsJson:
     """The newest events, newest first, and how many there are."""
     rows = [row.as_json() for row in reader.events()]
     if text:
@@ -168,7 +168,7 @@ def describe_events(reader: Reader, limit: int = 1000, text: str = "") -> Answer
     return {"total": len(rows), "events": rows[::-1][:limit]}
 
 
-def describe_alerts(reader: Reader, limit: int = 1000) -> Answer:
+def describe_alerts(reader: Reader, limit: int = 1000) -> AlertsJson:
     """What fires now, and every change and delivery, newest first."""
     rows = reader.alerts()
     changes = records.changes(rows)

@@ -10,7 +10,8 @@ import numpy as np
 from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.rates import rate_of
 from trainvitals.journal.contracts import Reader, Series
-from trainvitals.views.data.wire import Answer, pack_axis, pack_broken, pack_values
+from trainvitals.views.data.shapes import SeriesAnswerJson, SeriesJson, StatesAnswerJson, StatesJson
+from trainvitals.views.data.wire import find_broken, mark_broken, pack_axis
 
 MAX_CHANGES = 2000
 
@@ -28,7 +29,7 @@ def describe_series(
     band: bool = False,
     rate: bool = False,
     all_attempts: bool = False,
-) -> Answer:
+) -> SeriesAnswerJson:
     """Series of the given names. `axis` is step, time, relative, or the name of a training metric such as `epoch`;
     `band` puts the ranks of a name together as lowest, mean and highest; `rate` draws a counter per second."""
     plain = axis in ("step", "time", "relative")
@@ -51,17 +52,19 @@ def describe_series(
     return {"axis": axis, "table": table, "series": [pack_series(series, axis) for series in found]}
 
 
-def pack_series(series: Series, axis: str) -> Answer:
+def pack_series(series: Series, axis: str) -> SeriesJson:
     """One series for the wire."""
-    return {
+    packed: SeriesJson = {
         "name": series.name,
         "labels": dict(series.labels),
         "rank": series.rank,
         "total": series.total,
         "nonfinite_total": series.nonfinite,
         "x": pack_axis(series.x, axis),
-        **pack_values(series.y),
+        "y": np.ascontiguousarray(series.y),
     }
+    mark_broken(packed, find_broken(series.y))
+    return packed
 
 
 def _on_metric(
@@ -95,32 +98,31 @@ def per_second(series: Series) -> Series:
     return replace(series, x=x, y=y, nonfinite=0)
 
 
-def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
+def _bands(found: Sequence[Series], axis: str, points: int) -> list[SeriesJson]:
     by_name: dict[str, list[Series]] = {}
     for series in found:
         by_name.setdefault(series.name, []).append(series)
-    bands = []
+    bands: list[SeriesJson] = []
     for name, several in by_name.items():
         if len(several) == 1:
             bands.append(pack_series(several[0], axis))
             continue
         made = make_band([(series.x, series.y) for series in several], max(points // 2, 1))
         x = np.round(made.x) if axis == "step" else made.x
-        bands.append(
-            {
-                "name": name,
-                "labels": {},
-                "rank": None,
-                "total": sum(series.total for series in several),
-                "nonfinite_total": sum(series.nonfinite for series in several),
-                "members": len(several),
-                "x": pack_axis(x, axis),
-                "y": made.mean,
-                **pack_broken(made.broken),
-                "low": made.low,
-                "high": made.high,
-            }
-        )
+        packed: SeriesJson = {
+            "name": name,
+            "labels": {},
+            "rank": None,
+            "total": sum(series.total for series in several),
+            "nonfinite_total": sum(series.nonfinite for series in several),
+            "members": len(several),
+            "x": pack_axis(x, axis),
+            "y": made.mean,
+            "low": made.low,
+            "high": made.high,
+        }
+        mark_broken(packed, made.broken)
+        bands.append(packed)
     return bands
 
 
@@ -129,9 +131,9 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[Answer]:
 
 def describe_states(
     reader: Reader, names: Sequence[str], *, table: str = "gpu", start: float | None = None, end: float | None = None
-) -> Answer:
+) -> StatesAnswerJson:
     """Words over time. The word that holds at `start` is told as well; of too many changes, the newest."""
-    states = []
+    states: list[StatesJson] = []
     for item in reader.states(names, table=table):
         changes = [change for change in item.changes if end is None or change[0] <= end]
         if start is not None:
@@ -145,7 +147,7 @@ def describe_states(
                     "rank": item.rank,
                     "gpu": item.labels.get("gpu_index"),
                     "left_out": max(len(changes) - MAX_CHANGES, 0),
-                    "changes": [[round(at, 3), word] for at, word in changes[-MAX_CHANGES:]],
+                    "changes": [(round(at, 3), word) for at, word in changes[-MAX_CHANGES:]],
                 }
             )
     return {"table": table, "states": states}

@@ -7,7 +7,7 @@ only some of the series are not finite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import orjson
 from numpy.typing import NDArray
 
 from trainvitals.journal.encoding import dump_json, spell, spell_all
+from trainvitals.views.data.shapes import Numbers, ValuesJson
 
 Floats = NDArray[np.float64]
-Answer = dict[str, Any]
 
 
 def encode(answer: Any) -> bytes:
@@ -33,19 +33,18 @@ def _spell(value: Any) -> Any:
     return value if isinstance(value, (np.ndarray, orjson.Fragment)) else spell_all(value)
 
 
-def pack_values(values: Floats) -> dict[str, Any]:
-    """`y`, and `nonfinite` only where there is something to say."""
-    broken = np.flatnonzero(~np.isfinite(values))
-    return {"y": np.ascontiguousarray(values), **pack_broken((int(at), float(values[at])) for at in broken)}
+def find_broken(values: Floats) -> Iterator[tuple[int, float]]:
+    """Index and value of what is not finite."""
+    return ((int(at), float(values[at])) for at in np.flatnonzero(~np.isfinite(values)))
 
 
-def pack_broken(places: Iterable[tuple[int, float]]) -> dict[str, Any]:
-    """`nonfinite` of (index, value), only where there is something to say."""
-    packed = [[at, spell(value)] for at, value in places]
-    return {"nonfinite": packed} if packed else {}
+def mark_broken(target: ValuesJson, places: Iterable[tuple[int, float]]) -> None:
+    """Add `nonfinite` where there is something to say: `places` are (index, value)."""
+    if marks := [(at, str(spell(value))) for at, value in places]:
+        target["nonfinite"] = marks
 
 
-def pack_axis(values: Floats, axis: str) -> Any:
+def pack_axis(values: Floats, axis: str) -> Numbers:
     """Steps as whole numbers, times to the millisecond."""
     if axis == "step":
         return values.astype(np.int64)

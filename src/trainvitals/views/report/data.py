@@ -20,6 +20,15 @@ from trainvitals.views.data import comparison, dashboard, run_details
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_states, pack_series
+from trainvitals.views.data.shapes import (
+    ClockJson,
+    ReportDataJson,
+    ReportRunJson,
+    SeriesJson,
+    StatesJson,
+    TableJson,
+    TextJson,
+)
 
 POINTS = 360_000
 """Points of all series of a report together: about 3 MB in the file."""
@@ -34,15 +43,13 @@ MAX_HISTOGRAMS = 24
 DIGITS = 7
 """Significant digits of a value in a report."""
 
-Data = dict[str, Any]
-
 
 def make_data(
     runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices: Mapping[str, Any] | None = None
-) -> Data:
+) -> ReportDataJson:
     """Everything about one run, or several side by side, the first being the baseline."""
     share = POINTS // max(len(runs), 1)
-    data: Data = {
+    data: ReportDataJson = {
         "about": {"version": __version__, "root": "", "allow_edit": False, "runs": len(runs)},
         "panels": dashboard.describe_panels(conditions),
         "runs": {key: _describe(key, reader, share, conditions, prices) for key, reader in runs},
@@ -53,9 +60,11 @@ def make_data(
     return data
 
 
-def _describe(key: str, reader: Reader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None) -> Data:
+def _describe(
+    key: str, reader: Reader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None
+) -> ReportRunJson:
     run = run_details.describe_run(reader, key, prices)
-    training = choose_names(run["tables"].get("training", {}).get("names", []))
+    training = choose_names(run["tables"]["training"]["names"] if "training" in run["tables"] else [])
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
         if table in run["tables"]:
             _limit_names(run["tables"][table], wanted if wanted is not None else panel_names(table))
@@ -103,14 +112,16 @@ def panel_names(table: str) -> set[str]:
     return found
 
 
-def _limit_names(table: Data, wanted: Iterable[str]) -> None:
+def _limit_names(table: TableJson, wanted: Iterable[str]) -> None:
     keep = set(wanted)
     names = table["names"]
     table["names"] = [name for name in names if name in keep]
     table["left_out"] += len(names) - len(table["names"])
 
 
-def _read_series(reader: Reader, training: Sequence[str], hardware: Mapping[str, Sequence[str]], points: int) -> Data:
+def _read_series(
+    reader: Reader, training: Sequence[str], hardware: Mapping[str, Sequence[str]], points: int
+) -> dict[str, dict[str, list[SeriesJson]]]:
     """Every series on its own axis: training over steps, the rest over time."""
     units = {table: max(len(reader.labels(table)), 1) * len(names) for table, names in hardware.items()}
     ranks = _count_ranks(reader, training)
@@ -118,7 +129,7 @@ def _read_series(reader: Reader, training: Sequence[str], hardware: Mapping[str,
     # Hardware gets at most two fifths, so that many GPUs do not make the loss coarse.
     each = _clamp(int(points * 0.6) // max(count, 1), MOST)
     others = _clamp((points - min(each * count, int(points * 0.6))) // max(sum(units.values()), 1), MOST // 4)
-    found: Data = {"training": {"step": _pack(reader.series(training, max_points=each), "step")}}
+    found = {"training": {"step": _pack(reader.series(training, max_points=each), "step")}}
     for table, names in hardware.items():
         found[table] = {"time": _pack(reader.series(names, table=table, x="time", max_points=others), "time")}
     return found
@@ -132,7 +143,7 @@ def _count_ranks(reader: Reader, names: Sequence[str]) -> int:
     return max((len(reader.series([name], max_points=4)) for name in names[:1]), default=1) or 1
 
 
-def _pack(found: Iterable[Series], axis: str) -> list[Data]:
+def _pack(found: Iterable[Series], axis: str) -> list[SeriesJson]:
     return [pack_series(replace(series, y=round_digits(series.y)), axis) for series in found]
 
 
@@ -149,16 +160,16 @@ def round_digits(values: Any, digits: int = DIGITS) -> Any:
     return np.where(np.isfinite(rounded) & usual, rounded, values)
 
 
-def _read_states(reader: Reader, table: str) -> list[Data]:
+def _read_states(reader: Reader, table: str) -> list[StatesJson]:
     """What is a word: the newest changes of each."""
     names = [
         name for panel in panels.PANELS if (panel.table, panel.chart) == (table, "states") for name in panel.metrics
     ]
-    found: list[Data] = describe_states(reader, names, table=table)["states"] if names else []
+    found = describe_states(reader, names, table=table)["states"] if names else []
     return [{**state, "changes": state["changes"][-MAX_LINES:]} for state in found]
 
 
-def _read_clock(reader: Reader, names: Sequence[str]) -> Data | None:
+def _read_clock(reader: Reader, names: Sequence[str]) -> ClockJson | None:
     """Which step was when, so that training curves can be drawn over time without being in the file twice."""
     for name in names:
         # The same points are picked on both axes: which they are depends on the values alone.
@@ -168,7 +179,7 @@ def _read_clock(reader: Reader, names: Sequence[str]) -> Data | None:
     return None
 
 
-def _read_texts(reader: Reader) -> Iterable[tuple[str, Data]]:
+def _read_texts(reader: Reader) -> Iterable[tuple[str, TextJson]]:
     kinds: tuple[TextKind, ...] = ("stack", "console")
     for kind in kinds:
         for file in reader.texts(kind)[-MAX_TEXTS:]:

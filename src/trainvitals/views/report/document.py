@@ -11,7 +11,8 @@ from trainvitals.journal.contracts import Reader
 from trainvitals.settings import Settings
 from trainvitals.views.data.comparison import describe_comparison
 from trainvitals.views.data.cost import prices_of
-from trainvitals.views.report.data import Data, make_data
+from trainvitals.views.data.shapes import ReportDataJson
+from trainvitals.views.report.data import make_data
 
 FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
@@ -56,7 +57,7 @@ def draw_markdown_with_pictures(
     return files
 
 
-def _make_data(runs: Sequence[NamedRun], settings: Settings) -> Data:
+def _make_data(runs: Sequence[NamedRun], settings: Settings) -> ReportDataJson:
     return make_data(runs, Conditions(settings.alerts_thresholds), prices_of(settings))
 
 

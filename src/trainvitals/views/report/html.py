@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trainvitals.views.data.page import make_single_file
+from trainvitals.views.data.shapes import ReportDataJson
 from trainvitals.views.data.wire import encode
-from trainvitals.views.report.data import Data
 
 
-def draw_html(data: Data) -> bytes:
+def draw_html(data: ReportDataJson) -> bytes:
     """The file; opens from disk, asks for nothing."""
     return make_single_file(encode(data))

@@ -8,7 +8,16 @@ from typing import Any
 
 from trainvitals.views.data import quantities
 from trainvitals.views.data.safe_text import one_line
-from trainvitals.views.report.data import Data
+from trainvitals.views.data.shapes import (
+    AlertsJson,
+    ComparisonJson,
+    CostJson,
+    DiagnosisJson,
+    ReportDataJson,
+    ReportRunJson,
+    ResourceJson,
+    RunJson,
+)
 from trainvitals.views.report.document import comparison_title
 
 MAX_METRICS = 40
@@ -54,7 +63,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
-def draw_markdown(data: Data, pictures: Sequence[tuple[str, str]] = ()) -> str:
+def draw_markdown(data: ReportDataJson, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """The whole report. `pictures` are (title, file name) of charts that stand beside it."""
     lines: list[str] = []
     if "comparison" in data:
@@ -71,13 +80,13 @@ def draw_markdown(data: Data, pictures: Sequence[tuple[str, str]] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def is_simulated(item: Data) -> bool:
+def is_simulated(item: ReportRunJson) -> bool:
     """Whether any number of this run is of hardware that is not there."""
     resources = item["diagnosis"]["resources"]
     return bool(item["run"]["simulated"]) or any(row["simulated"] for row in resources)
 
 
-def _run(item: Data, mark: str) -> list[str]:
+def _run(item: ReportRunJson, mark: str) -> list[str]:
     run = item["run"]
     health = run["health"]
     facts = [
@@ -98,18 +107,18 @@ def _run(item: Data, mark: str) -> list[str]:
     return [*lines, *table(("", ""), [(name, said) for name, said in facts if said])]
 
 
-def _energy(item: Data) -> str:
+def _energy(item: ReportRunJson) -> str:
     joules = item["run"]["energy_joules"]
     if joules is None:
         return ""
     return text(quantities.format_energy(joules)) + (" (simulated)" if is_simulated(item) else "")
 
 
-def _cost(cost: Data | None) -> str:
+def _cost(cost: CostJson | None) -> str:
     return text(f"{cost['amount']:,.2f} {cost['currency'] or ''} of {cost['of']}") if cost else ""
 
 
-def _findings(diagnosis: Data) -> list[str]:
+def _findings(diagnosis: DiagnosisJson) -> list[str]:
     lines = ["### Findings", ""]
     for finding in diagnosis["findings"]:
         lines.append(f"- **{text(finding['title'])}** ({finding['severity']}, `{finding['rule']}`)")
@@ -126,7 +135,7 @@ def _findings(diagnosis: Data) -> list[str]:
     return lines
 
 
-def _metrics(run: Data) -> list[str]:
+def _metrics(run: RunJson) -> list[str]:
     shown = [m for m in run["metrics"] if m["name"].partition("/")[0] not in run["layers"] or "/" not in m["name"]]
     if not shown:
         return []
@@ -145,14 +154,14 @@ def _metrics(run: Data) -> list[str]:
     return ["### Metrics", "", *table(header, rows, right=(1, 2, 3, 4)), *more]
 
 
-def _resources(resources: Sequence[Data]) -> list[str]:
+def _resources(resources: Sequence[ResourceJson]) -> list[str]:
     if not resources:
         return []
     rows = [
         (
             text(row["metric"]),
             text(row["subject"]) + (" (simulated)" if row["simulated"] else ""),
-            *(value(row[key], row["unit"]) for key in ("low", "mean", "p95", "high")),
+            *(value(item, row["unit"]) for item in (row["low"], row["mean"], row["p95"], row["high"])),
         )
         for row in _together(resources)
     ]
@@ -160,23 +169,31 @@ def _resources(resources: Sequence[Data]) -> list[str]:
     return ["### Use of resources", "", *table(header, rows, right=(2, 3, 4, 5))]
 
 
-def _together(resources: Sequence[Data]) -> list[Data]:
+def _together(resources: Sequence[ResourceJson]) -> list[ResourceJson]:
     """By table and metric; of many devices one row: the means of their means, the ends of their ends."""
-    groups: dict[tuple[str, str], list[Data]] = {}
+    groups: dict[tuple[str, str], list[ResourceJson]] = {}
     for row in resources:
         groups.setdefault((row["table"], row["metric"]), []).append(row)
-    found: list[Data] = []
+    found: list[ResourceJson] = []
     for _, rows in sorted(groups.items()):
         if len(rows) <= MANY:
             found += rows
             continue
-        means = {key: sum(row[key] for row in rows) / len(rows) for key in ("mean", "median", "p95")}
-        ends = {"low": min(row["low"] for row in rows), "high": max(row["high"] for row in rows)}
-        found.append({**rows[0], "subject": f"{len(rows)} together", **means, **ends})
+        found.append(
+            {
+                **rows[0],
+                "subject": f"{len(rows)} together",
+                "low": min(row["low"] for row in rows),
+                "mean": sum(row["mean"] for row in rows) / len(rows),
+                "median": sum(row["median"] for row in rows) / len(rows),
+                "p95": sum(row["p95"] for row in rows) / len(rows),
+                "high": max(row["high"] for row in rows),
+            }
+        )
     return found
 
 
-def _alerts(alerts: Data) -> list[str]:
+def _alerts(alerts: AlertsJson) -> list[str]:
     fired = [row for row in alerts["history"] if row.get("state") == "firing"]
     if not fired:
         return ["### Alerts", "", "No alert fired.", ""]
@@ -192,7 +209,7 @@ def _alerts(alerts: Data) -> list[str]:
     return ["### Alerts", "", *table(("time", "severity", "rule", "what"), rows)]
 
 
-def _config(run: Data) -> list[str]:
+def _config(run: RunJson) -> list[str]:
     config = run["config"]
     lines = []
     if config:
@@ -218,7 +235,7 @@ def _packages(packages: object) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages.items()) if isinstance(packages, dict) else ""
 
 
-def _comparison(comparison: Data) -> list[str]:
+def _comparison(comparison: ComparisonJson) -> list[str]:
     runs = comparison["runs"]
     titles = [f"{row['name']} ({row['id']})" for row in runs]
     lines = [f"# {text(comparison_title([row['name'] for row in runs]))}", ""]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from trainvitals.journal.encoding import dump_json, spell_all
-from trainvitals.views.report.data import Data
+from trainvitals.views.data.shapes import ReportDataJson, ReportSummaryJson
 
 
-def draw_json(data: Data) -> bytes:
+def draw_json(data: ReportDataJson) -> bytes:
     """NaN and infinity are strings, as in the journal. `comparison` is there for several runs."""
     return dump_json(spell_all(make_summary(data)), orjson.OPT_INDENT_2) + b"\n"
 
 
-def make_summary(data: Data) -> dict[str, Any]:
+def make_summary(data: ReportDataJson) -> ReportSummaryJson:
     """What was found, and what the runs came to."""
     runs = []
     for item in data["runs"].values():
@@ -30,8 +28,8 @@ def make_summary(data: Data) -> dict[str, Any]:
                 "events": item["events"]["events"],
             }
         )
-    summary: dict[str, Any] = {"written": data["written"], "version": data["about"]["version"], "runs": runs}
+    summary: ReportSummaryJson = {"written": data["written"], "version": data["about"]["version"], "runs": runs}
     if "comparison" in data:
         wanted = ("config", "metrics", "verdicts")
-        summary["comparison"] = {key: data["comparison"][key] for key in wanted}
+        summary["comparison"] = {key: value for key, value in data["comparison"].items() if key in wanted}
     return summary

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from trainvitals import __version__
 from trainvitals.alerts import builtin, records
@@ -23,6 +23,29 @@ from trainvitals.views.data import comparison, dashboard, export, run_details
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.series import describe_series, describe_states
+from trainvitals.views.data.shapes import (
+    AboutJson,
+    AlertsJson,
+    AskedJson,
+    ComparisonJson,
+    DiagnosisJson,
+    EditedJson,
+    EventsJson,
+    HistogramsJson,
+    LayersJson,
+    MachineJson,
+    PanelsJson,
+    Plain,
+    RemovedJson,
+    ReportSummaryJson,
+    RowJson,
+    RunJson,
+    RunsJson,
+    SeriesAnswerJson,
+    StatesAnswerJson,
+    TextJson,
+    Wire,
+)
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Parameter, Values
 from trainvitals.views.web.shared_runs import SharedRuns
 
@@ -78,7 +101,7 @@ class File:
 # -- what there is
 
 
-def about(web: Web, values: Values) -> dict[str, Any]:
+def about(web: Web, values: Values) -> AboutJson:
     return {
         "version": __version__,
         "root": web.runs.place,
@@ -87,11 +110,11 @@ def about(web: Web, values: Values) -> dict[str, Any]:
     }
 
 
-def list_panels(web: Web, values: Values) -> dict[str, Any]:
+def list_panels(web: Web, values: Values) -> PanelsJson:
     return dashboard.describe_panels(web.conditions)
 
 
-def list_runs(web: Web, values: Values) -> dict[str, Any]:
+def list_runs(web: Web, values: Values) -> RunsJson:
     rows = web.runs.rows()
     projects = sorted({row["project"] for row in rows})
     if values["project"]:
@@ -105,13 +128,13 @@ def list_runs(web: Web, values: Values) -> dict[str, Any]:
     return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
 
 
-def _searched(row: dict[str, Any]) -> str:
+def _searched(row: RowJson) -> str:
     words = [row["id"], row["name"], row["project"], row["status"], *row["tags"]]
     words += [f"{key}={value}" for key, value in row["config"].items()]
     return " ".join(words).lower()
 
 
-def machine(web: Web, values: Values) -> dict[str, Any]:
+def machine(web: Web, values: Values) -> MachineJson:
     """The newest samples of this machine's agent; `written` is null where no agent runs."""
     try:
         agent = read_agent()
@@ -125,13 +148,13 @@ def machine(web: Web, values: Values) -> dict[str, Any]:
 # -- one run
 
 
-def show_run(web: Web, values: Values) -> dict[str, Any]:
+def show_run(web: Web, values: Values) -> RunJson:
     key = web.runs.find(values["run"])
     with web.runs.reader(key) as reader:
         return run_details.describe_run(reader, key, web.prices)
 
 
-def show_series(web: Web, values: Values) -> dict[str, Any]:
+def show_series(web: Web, values: Values) -> SeriesAnswerJson:
     _check_range(values)
     if values["table"] != "training" and values["x"] not in ("time", "relative"):
         raise BadRequest(f"table '{values['table']}' has no steps: use x=time or x=relative")
@@ -151,7 +174,7 @@ def show_series(web: Web, values: Values) -> dict[str, Any]:
         )
 
 
-def show_states(web: Web, values: Values) -> dict[str, Any]:
+def show_states(web: Web, values: Values) -> StatesAnswerJson:
     _check_range(values)
     with web.runs.reader(values["run"]) as reader:
         return describe_states(reader, values["name"], table=values["table"], start=values["start"], end=values["end"])
@@ -162,48 +185,48 @@ def _check_range(values: Values) -> None:
         raise BadRequest("'start' is after 'end'")
 
 
-def show_layers(web: Web, values: Values) -> dict[str, Any]:
+def show_layers(web: Web, values: Values) -> LayersJson:
     with web.runs.reader(values["run"]) as reader:
         return describe_layers(reader, values["measure"], values["points"], values["rank"])
 
 
-def show_histograms(web: Web, values: Values) -> dict[str, Any]:
+def show_histograms(web: Web, values: Values) -> HistogramsJson:
     with web.runs.reader(values["run"]) as reader:
         return describe_histograms(reader, values["name"], values["limit"])
 
 
-def show_events(web: Web, values: Values) -> dict[str, Any]:
+def show_events(web: Web, values: Values) -> EventsJson:
     with web.runs.reader(values["run"]) as reader:
         return run_details.describe_events(reader, values["limit"], values["text"] or "")
 
 
-def show_alerts(web: Web, values: Values) -> dict[str, Any]:
+def show_alerts(web: Web, values: Values) -> AlertsJson:
     with web.runs.reader(values["run"]) as reader:
         return run_details.describe_alerts(reader, values["limit"])
 
 
-def show_diagnosis(web: Web, values: Values) -> dict[str, Any]:
+def show_diagnosis(web: Web, values: Values) -> DiagnosisJson:
     # With a reader of its own: it takes a second or two on a long run, and the charts must not wait for it.
     key = web.runs.find(values["run"])
     return web.diagnoses.read(key, web.runs.open(key), web.conditions, web.prices)
 
 
-def show_stack(web: Web, values: Values) -> dict[str, Any]:
+def show_stack(web: Web, values: Values) -> TextJson:
     return _text(web, "stack", values)
 
 
-def show_console(web: Web, values: Values) -> dict[str, Any]:
+def show_console(web: Web, values: Values) -> TextJson:
     return _text(web, "console", values)
 
 
-def _text(web: Web, kind: TextKind, values: Values) -> dict[str, Any]:
+def _text(web: Web, kind: TextKind, values: Values) -> TextJson:
     try:
         return asdict(web.runs.open(values["run"]).read_text(kind, values["file"], TEXT_BYTES, values["after"]))
     except JournalError as error:
         raise NotFound(error.message) from error
 
 
-def export_run(web: Web, values: Values) -> File:
+def export_run(web: Web, values: Values) -> Annotated[File, Wire(list[Plain])]:
     """A table of the run as a file; made in a temporary file, so that a large run needs no memory."""
     key = web.runs.find(values["run"])
     file = tempfile.TemporaryFile(prefix="trainvitals-export-")  # noqa: SIM115 - `_chunks` closes it
@@ -212,7 +235,7 @@ def export_run(web: Web, values: Values) -> File:
     return File(f"{_safe(key)}-{values['table']}.{values['format']}", MEDIA_TYPES[values["format"]], _chunks(file))
 
 
-def report_run(web: Web, values: Values) -> File:
+def report_run(web: Web, values: Values) -> Annotated[File, Wire(ReportSummaryJson)]:
     """The run as a document, as `trainvitals report` writes it."""
     key, format = web.runs.find(values["run"]), values["format"]
     try:
@@ -236,7 +259,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 # -- several runs
 
 
-def compare(web: Web, values: Values) -> dict[str, Any]:
+def compare(web: Web, values: Values) -> ComparisonJson:
     _check_range(values)
     keys = list(dict.fromkeys(values["run"]))
     if len(keys) < 2:
@@ -264,7 +287,7 @@ def _folder(web: Web, values: Values) -> Path:
     return web.require_editable().folder(web.runs.find(values["run"]))
 
 
-def edit_run(web: Web, values: Values) -> dict[str, Any]:
+def edit_run(web: Web, values: Values) -> EditedJson:
     folder = _folder(web, values)
     run = run_folder.read_run(folder)
     if not run.is_over:
@@ -277,7 +300,7 @@ def edit_run(web: Web, values: Values) -> dict[str, Any]:
     return {"tags": list(run.tags), "notes": run.notes}
 
 
-def delete_run(web: Web, values: Values) -> dict[str, Any]:
+def delete_run(web: Web, values: Values) -> RemovedJson:
     from trainvitals.journal.retention import remove
 
     key = web.runs.find(values["run"])
@@ -289,7 +312,7 @@ def delete_run(web: Web, values: Values) -> dict[str, Any]:
     return {"removed": key}
 
 
-def control_alert(web: Web, values: Values) -> dict[str, Any]:
+def control_alert(web: Web, values: Values) -> AskedJson:
     """Ask the agent to acknowledge or silence a rule."""
     folder = _folder(web, values)
     known = {row.rule for row in records.read_rows(folder)}
@@ -300,7 +323,7 @@ def control_alert(web: Web, values: Values) -> dict[str, Any]:
     return {"asked": records.ask(folder, values["action"], values["rule"], "web", until).as_json()}
 
 
-def openapi(web: Web, values: Values) -> dict[str, Any]:
+def openapi(web: Web, values: Values) -> Plain:
     from trainvitals.views.web.openapi import describe
 
     return describe(ENDPOINTS, web.editable is not None)
@@ -325,8 +348,8 @@ AFTER = Parameter("after", "Only what follows this byte: `next` of the answer be
 RANK = Parameter("rank", "Only this rank", "integer", low=0, high=1_000_000)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("GET", "/about", "What this server is", about, schema="About"),
-    Endpoint("GET", "/panels", "The panels of the dashboard and the catalog of metrics", list_panels, schema="Panels"),
+    Endpoint("GET", "/about", "What this server is", about),
+    Endpoint("GET", "/panels", "The panels of the dashboard and the catalog of metrics", list_panels),
     Endpoint(
         "GET",
         "/runs",
@@ -339,10 +362,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("offset", "Items to leave out at the beginning", "integer", default=0, low=0, high=1_000_000),
             Parameter("limit", "Most items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
         ),
-        schema="Runs",
     ),
-    Endpoint("GET", "/machine", "The newest samples of this machine", machine, schema="Machine"),
-    Endpoint("GET", "/runs/{run}", "Everything about a run but its series", show_run, (RUN,), "Run", (404,)),
+    Endpoint("GET", "/machine", "The newest samples of this machine", machine),
+    Endpoint("GET", "/runs/{run}", "Everything about a run but its series", show_run, (RUN,), (404,)),
     Endpoint(
         "GET",
         "/runs/{run}/series",
@@ -361,7 +383,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("rate", "A counter as its rate per second", "switch", default=False),
             Parameter("all_attempts", "Also what a later attempt logged again", "switch", default=False),
         ),
-        "Series",
         (404,),
     ),
     Endpoint(
@@ -376,7 +397,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("start", "First time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
             Parameter("end", "Last time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
         ),
-        "States",
         (404,),
     ),
     Endpoint(
@@ -390,7 +410,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("points", "Most columns", "integer", default=200, low=4, high=2000),
             RANK,
         ),
-        "Layers",
         (404,),
     ),
     Endpoint(
@@ -403,7 +422,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("name", "Such as weights/encoder.0", required=True),
             Parameter("limit", "Most histograms", "integer", default=200, low=1, high=2000),
         ),
-        "Histograms",
         (404,),
     ),
     Endpoint(
@@ -412,17 +430,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "What happened, newest first",
         show_events,
         (RUN, LIMIT, Parameter("text", "Only lines that hold this")),
-        "Events",
         (404,),
     ),
-    Endpoint("GET", "/runs/{run}/alerts", "What fires, and the history", show_alerts, (RUN, LIMIT), "Alerts", (404,)),
+    Endpoint("GET", "/runs/{run}/alerts", "What fires, and the history", show_alerts, (RUN, LIMIT), (404,)),
     Endpoint(
         "GET",
         "/runs/{run}/diagnosis",
         "Findings with evidence and advice, what could not be judged, and statistics of the hardware",
         show_diagnosis,
         (RUN,),
-        "Diagnosis",
         (404,),
     ),
     Endpoint(
@@ -431,7 +447,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "A stack dump",
         show_stack,
         (RUN, FILE, AFTER),
-        "Text",
         (404,),
     ),
     Endpoint(
@@ -440,7 +455,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "What the program printed, its end",
         show_console,
         (RUN, FILE, AFTER),
-        "Text",
         (404,),
     ),
     Endpoint(
@@ -453,7 +467,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("format", "Of the file", choices=tuple(MEDIA_TYPES), required=True),
             Parameter("table", "Which", choices=export.TABLES, default="training"),
         ),
-        "Lines",
         (404,),
         media=tuple(MEDIA_TYPES.values()),
     ),
@@ -467,7 +480,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("format", "Of the file", choices=tuple(REPORT_TYPES), default="html"),
             Parameter("theme", "Of a picture", choices=("light", "dark"), default="light"),
         ),
-        "Report",
         (404,),
         media=tuple(REPORT_TYPES.values()),
     ),
@@ -484,7 +496,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             END,
             POINTS,
         ),
-        "Comparison",
         (404,),
     ),
     Endpoint(
@@ -497,13 +508,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("tags", "All tags", "texts", place="body", most=50),
             Parameter("notes", "Notes", place="body", most=20_000),
         ),
-        "Edited",
         (403, 404, 409),
         edits=True,
     ),
-    Endpoint(
-        "DELETE", "/runs/{run}", "Remove a run that is over", delete_run, (RUN,), "Removed", (403, 404, 409), True
-    ),
+    Endpoint("DELETE", "/runs/{run}", "Remove a run that is over", delete_run, (RUN,), (403, 404, 409), True),
     Endpoint(
         "POST",
         "/runs/{run}/alerts",
@@ -515,9 +523,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             Parameter("rule", "Name of the rule, or `all`", place="body", required=True, most=200),
             Parameter("seconds", "How long it is silent", "integer", "body", default=3600, low=1, high=31_536_000),
         ),
-        "Asked",
         (403, 404),
         edits=True,
     ),
-    Endpoint("GET", "/openapi.json", "This description", openapi, schema="Anything"),
+    Endpoint("GET", "/openapi.json", "This description", openapi),
 )

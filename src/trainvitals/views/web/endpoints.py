@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from trainvitals.errors import TrainvitalsError, nearest
 
@@ -126,20 +126,24 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One thing the API does. `call(web, values)` gives the answer; it runs in a thread and may block."""
+    """One thing the API does. `call(web, values)` returns the answer, whose shape is the declared return type; it runs
+    in a thread and may block."""
 
     method: str
     path: str
     summary: str
     call: Callable[..., Any]
     parameters: tuple[Parameter, ...] = ()
-    schema: str = "Anything"
-    """Name of the answer's JSON Schema in `openapi.SCHEMAS`."""
     errors: tuple[int, ...] = ()
     edits: bool = False
     """Whether it changes something, and so is refused without `--allow-edit`."""
     media: tuple[str, ...] = ()
     """Media types of an answer that is a file."""
+
+    @property
+    def shape(self) -> Any:
+        """The type of the answer; of a file, that of the JSON it may hold."""
+        return get_type_hints(self.call, include_extras=True)["return"]
 
     def read(self, path: Mapping[str, str], query: Sequence[tuple[str, str]], body: Any) -> dict[str, Any]:
         """The values of all parameters; raises BadRequest."""

@@ -31,7 +31,8 @@ from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.segments import labels_of, split_labels
-from trainvitals.views.data.wire import encode, pack_values
+from trainvitals.views.data.shapes import IncrementJson, StateJson
+from trainvitals.views.data.wire import encode, find_broken, mark_broken
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 1.0
@@ -179,7 +180,7 @@ class Channel:
             await asyncio.sleep(IDLE_SECONDS if quiet >= 10.0 else POLL_SECONDS)
 
 
-def read_state(reader: Reader) -> dict[str, Any]:
+def read_state(reader: Reader) -> StateJson:
     """What a viewer should know every two seconds."""
     try:
         info = reader.info
@@ -254,16 +255,24 @@ class Collector:
         return left_out
 
 
-def _pack(item: dict[str, Any]) -> dict[str, Any]:
+def _pack(item: dict[str, Any]) -> IncrementJson:
     values = np.array(item["y"], dtype=np.float64)
     steps, times = item["step"], item["time"]
     if len(values) > MAX_POINTS:
         chosen = pick(values, MAX_POINTS)
         values = values[chosen]
         steps, times = [steps[at] for at in chosen], [times[at] for at in chosen]
-    packed = {**item, "step": steps, "time": times, **pack_values(values)}
-    if all(step is None for step in steps):
-        del packed["step"]
+    packed: IncrementJson = {
+        "table": item["table"],
+        "name": item["name"],
+        "labels": item["labels"],
+        "rank": item["rank"],
+        "time": times,
+        "y": values,
+    }
+    mark_broken(packed, find_broken(values))
+    if any(step is not None for step in steps):
+        packed["step"] = steps
     return packed
 
 

@@ -6,153 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainvitals import __version__
+from trainvitals.views.data.shapes import AlertJson, ErrorJson, EventJson, PointsJson, ReportDataJson, StateJson
 from trainvitals.views.web.endpoints import Endpoint, Parameter
+from trainvitals.views.web.schemas import Schema, Schemas
 
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
-TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
-NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
-VALUE: Schema = {"type": ["number", "string", "null"], "description": 'A number, or "NaN", "Infinity", "-Infinity"'}
-WHOLE: Schema = {"type": "integer"}
-WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
-SWITCH: Schema = {"type": "boolean"}
-OBJECT: Schema = {"type": "object", "additionalProperties": True}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _object(**properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "required": sorted(properties),
-        "properties": properties,
-        "additionalProperties": True,
-    }
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-_ARRAY = _list(NUMBER_OR_NULL)
-_SERIES_ITEM = {
-    **_object(
-        name=TEXT,
-        labels=OBJECT,
-        rank=WHOLE_OR_NULL,
-        total=WHOLE,
-        nonfinite_total=WHOLE,
-        x=_list({"type": "number"}),
-        y=_ARRAY,
-    ),
-    "description": (
-        "`y` is null where a value is not finite; then `nonfinite` has its index and spelling. A band also has "
-        "`low`, `high` and `members`, and in `nonfinite` the places where only some of its series are not finite. "
-        "`total` and `nonfinite_total` count before downsampling."
-    ),
-}
-_ROW = {
-    "key": TEXT,
-    "id": TEXT,
-    "name": TEXT,
-    "project": TEXT,
-    "status": TEXT,
-    "live": SWITCH,
-    "cause": TEXT_OR_NULL,
-    "kind": TEXT,
-    "started": TEXT_OR_NULL,
-    "ended": TEXT_OR_NULL,
-    "seconds": NUMBER_OR_NULL,
-    "step": WHOLE_OR_NULL,
-    "attempt": WHOLE,
-    "simulated": SWITCH,
-    "tags": _list(TEXT),
-    "host": TEXT,
-    "config": OBJECT,
-    "summary": {"type": "object", "additionalProperties": VALUE},
-    "energy_joules": NUMBER_OR_NULL,
-}
-
-SCHEMAS: dict[str, Schema] = {
-    "Anything": OBJECT,
-    "Error": _object(error=_object(message=TEXT, hint=TEXT)),
-    "About": _object(version=TEXT, root=TEXT, allow_edit=SWITCH, runs=WHOLE),
-    "Panels": _object(
-        groups=_list(OBJECT), panels=_list(OBJECT), scheduled=_list(TEXT), metrics=OBJECT, thresholds=_list(OBJECT)
-    ),
-    "Row": _object(**_ROW),
-    "Runs": _object(total=WHOLE, projects=_list(TEXT), runs=_list(_ref("Row"))),
-    "Machine": _object(written=TEXT_OR_NULL, samples=_list(OBJECT)),
-    "Run": _object(
-        **_ROW,
-        health=_object(word=TEXT, severity=TEXT, reason=TEXT, advice=TEXT),
-        progress=_object(
-            step=WHOLE_OR_NULL, total_steps=WHOLE_OR_NULL, share=NUMBER_OR_NULL, seconds_left=NUMBER_OR_NULL
-        ),
-        step_seconds=NUMBER_OR_NULL,
-        cost={"type": ["object", "null"]},
-        gpu_seconds=NUMBER_OR_NULL,
-        metrics=_list(_object(name=TEXT, count=WHOLE, last=VALUE, low=VALUE, high=VALUE, nonfinite=WHOLE)),
-        tables={"type": "object", "additionalProperties": _object(names=_list(TEXT), labels=_list(OBJECT))},
-        layers={"type": "object", "additionalProperties": WHOLE},
-        histograms=_list(TEXT),
-        ranks=_list(OBJECT),
-        firing=_list(OBJECT),
-        damage=_object(torn=WHOLE, foreign=WHOLE, files=WHOLE),
-        details=OBJECT,
-        stacks=_list(TEXT),
-        consoles=_list(TEXT),
-    ),
-    "Series": _object(axis=TEXT, table=TEXT, series=_list(_SERIES_ITEM)),
-    "Layers": _object(
-        measure=TEXT,
-        layers=_list(TEXT),
-        x=_list(WHOLE),
-        values=_list(_list(NUMBER_OR_NULL)),
-        left_out=WHOLE,
-    ),
-    "Histograms": _object(name=TEXT, histograms=_list(OBJECT)),
-    "Events": _object(total=WHOLE, events=_list(OBJECT)),
-    "Alerts": _object(firing=_list(OBJECT), total=WHOLE, history=_list(OBJECT), deliveries=_list(OBJECT)),
-    "Diagnosis": _object(
-        findings=_list(_object(rule=TEXT, severity=TEXT, title=TEXT, evidence=_list(TEXT), advice=TEXT)),
-        fine=_list(TEXT),
-        from_step=WHOLE_OR_NULL,
-        not_judged=_list(_object(rule=TEXT, title=TEXT, needs=TEXT)),
-        resources=_list(_object(subject=TEXT, table=TEXT, metric=TEXT, unit=TEXT, low=VALUE, mean=VALUE, high=VALUE)),
-    ),
-    "Lines": _list(OBJECT),
-    "Report": _object(runs=_list(OBJECT)),
-    "States": _object(
-        table=TEXT,
-        states=_list(
-            _object(
-                name=TEXT,
-                labels=OBJECT,
-                rank=WHOLE_OR_NULL,
-                gpu=WHOLE_OR_NULL,
-                left_out=WHOLE,
-                changes=_list({**_list({"type": ["number", "string"]}), "minItems": 2, "maxItems": 2}),
-            )
-        ),
-    ),
-    "Text": _object(name=TEXT, size=WHOLE, start=WHOLE, next=WHOLE, cut=SWITCH, text=TEXT),
-    "Comparison": _object(
-        runs=_list(_ref("Row")),
-        config=_list(_object(key=TEXT, values={"type": "array"})),
-        metrics=_list(_object(name=TEXT, values={"type": "array"}, best=WHOLE_OR_NULL)),
-        verdicts=_list(_object(run=WHOLE, metric=TEXT, word=TEXT, reason=TEXT)),
-        axis=TEXT,
-        names=_list(TEXT),
-        series=_list(_SERIES_ITEM),
-    ),
-    "Edited": _object(tags=_list(TEXT), notes=TEXT),
-    "Removed": _object(removed=TEXT),
-    "Asked": _object(asked=OBJECT),
-}
+BESIDES = (ErrorJson, PointsJson, EventJson, AlertJson, StateJson, ReportDataJson)
+"""Shapes that no endpoint answers: errors, the messages of the stream, what an HTML report holds."""
 
 ERRORS = {
     400: "A parameter is wrong; the message says which",
@@ -163,6 +22,7 @@ ERRORS = {
     421: "The Host header names another server",
 }
 
+TEXT: Schema = {"type": "string"}
 STREAM: Schema = {
     "get": {
         "operationId": "stream_run",
@@ -184,9 +44,12 @@ STREAM: Schema = {
 
 def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
     """The OpenAPI document."""
+    schemas = Schemas()
     paths: dict[str, Any] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+    for shape in BESIDES:
+        schemas.describe(shape)
     stream = {**STREAM["get"]}
     stream["responses"] = {**stream["responses"], **_errors((400, 404))}
     paths["/runs/{run}/stream"] = {"get": stream}
@@ -204,7 +67,7 @@ def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
         "servers": [{"url": "/api/v1"}],
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": dict(sorted(schemas.named.items())),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "Only where the server has one"}
             },
@@ -213,13 +76,12 @@ def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
     }
 
 
-def _operation(endpoint: Endpoint) -> Schema:
-    if endpoint.media:
-        # A file of JSON is JSON all the same.
-        file = {"type": "string", "format": "binary"}
-        content = {m: {"schema": _ref(endpoint.schema) if m == "application/json" else file} for m in endpoint.media}
-    else:
-        content = {"application/json": {"schema": _ref(endpoint.schema)}}
+def _operation(endpoint: Endpoint, schemas: Schemas) -> Schema:
+    # A file of JSON is JSON all the same.
+    file = {"type": "string", "format": "binary"}
+    answer = schemas.describe(endpoint.shape)
+    media = endpoint.media or ("application/json",)
+    content = {kind: {"schema": answer if kind == "application/json" else file} for kind in media}
     found: Schema = {
         "operationId": endpoint.call.__name__,
         "summary": endpoint.summary,
@@ -255,7 +117,7 @@ def _parameter(parameter: Parameter) -> Schema:
 
 
 def _errors(codes: Sequence[int]) -> Schema:
-    content = {"application/json": {"schema": _ref("Error")}}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {str(code): {"description": ERRORS[code], "content": content} for code in (*codes, 401, 421)}
 
 

@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import orjson
 
@@ -19,6 +18,7 @@ from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.documents.run import UNREADABLE
 from trainvitals.views.data import run_details
 from trainvitals.views.data.run_rows import read_row
+from trainvitals.views.data.shapes import RowJson
 from trainvitals.views.data.wire import encode
 from trainvitals.views.web.endpoints import NotFound
 
@@ -43,9 +43,9 @@ class SharedRuns:
         self._listed = 0.0
         self._keys: dict[str, None] = {}
         self._readers: OrderedDict[str, _Guarded] = OrderedDict()
-        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._rows: dict[str, tuple[object, RowJson]] = {}
         self._reading_rows = threading.Lock()
-        self._encoded: dict[str, tuple[dict[str, Any], bytes]] = {}
+        self._encoded: dict[str, tuple[RowJson, bytes]] = {}
 
     @property
     def place(self) -> str:
@@ -121,7 +121,7 @@ class SharedRuns:
             self._rows.pop(key, None)
             self._listed = 0.0
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[RowJson]:
         """Every run on a line, newest first. An ended run is read again only when it changed."""
         found = []
         with self._reading_rows:  # who comes second finds them read
@@ -132,14 +132,14 @@ class SharedRuns:
                     continue  # removed or half-copied between listing and reading
         return found
 
-    def encode_row(self, row: dict[str, Any]) -> Any:
+    def encode_row(self, row: RowJson) -> orjson.Fragment:
         """The row as it goes into an answer; that of an ended run is encoded once."""
         known = self._encoded.get(row["key"])
         if known is None or known[0] is not row:
             known = self._encoded[row["key"]] = (row, encode(row))
         return orjson.Fragment(known[1])
 
-    def _row(self, key: str) -> dict[str, Any]:
+    def _row(self, key: str) -> RowJson:
         stamp = self._runs.stamp(key)
         known = self._rows.get(key)
         if known is not None and known[0] == stamp and not known[1]["live"]:

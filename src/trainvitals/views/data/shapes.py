@@ -1,0 +1,434 @@
+"""The shapes of all answers, each declared once: what `views.data` returns, the API describes and the page reads.
+
+mypy compares the functions that make them; `views.web.schemas` makes the API's description of them, and that the page's
+TypeScript types. There a shape has its name without `Json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainvitals import catalog
+from trainvitals.analysis.comparison import Verdict
+from trainvitals.analysis.diagnosis import Gap
+from trainvitals.analysis.findings import Finding
+from trainvitals.analysis.health import Health
+from trainvitals.analysis.metric_sense import Direction
+from trainvitals.analysis.progress import Progress
+from trainvitals.conditions.catalogue import Level
+from trainvitals.journal.contracts import TextPart
+from trainvitals.journal.damage import Damage
+from trainvitals.journal.documents.latest import LatestSample
+from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.encoding import Real
+from trainvitals.journal.summaries import MetricSummary
+from trainvitals.views import panels
+
+
+class Wire(NamedTuple):
+    """Beside a type in `Annotated`: what it is in JSON, where that is another type."""
+
+    type: Any
+    and_type: Any = None
+    """Its fields are there as well."""
+    name: str = ""
+    """Of the JSON type, where it deserves one."""
+
+
+Plain = dict[str, Any]
+"""What `_asdict()`, `asdict()` and `as_json()` return: `Wire` has the type whose fields they are."""
+Labels = Annotated[Mapping[str, Any], Wire(dict[str, str | float | bool], name="Labels")]
+Value = Annotated[float | None, Wire(Real | None, name="Value")]
+Numbers = Annotated[NDArray[Any] | Sequence[float], Wire(list[float])]
+Curve = Annotated[NDArray[np.float64], Wire(list[float | None])]
+"""Null where a value is not finite."""
+AlertJson = Annotated[Plain, Wire(AlertRow)]
+EventJson = Annotated[Plain, Wire(EventRow)]
+LevelJson = Annotated[Plain, Wire(Level)]
+TextJson = Annotated[Plain, Wire(TextPart)]
+
+
+class AboutJson(TypedDict):
+    version: str
+    root: str
+    allow_edit: bool
+    runs: int
+
+
+# -- the dashboard
+
+
+class GroupJson(TypedDict):
+    id: str
+    title: str
+
+
+class PanelJson(TypedDict):
+    id: str
+    title: str
+    group: str
+    table: str
+    metrics: list[str]
+    importance: int
+    chart: panels.Chart
+    by: list[str]
+    limit: str | None
+    low: float | None
+    high: float | None
+    log: bool
+    log_first: bool
+    smooth: bool
+    unit: str
+    rate: bool
+    thresholds: list[LevelJson]
+
+
+class LeveledMetricJson(TypedDict):
+    table: str
+    metric: str
+
+
+class PanelsJson(TypedDict):
+    groups: list[GroupJson]
+    panels: list[PanelJson]
+    scheduled: list[str]
+    metrics: dict[str, list[Annotated[Plain, Wire(catalog.Metric)]]]
+    thresholds: list[Annotated[Plain, Wire(LeveledMetricJson, Level)]]
+
+
+# -- runs
+
+
+class RowJson(TypedDict):
+    """A run on one line of the table of runs."""
+
+    key: str
+    id: str
+    name: str
+    project: str
+    status: str
+    live: bool
+    cause: str | None
+    kind: str
+    started: str | None
+    ended: str | None
+    seconds: float | None
+    step: int | None
+    attempt: int
+    simulated: bool
+    tags: list[str]
+    host: str
+    config: Plain
+    summary: Mapping[str, Value]
+    energy_joules: float | None
+
+
+class RunsJson(TypedDict):
+    total: int
+    projects: list[str]
+    runs: Annotated[list[Any], Wire(list[RowJson])]
+
+
+class CostJson(TypedDict):
+    amount: float
+    currency: str
+    of: str
+
+
+class UnitJson(TypedDict):
+    unit: str
+    help: str
+
+
+class NamedMetricJson(UnitJson):
+    name: str
+    better: Direction | None
+
+
+class TableJson(TypedDict):
+    names: list[str]
+    left_out: int
+    labels: Sequence[Labels]
+
+
+class RankJson(TypedDict):
+    rank: str
+    host: str
+    pid: NotRequired[int]
+    state: NotRequired[str]
+    alive: NotRequired[bool]
+    step: NotRequired[int]
+    step_seconds: NotRequired[float]
+    last_log: NotRequired[str]
+    lines: NotRequired[int]
+    exit_code: NotRequired[int]
+    cause: NotRequired[str]
+
+
+class RunJson(RowJson):
+    """Everything about a run but its series."""
+
+    health: Annotated[Plain, Wire(Health)]
+    progress: Annotated[Plain, Wire(Progress)]
+    step_seconds: float | None
+    cost: CostJson | None
+    gpu_seconds: float | None
+    metrics: list[Annotated[Plain, Wire(NamedMetricJson, MetricSummary)]]
+    tables: dict[str, TableJson]
+    layers: dict[str, int]
+    histograms: Sequence[str]
+    ranks: list[Annotated[Plain, Wire(RankJson)]]
+    firing: list[AlertJson]
+    damage: Annotated[Plain, Wire(Damage)]
+    details: Plain
+    stacks: list[str]
+    consoles: list[str]
+
+
+class EventsJson(TypedDict):
+    total: int
+    events: list[EventJson]
+
+
+class AlertsJson(TypedDict):
+    firing: list[AlertJson]
+    total: int
+    history: list[AlertJson]
+    deliveries: list[AlertJson]
+
+
+class MachineJson(TypedDict):
+    written: str | None
+    samples: list[Annotated[Plain, Wire(LatestSample)]]
+
+
+# -- series
+
+
+class ValuesJson(TypedDict):
+    y: Curve
+    nonfinite: NotRequired[Annotated[list[tuple[int, str]], "Index and spelling of the values that are not finite"]]
+
+
+class SeriesJson(ValuesJson):
+    """`y` is null where a value is not finite. `total` and `nonfinite_total` count before downsampling. A band also has
+    `low`, `high` and `members`, and in `nonfinite` the places where only some of its series are not finite."""
+
+    name: str
+    labels: Labels
+    rank: int | None
+    total: int
+    nonfinite_total: NotRequired[int]
+    x: Numbers
+    members: NotRequired[int]
+    low: NotRequired[Curve]
+    high: NotRequired[Curve]
+
+
+class SeriesAnswerJson(TypedDict):
+    axis: str
+    table: str
+    series: list[SeriesJson]
+
+
+class StatesJson(TypedDict):
+    """A metric that is a word: when it became another."""
+
+    name: str
+    labels: Labels
+    rank: int | None
+    gpu: int | None
+    left_out: int
+    changes: list[tuple[float, str]]
+
+
+class StatesAnswerJson(TypedDict):
+    table: str
+    states: list[StatesJson]
+
+
+class LayersJson(TypedDict):
+    """`values[layer][column]`, null where nothing was measured."""
+
+    measure: str
+    layers: list[str]
+    x: Annotated[NDArray[np.int64] | list[int], Wire(list[int])]
+    values: list[list[float | None]]
+    left_out: int
+
+
+class HistogramJson(TypedDict):
+    step: int
+    low: float
+    high: float
+    counts: list[float]
+    nonfinite: int
+
+
+class HistogramsJson(TypedDict):
+    name: str
+    histograms: list[Annotated[Plain, Wire(HistogramJson)]]
+
+
+# -- what is found in them
+
+
+class ResourceJson(TypedDict):
+    """What one device did over the whole run."""
+
+    subject: str
+    simulated: bool
+    table: str
+    metric: str
+    unit: str
+    low: float
+    mean: float
+    median: float
+    p95: float
+    high: float
+
+
+class FindingsJson(TypedDict):
+    findings: list[Annotated[Plain, Wire(Finding)]]
+    fine: list[str]
+    not_judged: list[Annotated[Plain, Wire(Gap)]]
+
+
+class DiagnosisJson(FindingsJson):
+    resources: list[ResourceJson]
+    from_step: int | None
+
+
+class DifferenceJson(TypedDict):
+    key: str
+    values: list[Any]
+
+
+class ComparedValueJson(TypedDict):
+    last: Value
+    low: Value
+    high: Value
+
+
+class ComparedMetricJson(NamedMetricJson):
+    values: list[ComparedValueJson | None]
+    best: Annotated[int | None, "Which run has the best value"]
+
+
+class OfRunJson(TypedDict):
+    run: Annotated[int, "Which of the compared runs it is about"]
+
+
+class ComparedSeriesJson(SeriesJson):
+    run: int
+    key: str
+
+
+class ComparisonJson(TypedDict):
+    runs: list[RowJson]
+    config: list[DifferenceJson]
+    metrics: list[ComparedMetricJson]
+    verdicts: list[Annotated[Plain, Wire(OfRunJson, Verdict)]]
+    axis: str
+    names: list[str]
+    series: list[ComparedSeriesJson]
+
+
+# -- the live stream
+
+
+class IncrementJson(ValuesJson):
+    """What is new in one series."""
+
+    table: str
+    name: str
+    labels: Labels
+    rank: int | None
+    step: NotRequired[list[int | None]]
+    time: list[float]
+
+
+class PointsJson(TypedDict):
+    series: list[IncrementJson]
+    more: Annotated[list[str], "Tables of which some series were left out"]
+
+
+class StateJson(TypedDict):
+    status: str
+    live: bool
+    cause: str | None
+    attempt: NotRequired[int]
+    ended: NotRequired[str | None]
+    consoles: NotRequired[Annotated[dict[str, int], "Bytes by file"]]
+    now: float
+
+
+# -- changes
+
+
+class EditedJson(TypedDict):
+    tags: list[str]
+    notes: str
+
+
+class RemovedJson(TypedDict):
+    removed: str
+
+
+class AskedJson(TypedDict):
+    asked: AlertJson
+
+
+# -- reports
+
+
+class ClockJson(TypedDict):
+    """Which step was when, so that what is known by step can be drawn over time."""
+
+    step: Numbers
+    time: Numbers
+
+
+class ReportRunJson(TypedDict):
+    run: RunJson
+    series: Annotated[dict[str, dict[str, list[SeriesJson]]], "By table, then by axis (`step`, `time`)"]
+    layers: dict[str, LayersJson]
+    states: list[StatesJson]
+    histograms: dict[str, list[Annotated[Plain, Wire(HistogramJson)]]]
+    clock: ClockJson | None
+    events: EventsJson
+    alerts: AlertsJson
+    diagnosis: DiagnosisJson
+    texts: dict[str, TextJson]
+
+
+class ReportDataJson(TypedDict):
+    """What an HTML report holds: the answers of the API, put into the file."""
+
+    about: AboutJson
+    panels: PanelsJson
+    runs: dict[str, ReportRunJson]
+    comparison: NotRequired[ComparisonJson]
+    written: str
+
+
+class ReportSummaryJson(TypedDict):
+    """A report for programs: everything but the series."""
+
+    written: str
+    version: str
+    runs: list[Plain]
+    comparison: NotRequired[Plain]
+
+
+class ErrorDetailJson(TypedDict):
+    message: str
+    hint: str
+
+
+class ErrorJson(TypedDict):
+    error: ErrorDetailJson
