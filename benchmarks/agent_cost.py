@@ -25,7 +25,7 @@ from table import Table
 SOURCE = Path(__file__).parent.parent / "tests" / "sources" / "fake_nvml.c"
 TRAINING = """
 import sys, time, trainvitals
-with trainvitals.init(interval=float(sys.argv[1]), process_interval=float(sys.argv[1]), capture_git=False) as run:
+with trainvitals.init(interval=float(sys.argv[1]), capture_git=False) as run:
     step, end = 0, time.monotonic() + float(sys.argv[2])
     while time.monotonic() < end:
         time.sleep(float(sys.argv[3]))

@@ -402,7 +402,8 @@ def bench(quick: bool = False, full: bool = False) -> Table:
         ["rule", "waits, by its definition", "condition true after", "held for", "message after", "without waiting"],
         rows,
         goal="under 3 s for hardware and NaN, without what the rule itself waits for",
-        note="Agent at 1 Hz, 16 fake GPUs, six trainings side by side, a webhook; 1 s of each is `alerts.group_wait`. "
+        note="Agent at 1 Hz, 16 fake GPUs, six trainings side by side, a webhook; "
+        "1 s of each is spent waiting for more of the same. "
         "The last column leaves out how long the condition must hold, and the window over which it looks back. "
         + ("" if full else f"Rules marked * were judged with 1/{SHRINK} of their periods. ")
         + f"`stall_after` is {STALL_SECONDS:g} s here.",

@@ -285,7 +285,7 @@ def bench_many_runs(root: Path) -> Table:
     for place in range(RUNS):
         run = trainvitals.init(
             project=f"p{place % 5}", name=f"run {place}", config={"lr": place / 1000, "seed": place},
-            dir=root, agent=False, capture_git=False, capture_packages=False,
+            dir=root, agent=False, capture_git=False,
         )  # fmt: skip
         run.log({"loss": 1 / (place + 1)}, step=0)
         run.finish()

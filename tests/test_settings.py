@@ -16,7 +16,8 @@ from trainvitals.errors import SettingError
 from trainvitals.settings import TABLE, Setting, Settings, render_markdown, resolve
 from trainvitals.settings.files import parse_toml, parse_yaml
 from trainvitals.settings.kinds import duration, format_duration, parse_duration
-from trainvitals.settings.places import RESERVED, complaints, mark_told
+from trainvitals.settings.places import RESERVED, complaints, describe_unknown, mark_told
+from trainvitals.settings.table import REMOVED, find
 
 ROOT = Path(__file__).parents[1]
 
@@ -200,6 +201,24 @@ def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_name(
     assert f"unknown setting 'intervall' ({place}), did you mean 'interval'?" in refusal(tmp_path, **places)
 
 
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_says_what_holds_instead_and_its_line_in_a_file_is_left_out(
+    tmp_path: Path, name: str
+) -> None:
+    section, _, key = name.rpartition(".")
+    text = f"{section}:\n  {key}: 1\n" if section else f"{key}: 1\n"
+    (tmp_path / "trainvitals.yaml").write_text(f"interval: 2s\n{text}")
+    settings = resolve_in(tmp_path)
+    (told,) = settings.ignored_files
+    assert settings.interval == 2.0 and f"the setting '{name}' was removed: {REMOVED[name]}" in told
+    assert f"the setting '{name}' was removed: {REMOVED[name]}" in refusal(tmp_path, arguments={name: 1})
+    variable = f"TRAINVITALS_{name.upper().replace('.', '_')}"
+    if variable not in RESERVED:
+        assert REMOVED[name] in describe_unknown(variable)
+    instead = re.findall(r"`(.+?)`", REMOVED[name])
+    assert all(find(other, "") for other in instead)
+
+
 def test_an_unknown_variable_is_listed_and_harms_nobody(tmp_path: Path) -> None:
     environ = {
         "TRAINVITALS_INTERVALL": "1",
@@ -282,7 +301,7 @@ def test_what_a_program_of_an_alert_is_told_is_no_mistake(tmp_path: Path) -> Non
         ("rotate_size_mb", "16 parsecs"),
         ("rotate_size_mb", 0),
         ("max_age", "1s"),
-        ("stall_factor", 0.5),
+        ("stall_after", 0.5),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_name_and_place(tmp_path: Path, name: str, value: object) -> None:
@@ -393,9 +412,9 @@ def test_every_duration_reads_back_from_its_text(seconds: float) -> None:
 
 
 def test_sizes_are_read_in_any_unit_and_kept_in_their_own(tmp_path: Path) -> None:
-    arguments = {"rotate_size_mb": "2GB", "max_size_gb": "512 MiB", "seal_min_size_mb": 3}
+    arguments = {"rotate_size_mb": "2GB", "max_size_gb": "512 MiB", "console_size_mb": 3}
     settings = resolve_in(tmp_path, arguments=arguments)
-    assert (settings.rotate_size_mb, settings.max_size_gb, settings.seal_min_size_mb) == (2048, 0.5, 3)
+    assert (settings.rotate_size_mb, settings.max_size_gb, settings.console_size_mb) == (2048, 0.5, 3)
 
 
 def test_lists_come_as_text_with_commas_or_as_lists(tmp_path: Path) -> None:

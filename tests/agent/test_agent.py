@@ -21,11 +21,13 @@ from waiting import PATIENCE, wait_until
 
 from trainvitals import runtime
 from trainvitals.agent import control
+from trainvitals.agent.sealing import LEAST_SHARE
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.reader import RunReader
+from trainvitals.journal.writer import MIB
 
 LOG_SOME = "for step in range(5): run.log({'loss': 1 / (step + 1)}, step=step)\n"
 READY = "print('ready', flush=True)\n"
@@ -126,7 +128,7 @@ def _tables() -> set[str]:
 
 def test_it_stays_small_for_nothing_large_is_ever_loaded(machine: Any) -> None:
     agent = machine.start_agent()
-    training = machine.train(LOG_SOME + WAIT, simulate_gpus=2, interval=0.1, seal_min_size_mb=0)
+    training = machine.train(LOG_SOME + WAIT, simulate_gpus=2, interval=0.1, rotate_size_mb=0.001)
     wait_until(lambda: training.rows("gpu") and training.rows("process"), "samples")
     training.process.kill()
     training.wait_for_event("sealed")
@@ -415,7 +417,7 @@ def small_disk(tmp_path: Path, machine: Any) -> Any:
 
 def test_a_stopped_training_is_stalled_then_hung_and_recovers(machine: Any) -> None:
     machine.start_agent()
-    training = machine.train(FOREVER, stall_after=1, stall_factor=1)
+    training = machine.train(FOREVER, stall_after=1)
     training.wait_for_event("rank_started")
     _wait_for_steps(training)
     training.process.send_signal(signal.SIGSTOP)
@@ -448,7 +450,6 @@ def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: A
         while True: run.log({'loss': 1.0}); time.sleep(0.02)
         """,
         stall_after=1,
-        stall_factor=1,
     )
     # On a busy machine it may have been silent for a second before it got stuck.
     stuck = "wait_for_a_batch_that_never_comes"
@@ -466,7 +467,7 @@ def test_a_stuck_training_shows_the_stack_of_every_thread_and_goes_on(machine: A
 
 def test_a_dead_training_that_had_stalled_says_so(machine: Any) -> None:
     machine.start_agent()
-    training = machine.train(FOREVER, stall_after=1, stall_factor=1)
+    training = machine.train(FOREVER, stall_after=1)
     training.wait_for_event("rank_started")
     _wait_for_steps(training)
     training.process.send_signal(signal.SIGSTOP)
@@ -493,7 +494,6 @@ def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) ->
         os.kill(os.getpid(), signal.SIGKILL)
         """,
         rotate_size_mb=0.03,
-        seal_min_size_mb=0,
     )
     chance = random.Random(20)
     for _ in range(20):
@@ -520,6 +520,12 @@ def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) ->
     assert training.status["damage"] == {"torn": 0, "foreign": 0}
 
 
+def _list_unsealed(training: Any, rotate_size_mb: float = 0.05) -> list[Path]:
+    """Files with lines that are large enough to be sealed."""
+    least = LEAST_SHARE * rotate_size_mb * MIB
+    return [path for path in training.folder.glob("*_metrics_*.jsonl") if path.stat().st_size >= least]
+
+
 def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     agent = machine.start_agent()
     training = machine.train(
@@ -530,7 +536,6 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
         input()
         """,
         rotate_size_mb=0.05,
-        seal_min_size_mb=0,
     )
     kills = 0
 
@@ -547,7 +552,7 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     training.wait_for_event("sealing_failed")
     training.go()
     training.wait_for_end()
-    wait_until(lambda: not list(training.folder.glob("training_metrics_*.jsonl")), "everything to be sealed")
+    wait_until(lambda: not _list_unsealed(training), "everything to be sealed")
     assert [row["step"] for row in training.rows("training")] == list(range(4000))
     failed = [event["data"]["file"] for event in training.events("sealing_failed")]
     assert len(failed) == len(set(failed))
@@ -731,9 +736,9 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
     machine.start_agent(**env)
     worker = "import subprocess; worker = subprocess.Popen(['sleep', '600']); print(worker.pid, flush=True)\n"
-    training = machine.train(worker + FOREVER, interval=0.2, process_interval=0.2)
+    training = machine.train(worker + FOREVER, interval=0.2)
     child = int(training.process.stdout.readline())
-    other = machine.train(FOREVER, interval=0.2, process_interval=0.2)
+    other = machine.train(FOREVER, interval=0.2)
 
     mine, stranger = training.process.pid, os.getpid()
     fake_nvml.script(
@@ -793,7 +798,6 @@ def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(ma
         simulate_gpus=1,
         interval=0.2,
         rotate_size_mb=0.05,
-        seal_min_size_mb=0,
     )
     training.wait_until_ready()
     segments = training.folder / layout.SEGMENTS
@@ -803,7 +807,7 @@ def test_rotated_files_are_sealed_while_the_run_lives_and_the_last_ones_after(ma
     assert sealed["data"]["lines"] > 0 and not (training.folder / sealed["data"]["file"]).exists()
     training.process.kill()
     training.wait_for_end()
-    wait_until(lambda: not list(training.folder.glob("*_metrics_*.jsonl")), "all files to be sealed")
+    wait_until(lambda: not _list_unsealed(training), "all files to be sealed")
     assert [row["step"] for row in training.rows("training")] == list(range(3000))
     assert training.status["summary"]["loss"]["count"] == 3000
     assert training.rows("gpu") and training.events("run_ended")
@@ -813,7 +817,7 @@ def test_sealed_files_are_kept_where_the_setting_says_so(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(
         "for step in range(100): run.log({'loss': 1.0}, step=step)\nrun.finish()",
-        seal_min_size_mb=0,
+        rotate_size_mb=0.02,  # a quarter of it is logged
         keep_jsonl=True,
     )
     training.wait_for_end()

@@ -18,15 +18,14 @@ def test_nobody_wants_anything() -> None:
 
 
 def test_the_shortest_interval_of_each_table_is_met() -> None:
-    demand = combine([make(interval=1.0, gpu_interval=0.1), make(interval=0.5, system_interval=5)])
-    assert demand.interval("gpu") == 0.1 and demand.interval("system") == 1.0
+    demand = combine([make(interval=1.0, gpu_interval=0.1), make(interval=0.5)])
+    assert demand.interval("gpu") == 0.1 and demand.interval("system") == 0.5
     assert demand.interval("openmetrics") == 0.5 and demand.interval(None) == 0.5
 
 
-def test_processes_are_looked_at_every_two_seconds_unless_said_otherwise() -> None:
+def test_processes_are_looked_at_every_two_seconds_at_most() -> None:
     assert intervals_of(make(interval=0.1))["process"] == 2.0
     assert intervals_of(make(interval=5))["process"] == 5.0
-    assert intervals_of(make(interval=5, process_interval=0.1))["process"] == 0.1
 
 
 def test_sources_are_those_that_one_run_wants() -> None:

@@ -57,7 +57,7 @@ def bench() -> Iterator[Bench]:
 
 def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Bench) -> None:
     target = bench.start(STUBBORN)
-    bench.act("stop", target, means=Means(stop_grace=0.5, stop_kill=True))
+    bench.act("stop", target, means=Means(kill_after=0.5))
     assert bench.processes[0].wait(PATIENCE) == -signal.SIGKILL
     wait_until(lambda: len(bench.rows) == 2, "both records")
     assert bench.results() == ["SIGTERM sent", "SIGKILL sent: it did not stop in time"]
@@ -65,7 +65,7 @@ def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Be
 
 
 def test_a_training_that_stops_in_time_is_not_killed(bench: Bench) -> None:
-    bench.act("stop", bench.start(OBEDIENT), means=Means(stop_grace=PATIENCE, stop_kill=True))
+    bench.act("stop", bench.start(OBEDIENT), means=Means(kill_after=PATIENCE))
     assert bench.processes[0].wait(PATIENCE) == -signal.SIGTERM
     wait_until(lambda: bench.results() == ["SIGTERM sent", "stopped"], "both records")
 

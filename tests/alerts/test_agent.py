@@ -144,7 +144,6 @@ def test_nan_is_told_once_with_what_to_do_and_a_killed_training_too(place: Place
 
 def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> None:
     place.config["stall_after"] = "1s"
-    place.config["stall_factor"] = 1
     place.config["alerts"]["cooldown"] = "0s"
     place.agent()
     training = place.train(STEPS)

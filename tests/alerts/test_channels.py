@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -299,11 +300,11 @@ def test_an_alert_that_fires_when_the_run_ends_is_over_in_alertmanager_and_peopl
         "alerts.notify": {"manager": "env:MANAGER_URL", "person": "env:NOTE_URL"},
         "alerts.rules": [{"name": "hot", "when": "gpu[*].temperature_celsius > 80"}],
         "alerts.disable": "all",
-        "alerts.group_wait": "0s",
     }
     alerts = RunAlerts(
         folder, settings.resolve(given, environ={}, folder=tmp_path), {"run": "r1"}, name=FileName("alerts", 1, "")
     )
+    alerts.ledger.policy = replace(alerts.ledger.policy, group_wait=0.0)
     for index in range(2):
         alerts.see_sample("gpu", {"gpu_index": index}, {"temperature_celsius": 90.0}, time.time())
     alerts.tick()

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,13 @@ def make(folder: Path, receiver: Receiver, host: str | None = None, **more: Any)
         "alerts.notify": {"hook": receiver.url},
         "alerts.rules": [HOT],
         "alerts.disable": "all",
-        "alerts.group_wait": "0s",
         **more,
     }
     found = settings.resolve(given, environ={}, folder=Path("/"))
     about = {"run": "r1", "name": "r1", "host": host or "node"}
-    return RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host))
+    alerts = RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host))
+    alerts.ledger.policy = replace(alerts.ledger.policy, group_wait=0.0)
+    return alerts
 
 
 def heat(alerts: RunAlerts, *celsius: float) -> None:

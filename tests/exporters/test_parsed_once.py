@@ -22,7 +22,7 @@ from trainvitals.journal.reader import RunReader
 
 TRAINING = """
 import sys, time, trainvitals
-run = trainvitals.init(rotate_size_mb=0.05, seal_min_size_mb=0)
+run = trainvitals.init(rotate_size_mb=0.05)
 step = 0
 for text in sys.stdin:
     for _ in range(int(text)):

@@ -65,8 +65,8 @@ def test_the_facts_are_what_others_say_too(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_or_not_wanted_is_absent(tmp_path: Path) -> None:
-    facts = facts_of(tmp_path, capture_git=False, capture_packages=False, capture_env="none")
-    assert {"git", "packages", "config"}.isdisjoint(facts)
+    facts = facts_of(tmp_path, capture_git=False, capture_env="none")
+    assert {"git", "config"}.isdisjoint(facts)
     assert facts["environment"] == {}
     assert "git" not in facts_of(tmp_path), "it is not in a repository"
 

@@ -142,7 +142,7 @@ def test_cells_end_steps_and_are_told_to_the_agent(tmp_path: Path, kernel: Kerne
 
 def test_only_a_cell_that_trains_can_stall(tmp_path: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged by a real agent, beside a script that goes silent later than the notebook and is found to have stalled."""
-    options = "agent=True, stall_after=1.0, stall_factor=2.0, stack_dumps=False, capture_git=False"
+    options = "agent=True, stall_after=1.0, stack_dumps=False, capture_git=False"
     log = "[(run.log({'loss': 1.0}), time.sleep(0.05)) for _ in range(4)]"
     start = f"import time, trainvitals\nrun = trainvitals.init({options})"
     assert kernel.run(f"{start}\n{log}") is None

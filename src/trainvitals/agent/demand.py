@@ -9,7 +9,7 @@ from trainvitals import sources
 from trainvitals.settings import Settings
 
 PROCESS_INTERVAL = 2.0
-"""Seconds between two looks at a process tree, unless the setting says otherwise."""
+"""Seconds between two looks at a process tree, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,6 @@ class Demand:
     default_interval: float = 1.0
     openmetrics_urls: tuple[str, ...] = ()
     simulated_gpus: int = 0
-    sysfs_root: str = "/sys"
 
     def interval(self, table: str | None) -> float:
         """Seconds between two readings of a unit that fills this table (None: not known yet)."""
@@ -32,8 +31,8 @@ def intervals_of(settings: Settings) -> dict[str, float]:
     """Seconds between two lines of each table that has an interval of its own."""
     return {
         "gpu": settings.gpu_interval or settings.interval,
-        "system": settings.system_interval or settings.interval,
-        "process": settings.process_interval or max(settings.interval, PROCESS_INTERVAL),
+        "system": settings.interval,
+        "process": max(settings.interval, PROCESS_INTERVAL),
     }
 
 
@@ -48,7 +47,6 @@ def combine(many: Iterable[Settings]) -> Demand:
     wishes = list(many)
     if not wishes:
         return Demand()
-    roots = [str(settings.sysfs_root) for settings in wishes]
     tables = [intervals_of(settings) for settings in wishes]
     return Demand(
         sources=tuple(row.name for row in sources.REGISTRY if any(map(row.is_asked_for, wishes))),
@@ -56,6 +54,4 @@ def combine(many: Iterable[Settings]) -> Demand:
         default_interval=min(settings.interval for settings in wishes),
         openmetrics_urls=tuple(dict.fromkeys(url for settings in wishes for url in settings.openmetrics)),
         simulated_gpus=max(settings.simulate_gpus for settings in wishes),
-        # One machine has one /sys; another root is for tests, and then it is meant.
-        sysfs_root=next((root for root in roots if root != "/sys"), "/sys"),
     )

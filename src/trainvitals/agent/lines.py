@@ -129,7 +129,6 @@ class RunLines:
                 self._context.folder,
                 self._context.file_name(table, self._attempt),
                 rotate_bytes=int(self._settings.rotate_size_mb * MIB),
-                rotate_seconds=self._settings.rotate_age,
                 mode=self._settings.file_mode,
                 on_trouble=self._warn,
             )

@@ -20,6 +20,8 @@ from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.sources.procfs import read_stat
 
+STALL_FACTOR = 10.0
+"""A silence this many times as long as a usual step is a stall, if it is also longer than `stall_after`."""
 HUNG_FACTOR = 5.0
 """A silence this many times as long as what makes a stall where nothing is known of pauses is a hang."""
 PAUSE_FACTOR = 2.0
@@ -87,11 +89,11 @@ class Progress:
         """The silence of now is no pause of the training's own: nothing is learned from how long it lasts."""
         self._counts = False
 
-    def judge(self, now: float, stall_after: float, stall_factor: float) -> str:
+    def judge(self, now: float, stall_after: float) -> str:
         """`running`, `stalled` or `hung`."""
         if self.lines < 2:
             return "running"  # start-up and compilation may take any time
-        usual = max(stall_after, stall_factor * (self.step_seconds or 0.0))
+        usual = max(stall_after, STALL_FACTOR * (self.step_seconds or 0.0))
         limit = max(usual, min(PAUSE_FACTOR * (self.longest_pause or 0.0), LONGEST_LIMIT))
         silence = self.silence(now)
         if silence <= limit:

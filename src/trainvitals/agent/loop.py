@@ -343,7 +343,6 @@ class Agent:
             self._listening = active
             demand = combine([run.settings for run in active] + ([self._settings] if self._keep else []))
             world = World(
-                sysfs_root=demand.sysfs_root,
                 openmetrics_urls=demand.openmetrics_urls,
                 simulated_gpus=demand.simulated_gpus,
                 disk_path=self._disk_path,

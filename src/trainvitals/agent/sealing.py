@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from trainvitals.agent.run_context import RunContext
     from trainvitals.journal.listening import Listener
 
+LEAST_SHARE = 0.25
+"""Of `rotate_size_mb`: the last files of an ended run that are smaller stay as they are, to be read with `cat`."""
 CLOSED_SECONDS = 3.0
 """A file that has a successor and was not written for this long is closed."""
 NICENESS = 15
@@ -293,7 +295,7 @@ class Seals:
 
     def _find(self, is_ours: IsOurs, *, ended: bool) -> list[str]:
         settings = self._settings
-        min_bytes = settings.seal_min_size_mb * MIB
+        min_bytes = settings.rotate_size_mb * MIB * LEAST_SHARE
         return find_closed(self._folder, is_ours=is_ours, ended=ended, min_bytes=min_bytes, keep=settings.keep_jsonl)
 
     def _submit(self, files: list[str], *, last: bool = False) -> None:

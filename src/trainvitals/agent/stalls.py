@@ -44,7 +44,7 @@ class Stalls:
 
     def judge(self, rank: Rank, now: float) -> None:
         """Notice a change of state of a living training rank."""
-        state = rank.progress.judge(now, self._settings.stall_after, self._settings.stall_factor)
+        state = rank.progress.judge(now, self._settings.stall_after)
         message = f"{rank.name} logs again, at step {rank.progress.step}"
         if state != "running" and rank.waits_for_its_user():
             state = "running"

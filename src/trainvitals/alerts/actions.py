@@ -39,8 +39,8 @@ class Target:
 class Means:
     """How actions are done, from the settings."""
 
-    stop_grace: float = 60.0
-    stop_kill: bool = False
+    kill_after: float | None = None
+    """Seconds that a run that was asked to stop has before it is killed; None: as long as it takes."""
     checkpoint_signal: str = "SIGUSR1"
 
 
@@ -70,12 +70,13 @@ Tell = Callable[..., None]
 def _stop(targets: list[Target], means: Means, tell: Tell) -> None:
     pids = _send(targets, signal.SIGTERM)
     tell("SIGTERM sent", pids=pids)
-    if means.stop_kill and pids:
-        threading.Thread(target=_kill_later, args=(targets, means, tell), name="alert stop", daemon=True).start()
+    if means.kill_after is not None and pids:
+        arguments = (targets, means.kill_after, tell)
+        threading.Thread(target=_kill_later, args=arguments, name="alert stop", daemon=True).start()
 
 
-def _kill_later(targets: list[Target], means: Means, tell: Tell) -> None:
-    deadline = time.monotonic() + means.stop_grace
+def _kill_later(targets: list[Target], seconds: float, tell: Tell) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(target.is_alive for target in targets):
         time.sleep(0.2)
     left = [target for target in targets if target.is_alive]

@@ -24,7 +24,7 @@ from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
 from trainvitals.alerts.channels.bell import find_terminals
 from trainvitals.alerts.claims import Claims
-from trainvitals.alerts.delivery import Outbox, Patience
+from trainvitals.alerts.delivery import Outbox
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
@@ -111,7 +111,6 @@ class RunAlerts:
                 channels=tuple(address.name for address in settings.alerts_notify),
                 keepers=tuple(address.name for address in settings.alerts_notify if _may_keep(address)),
                 min_severity=settings.alerts_min_severity,
-                group_wait=settings.alerts_group_wait,
                 cooldown=settings.alerts_cooldown,
                 repeat=settings.alerts_repeat,
                 escalate_after=settings.alerts_escalate_after,
@@ -129,7 +128,6 @@ class RunAlerts:
             environment=process_environment(pid),
             folder=str(folder),
             terminals=lambda: find_terminals([target.pid for target in targets()]),
-            patience=Patience(give_up_after=settings.alerts_give_up_after),
         )
         self._times = TimeParser()
         self._events = EventPoints()
@@ -307,11 +305,7 @@ class RunAlerts:
 
     def _act(self, rule: Rule, row: AlertRow) -> None:
         wanted = dict.fromkeys((*rule.actions, *self._settings.alerts_actions.get(rule.name, ())))
-        means = Means(
-            self._settings.alerts_stop_grace,
-            self._settings.alerts_stop_kill,
-            self._settings.alerts_checkpoint_signal,
-        )
+        means = Means(self._settings.alerts_kill_after, self._settings.alerts_checkpoint_signal)
         for action in wanted:
             act(action, row, rule.command, self._targets(), means, self._write)
 
@@ -367,7 +361,7 @@ class RunAlerts:
 
     def _send_now(self) -> None:
         """The last chance to tell: nothing waits for more of the same any longer."""
-        for row in self.ledger.tick(time.time(), self._settings.alerts_group_wait + 0.001):
+        for row in self.ledger.tick(time.time(), self.ledger.policy.group_wait + 0.001):
             self._outbox.add(row)
 
     # -- writing

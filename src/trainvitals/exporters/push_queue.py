@@ -115,12 +115,7 @@ class PushQueue:
         """As the settings of whoever asked for it want it."""
         return cls(
             dialect,
-            Destination(
-                order.target,
-                order.folder,
-                order.push_secret,
-                int(order.settings.prometheus_spool_size_mb * 1024**2),
-            ),
+            Destination(order.target, order.folder, order.push_secret),
             lambda: order.collect(order.options),
             interval=order.settings.prometheus_push_interval,
             warn=order.warn,

@@ -65,7 +65,7 @@ def _page(settings: Settings) -> str | None:
     return None if port is None else f"{settings.prometheus_address}:{port}"
 
 
-_PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.spool_size_mb", "prometheus.names")
+_PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.names")
 _PROMETHEUS = "pip install 'trainvitals[prometheus]'"
 
 REGISTRY: Registry[ExporterRow] = Registry(

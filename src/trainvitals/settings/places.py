@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 from trainvitals.errors import SettingError, nearest
 from trainvitals.settings.addresses import Address, BadEntry, place
 from trainvitals.settings.files import CONFIG_VARIABLE, find_file, parse_file, read_text
-from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, find
+from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, explain_removed, find
 
+SYSFS_VARIABLE = "TRAINVITALS_SYSFS_ROOT"
+"""Where sysfs is instead of /sys: for tests with devices that are not there."""
 # Variables with our prefix that are not settings: how our own processes find each other.
 RESERVED = frozenset(
     {
         CONFIG_VARIABLE,
+        SYSFS_VARIABLE,
         "TRAINVITALS_AGENT_PARENT",
         "TRAINVITALS_ATTEMPT",
         "TRAINVITALS_CORRELATION_ID",
@@ -133,6 +136,8 @@ def mark_told(settings: Settings, environ: MutableMapping[str, str] = os.environ
 def describe_unknown(variable: str) -> str:
     """That the variable names no setting, and which name was meant."""
     known = [name.removeprefix(PREFIX) for name in (*(row.variable for row in TABLE), *MEANT_FOR_PEOPLE)]
+    if removed := explain_removed(variable.removeprefix(PREFIX).lower()):
+        return f"the variable {variable} is ignored, {removed}"
     close = nearest(variable.removeprefix(PREFIX), known, PREFIX)
     return f"the variable {variable} names no setting and is ignored{close or ': see trainvitals config --describe'}"
 
@@ -184,6 +189,9 @@ def _read_file(folder: Path | None, config: Path | None, *, search: bool = True)
     names = [row.name for row in TABLE]
     given: dict[str, _Given] = {}
     for name, value, origin in parse_file(path, text, _shown(path, start), names):
+        if removed := explain_removed(name):
+            ignored.append(f"{origin}: {removed}")
+            continue
         row = find(name, origin)
         if row.attribute in given:
             raise SettingError(f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}")

@@ -123,17 +123,12 @@ class Settings:
     shared = Setting(False, SWITCH, "Let the umask say who may read a run, not folders 0700 and files 0600")
 
     # What is measured, and how often
-    interval = Setting(1.0, duration(0.05), "Time between two samples of every source")
+    interval = Setting(1.0, duration(0.05), "Time between two samples; of the ranks' processes at least 2s")
     gpu_interval = optional(duration(0.05), "Time between two samples of a GPU; none: `interval`")
-    system_interval = optional(duration(0.05), "Time between two samples of the host; none: `interval`")
-    process_interval = optional(
-        duration(0.05), "Time between two samples of the ranks' processes; none: `interval`, but at least 2s"
-    )
     gpus = optional(GPUS, "GPUs to measure, by index or UUID", word="all")
     sources = optional(TEXTS, "Sources to measure with, by name", word="all")
     openmetrics = Setting((), URLS, "Exporters to scrape into the run, such as DCGM exporter or node exporter")
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
-    sysfs_root = Setting(Path("/sys"), PATH, "Where sysfs is mounted (AMD and Intel GPUs)")
 
     # How the training process behaves
     strict = Setting(False, SWITCH, "Raise where a problem is otherwise counted and said once: for tests")
@@ -196,9 +191,8 @@ class Settings:
     agent = Setting(True, SWITCH, "Start the agent if none runs on this machine")
     agent_idle_timeout = Setting(60.0, duration(), "Time without any run after which the agent ends")
     stall_after = Setting(
-        60.0, duration(1), "Time without a step after which a rank is stalled, if `stall_factor` agrees"
+        60.0, duration(1), "Time without a step after which a rank is stalled, or ten of its median steps if longer"
     )
-    stall_factor = Setting(10.0, number(1), "The same in median step times of that rank; the longer of the two counts")
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
 
     # Alerts
@@ -223,12 +217,6 @@ class Settings:
         "Lower than this is recorded, not sent",
         name="alerts.min_severity",
     )
-    alerts_group_wait = Setting(
-        1.0,
-        duration(),
-        "Time to wait for more of the same before a message is sent",
-        name="alerts.group_wait",
-    )
     alerts_cooldown = Setting(300.0, duration(), "Least time between two messages of one rule", name="alerts.cooldown")
     alerts_repeat = optional(
         duration(1), "Time after which a message is sent again while it lasts", name="alerts.repeat"
@@ -241,20 +229,13 @@ class Settings:
     alerts_escalate_notify = Setting(
         (), TEXTS, "Names of the channels to tell then; they get nothing else", name="alerts.escalate_notify"
     )
-    alerts_give_up_after = Setting(
-        86400.0,
-        duration(1),
-        "How long a message waits for a channel that is down",
-        name="alerts.give_up_after",
-    )
     alerts_actions = Setting(
         {}, LISTS, "Actions by rule: stop, checkpoint, dump_stacks (docs/alerts.md)", name="alerts.actions"
     )
-    alerts_stop_grace = Setting(
-        60.0, duration(), "Time a stopped run has before it is killed", name="alerts.stop_grace"
-    )
-    alerts_stop_kill = Setting(
-        False, SWITCH, "Kill (SIGKILL) a run that does not stop in time", name="alerts.stop_kill"
+    alerts_kill_after = optional(
+        duration(),
+        "Time after which a run that was asked to stop is killed (SIGKILL); none: never",
+        name="alerts.kill_after",
     )
     alerts_checkpoint_signal = Setting(
         "SIGUSR1", TEXT, "Signal that makes your training save a checkpoint", name="alerts.checkpoint_signal"
@@ -313,20 +294,14 @@ class Settings:
     prometheus_push_token = optional(
         SECRET, "Bearer token for pushes (Pushgateway: `user:password`)", name="prometheus.push_token"
     )
-    prometheus_spool_size_mb = Setting(
-        64.0,
-        size("MB", 1),
-        "Disk that each push (remote write, OTLP) may use while its server is away",
-        name="prometheus.spool_size_mb",
-    )
 
     export = Setting({}, TARGETS, "Exporters of other packages by name, and where each goes (docs/plugins.md)")
 
     # The run folder
-    rotate_size_mb = Setting(16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one")
-    rotate_age = Setting(3600.0, duration(1), "Age at which a journal file is closed for a new one")
+    rotate_size_mb = Setting(
+        16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one; after an hour in any case"
+    )
     keep_jsonl = Setting(False, SWITCH, "Keep a journal file after it was sealed to Parquet")
-    seal_min_size_mb = Setting(4.0, size("MB"), "Size under which a closed journal file is left as it is")
     max_age = optional(duration(60), "Age at which an ended run is removed; none: never")
     max_size_gb = optional(
         size("GB", 0.001), "Size of all runs above which the oldest ended ones are removed; none: no limit"
@@ -342,7 +317,6 @@ class Settings:
 
     # What run.json says
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")
-    capture_packages = Setting(True, SWITCH, "Record the versions of packages that matter to a training")
     capture_env = Setting(
         _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are redacted all the same"
     )
@@ -354,7 +328,7 @@ class Settings:
     """Variables with our prefix that name no setting: worth a warning, never a reason to stop a training."""
 
     ignored_files: tuple[str, ...]
-    """Files that were found and are not used: which and why, in words."""
+    """Files, and removed settings in files, that were found and are not used: which and why, in words."""
 
     def __init__(
         self, rows: Mapping[str, Row], unknown_environment: tuple[str, ...], ignored_files: tuple[str, ...] = ()
@@ -403,12 +377,38 @@ def _plain(value: object) -> object:
 TABLE: tuple[Setting[Any], ...] = tuple(row for row in vars(Settings).values() if isinstance(row, Setting))
 """Every row, in the order of the class."""
 
+REMOVED = {
+    "sysfs_root": "sysfs is read from /sys",
+    "system_interval": "the host is sampled at `interval`",
+    "process_interval": "processes are sampled at `interval`, at least 2s apart",
+    "stall_factor": "raise `stall_after` where steps take very different times",
+    "alerts.group_wait": "messages always wait one second for more of the same",
+    "alerts.give_up_after": "a message always waits a day for a channel that is down",
+    "alerts.stop_grace": "use `alerts.kill_after`",
+    "alerts.stop_kill": "use `alerts.kill_after`",
+    "prometheus.spool_size_mb": "each push always may keep 64 MB on disk",
+    "rotate_age": "journal files are closed after an hour, or at `rotate_size_mb`",
+    "seal_min_size_mb": "the last files of a run are sealed if they have a quarter of `rotate_size_mb`",
+    "capture_packages": "versions of packages are always recorded",
+}
+"""Settings of earlier versions, and what holds instead."""
+_REMOVED = {name.replace(".", "_"): reason for name, reason in REMOVED.items()}
+
 _BY_NAME = {row.attribute: row for row in TABLE} | {row.name: row for row in TABLE}
+
+
+def explain_removed(name: str) -> str | None:
+    """That a setting was removed and what holds instead; None if it never existed or still does. The name may have
+    underscores for dots."""
+    reason = _REMOVED.get(name.replace(".", "_"))
+    return None if reason is None else f"the setting '{name}' was removed: {reason}"
 
 
 def find(name: str, place: str) -> Setting[Any]:
     """The row of that name; `place` is where the name stands, for the error if there is none."""
     row = _BY_NAME.get(name)
+    if row is None and (removed := explain_removed(name)):
+        raise SettingError(f"{removed} ({place})", hint="see all settings: trainvitals config")
     if row is None:
         raise SettingError(
             f"unknown setting '{name}' ({place}){nearest(name, (row.name for row in TABLE))}",

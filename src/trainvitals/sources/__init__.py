@@ -10,6 +10,7 @@ Vendor libraries are imported inside the source, never at module level, so a mis
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,6 +20,7 @@ from typing import Any, Literal, Protocol, get_args
 from trainvitals.journal.layout import METRIC_TABLES
 from trainvitals.plugins import Registry
 from trainvitals.settings import Settings
+from trainvitals.settings.places import SYSFS_VARIABLE
 
 Value = float | int | str
 Kind = Literal["gpu", "host", "process", "scrape"]
@@ -95,7 +97,7 @@ class Source(Protocol):
 class World:
     """What a source may look at; every field has a real default and a test passes another."""
 
-    sysfs_root: str = "/sys"
+    sysfs_root: str = field(default_factory=lambda: os.environ.get(SYSFS_VARIABLE, "/sys"))
     procfs_root: str = "/proc"
     macmon_command: tuple[str, ...] = ("macmon",)
     openmetrics_urls: tuple[str, ...] = ()

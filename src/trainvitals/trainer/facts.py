@@ -55,9 +55,8 @@ def capture(
         },
         "host": read_host(),
         "environment": select_environment(environ, settings.capture_env),
+        "packages": read_packages(sys.path),
     }
-    if settings.capture_packages:
-        facts["packages"] = read_packages(sys.path)
     if settings.capture_git and (git := read_git(cwd, environ)):
         facts["git"] = git
     if config is not None:

@@ -30,7 +30,6 @@ class RankFiles:
             self._folder,
             name,
             rotate_bytes=int(self._settings.rotate_size_mb * MIB),
-            rotate_seconds=self._settings.rotate_age,
             mode=self._settings.file_mode,
             on_trouble=self._warn,
             on_fd=on_fd,

@@ -130,7 +130,7 @@ def test_the_kind_of_file_system_is_that_of_the_nearest_mount() -> None:
 
 def test_little_space_is_worth_a_note(tmp_path: Path) -> None:
     given = {"dir": tmp_path, "alerts_thresholds": {"disk_free_gb": 1e12}}
-    first = next(checks.check_root(checks.World(resolve(given, environ={}, folder=Path("/")))))
+    first = next(checks.check_root(resolve(given, environ={}, folder=Path("/"))))
     assert (first.state, first.fix) == ("note", "trainvitals runs clean --max-age 30d --dry-run")
 
 

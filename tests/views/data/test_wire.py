@@ -42,7 +42,7 @@ def test_every_float_survives(values: list[float]) -> None:
 @given(st.lists(st.floats(), min_size=1, max_size=20), st.text(min_size=1, max_size=30))
 def test_what_was_logged_is_what_the_api_says(values: list[float], name: str) -> None:
     with tempfile.TemporaryDirectory() as place:
-        run = trainvitals.init(project="p", dir=place, agent=False, capture_git=False, capture_packages=False)
+        run = trainvitals.init(project="p", dir=place, agent=False, capture_git=False)
         for step, value in enumerate(values):
             run.log({f"m/{name}": value}, step=step)
         run.finish()

@@ -39,7 +39,7 @@ class Sampler:
         if not interval > 0:
             raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
         effective = settings.resolve_for_training({})
-        self._world = world or World(sysfs_root=str(effective.sysfs_root), simulated_gpus=effective.simulate_gpus)
+        self._world = world or World(simulated_gpus=effective.simulate_gpus)
         self._names = tuple(names)
         self._interval = interval
         self._wanted = wanted

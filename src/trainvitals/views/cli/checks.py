@@ -47,7 +47,7 @@ CLOCK_SLACK = 2.0
 CONTRACTS: tuple[exporters.Contract, ...] = get_args(exporters.Contract)
 
 
-class Finding(NamedTuple):
+class Checked(NamedTuple):
     """One thing that was looked at."""
 
     subject: str
@@ -57,97 +57,83 @@ class Finding(NamedTuple):
     """What to type."""
 
 
-class World(NamedTuple):
-    """What the checks look at."""
-
-    settings: Settings
-    procfs_root: str = "/proc"
-
-    @property
-    def sysfs_root(self) -> str:
-        return str(self.settings.sysfs_root)
-
-
-def read_settings() -> tuple[Settings, list[Finding]]:
+def read_settings() -> tuple[Settings, list[Checked]]:
     """The settings in force, or the defaults with the reason why."""
     try:
         settings = resolve()
         Conditions(settings.alerts_thresholds)  # a threshold that does not exist
     except SettingError as error:
-        return resolve(environ={}, folder=Path(os.sep)), [Finding("settings", "fail", error.message, error.hint)]
+        return resolve(environ={}, folder=Path(os.sep)), [Checked("settings", "fail", error.message, error.hint)]
     origins = sorted({row.origin.rpartition(":")[0] or row.origin for row in settings if row.origin != "default"})
     text = f"from {', '.join(origins)}" if origins else "all defaults"
     unknown = [
-        Finding("settings", "note", describe_unknown(name), f"unset {name}") for name in settings.unknown_environment
+        Checked("settings", "note", describe_unknown(name), f"unset {name}") for name in settings.unknown_environment
     ]
-    ignored = [Finding("settings", "note", said, "trainvitals config") for said in settings.ignored_files]
-    return settings, [Finding("settings", "ok", text), *unknown, *ignored]
+    ignored = [Checked("settings", "note", said, "trainvitals config") for said in settings.ignored_files]
+    return settings, [Checked("settings", "ok", text), *unknown, *ignored]
 
 
-def check_python(_: World) -> Iterator[Finding]:
+def check_python(_: Settings) -> Iterator[Checked]:
     from trainvitals.views.cli.version import read_versions
 
     found = read_versions()
-    yield Finding("python", "ok", f"{found['python']}, {sys.executable}")
+    yield Checked("python", "ok", f"{found['python']}, {sys.executable}")
     for name in ("orjson", "psutil", "nvidia-ml-py", "numpy", "duckdb", "pyyaml"):
         if found[name] is None:
-            yield Finding("packages", "fail", f"{name} is not installed", f"{sys.executable} -m pip install {name}")
+            yield Checked("packages", "fail", f"{name} is not installed", f"{sys.executable} -m pip install {name}")
     known = [
         f"{name} {text}" for name, text in found.items() if text and name not in ("trainvitals", "python", "platform")
     ]
-    yield Finding("packages", "ok", ", ".join(known))
+    yield Checked("packages", "ok", ", ".join(known))
 
 
 # -- hardware
 
 
-def check_sources(world: World) -> Iterator[Finding]:
-    settings = world.settings
+def check_sources(settings: Settings) -> Iterator[Checked]:
     looked_at = sources.World(
-        sysfs_root=world.sysfs_root,
-        procfs_root=world.procfs_root,
         openmetrics_urls=settings.openmetrics,
         simulated_gpus=settings.simulate_gpus,
         disk_path=lambda: str(settings.dir),
     )
     for row in sources.REGISTRY:
         if settings.sources is not None and row.name not in settings.sources:
-            yield Finding(row.name, "none", "switched off by the setting 'sources'")
+            yield Checked(row.name, "none", "switched off by the setting 'sources'")
         elif not row.is_asked_for(settings):
-            yield Finding(row.name, "none", row.note or f"not asked for by the setting '{row.setting}'")
+            yield Checked(row.name, "none", row.note or f"not asked for by the setting '{row.setting}'")
         elif row.note is not None and row.setting is None:
-            yield Finding(row.name, "ok", row.note)
+            yield Checked(row.name, "ok", row.note)
         else:
             yield from _check_source(row, looked_at)
 
 
-def _check_source(row: SourceRow, looked_at: sources.World) -> Iterator[Finding]:
+def _check_source(row: SourceRow, looked_at: sources.World) -> Iterator[Checked]:
     answer = ask_in_time(lambda: _question_source(row.name, looked_at))
     if answer is None:
         text = f"has not answered for {PATIENCE:.0f} s: the driver hangs"
-        yield Finding(row.name, "fail", text, "sudo dmesg | tail -50")
+        yield Checked(row.name, "fail", text, "sudo dmesg | tail -50")
     elif isinstance(answer, sources.SourceUnavailable):
         yield _explain_absence(row, answer, looked_at.sysfs_root)
     elif isinstance(answer, Exception):
-        yield Finding(row.name, "fail", f"{type(answer).__name__}: {answer}")
+        yield Checked(row.name, "fail", f"{type(answer).__name__}: {answer}")
     else:
         units, facts = answer
-        yield Finding(row.name, "ok", _describe_source(row, units, facts))
+        yield Checked(row.name, "ok", _describe_source(row, units, facts))
 
 
-def _explain_absence(row: SourceRow, absence: sources.SourceUnavailable, sysfs_root: str) -> Finding:
+def _explain_absence(row: SourceRow, absence: sources.SourceUnavailable, sysfs_root: str) -> Checked:
     """A card without its driver should work and does not; one that sleeps only sleeps; none is none."""
     is_on_bus = row.pci_vendor is not None and bool(list_displays(sysfs_root, row.pci_vendor))
     text, command = str(absence), absence.command or row.command
     if absence.kind == "asleep":
-        return Finding(row.name, "note", text, absence.command)
+        return Checked(row.name, "note", text, absence.command)
     if absence.kind == "incomplete":
-        return Finding(row.name, "note", text, command)
+        return Checked(row.name, "note", text, command)
     if absence.kind == "broken" and (is_on_bus or row.pci_vendor is None):
-        return Finding(row.name, "fail", text, command)
+        return Checked(row.name, "fail", text, command)
     if is_on_bus:
-        return Finding(row.name, "note", f"the machine has such a card, but {text}", command)
-    return Finding(row.name, "none", text)
+        return Checked(row.name, "note", f"the machine has such a card, but {text}", command)
+    return Checked(row.name, "none", text)
 
 
 def _question_source(name: str, looked_at: sources.World) -> tuple[int, Mapping[str, Any]] | Exception:
@@ -187,26 +173,25 @@ def _describe_source(row: SourceRow, units: int, facts: Mapping[str, Any]) -> st
     return ", ".join(map(str, facts.get("targets", ()))) or f"{units} found"
 
 
-def check_exporters(world: World) -> Iterator[Finding]:
-    settings = world.settings
+def check_exporters(settings: Settings) -> Iterator[Checked]:
     asked = {wish.exporter.name: wish for contract in CONTRACTS for wish in exporters.wishes_of(settings, contract)}
     for row in exporters.REGISTRY:
         wish = asked.get(row.name)
         if wish is not None and not row.is_installed:
-            yield Finding(row.name, "fail", f"{row.needs} is not installed", row.install)
+            yield Checked(row.name, "fail", f"{row.needs} is not installed", row.install)
         elif wish is not None:
-            yield Finding(row.name, "ok", f"exports {_EXPORTED[row.contract]} to {redact_text(wish.target)}")
+            yield Checked(row.name, "ok", f"exports {_EXPORTED[row.contract]} to {redact_text(wish.target)}")
         else:
             usage = row.usage or f'TRAINVITALS_EXPORT=\'{{"{row.name}": "..."}}\''
-            yield Finding(row.name, "none", f"not asked for; to export {_EXPORTED[row.contract]}: {usage}")
+            yield Checked(row.name, "none", f"not asked for; to export {_EXPORTED[row.contract]}: {usage}")
     for text in exporters.explain_unusable(settings):
-        yield Finding("export", "fail", text, "trainvitals config")
+        yield Checked("export", "fail", text, "trainvitals config")
 
 
 _EXPORTED = {"families": "metrics", "rows": "the rows of runs"}
 
 
-def check_plugins(_: World) -> Iterator[Finding]:
+def check_plugins(_: Settings) -> Iterator[Checked]:
     """What other packages add, each with its package, version and state."""
     from trainvitals import integrations
     from trainvitals.alerts import builtin
@@ -227,16 +212,17 @@ def check_plugins(_: World) -> Iterator[Finding]:
         for plugin in registry.plugins():
             text = f"{registry.group}: {plugin.name}, from {plugin.package} {plugin.version}"
             if plugin.error is None:
-                yield Finding("plugin", "ok", text)
+                yield Checked("plugin", "ok", text)
             else:
                 fix = f"{sys.executable} -m pip install --upgrade {plugin.package}"
-                yield Finding("plugin", "fail", f"{text}, is not used: {plugin.error}", fix)
+                yield Checked("plugin", "fail", f"{text}, is not used: {plugin.error}", fix)
 
 
-def check_container(world: World) -> Iterator[Finding]:
+def check_container(settings: Settings) -> Iterator[Checked]:
     """What a container or job may really use."""
     from trainvitals.sources.cgroup import read_cgroup, read_cpu_quota, read_memory_limit
 
+    world = sources.World()
     group = read_cgroup(world.procfs_root, world.sysfs_root)
     parts = []
     if any(Path(path).exists() for path in ("/.dockerenv", "/run/.containerenv")):
@@ -245,49 +231,49 @@ def check_container(world: World) -> Iterator[Finding]:
         limit, quota = read_memory_limit(group), read_cpu_quota(group)
         parts += [f"memory limit {quantities.format_bytes(limit[0])}"] if limit else []
         parts += [f"{quota:g} CPU cores"] if quota else []
-    yield Finding("limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU")
+    yield Checked("limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU")
 
 
-def check_stacks(world: World) -> Iterator[Finding]:
+def check_stacks(settings: Settings) -> Iterator[Checked]:
     """Whether the stacks of programs that do not import trainvitals can be read."""
     if sys.platform == "win32":
         return
     own = Path(sys.executable).with_name("py-spy")
     if not own.exists() and shutil.which("py-spy") is None:
         text = "py-spy is not installed: a stalled program shows its stack only if it uses trainvitals.init()"
-        yield Finding("stacks", "none", text, f"{sys.executable} -m pip install 'trainvitals[stacks]'")
+        yield Checked("stacks", "none", text, f"{sys.executable} -m pip install 'trainvitals[stacks]'")
         return
     try:
-        scope = Path(world.procfs_root, "sys/kernel/yama/ptrace_scope").read_text().strip()
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip()
     except OSError:
         scope = "0"
     if scope != "0" and os.geteuid() != 0:
         text = f"py-spy is there, but the kernel allows it only for child processes (ptrace_scope {scope})"
-        yield Finding("stacks", "note", text, "sudo sysctl kernel.yama.ptrace_scope=0")
+        yield Checked("stacks", "note", text, "sudo sysctl kernel.yama.ptrace_scope=0")
     else:
-        yield Finding("stacks", "ok", "py-spy can read the stacks of any program of yours")
+        yield Checked("stacks", "ok", "py-spy can read the stacks of any program of yours")
 
 
 # -- folders and processes
 
 
-def check_runtime(_: World) -> Iterator[Finding]:
+def check_runtime(_: Settings) -> Iterator[Checked]:
     try:
         folder = runtime.runtime_dir()
         _write_test(folder)
     except (OSError, TrainvitalsError) as error:
         hint = "export TRAINVITALS_RUNTIME_DIR=$HOME/.cache/trainvitals"
-        yield Finding("runtime", "fail", f"cannot be written: {error}", hint)
+        yield Checked("runtime", "fail", f"cannot be written: {error}", hint)
         return
     kind = read_file_system(folder)
     if kind.startswith(SHARED_FILE_SYSTEMS):
         text = f"{folder} is on {kind}: it must be on the machine itself"
-        yield Finding("runtime", "fail", text, "export TRAINVITALS_RUNTIME_DIR=/tmp/trainvitals-$USER")
+        yield Checked("runtime", "fail", text, "export TRAINVITALS_RUNTIME_DIR=/tmp/trainvitals-$USER")
     else:
-        yield Finding("runtime", "ok", str(folder))
+        yield Checked("runtime", "ok", str(folder))
 
 
-def check_agent(_: World) -> Iterator[Finding]:
+def check_agent(_: Settings) -> Iterator[Checked]:
     import trainvitals
 
     try:
@@ -295,18 +281,18 @@ def check_agent(_: World) -> Iterator[Finding]:
     except (OSError, TrainvitalsError):
         return  # told by check_runtime
     if about is None:
-        yield Finding("agent", "ok", "does not run now; it starts with a run")
+        yield Checked("agent", "ok", "does not run now; it starts with a run")
     elif about.pid is None:
-        yield Finding("agent", "ok", "is starting or ending right now")
+        yield Checked("agent", "ok", "is starting or ending right now")
     elif about.version not in ("", trainvitals.__version__):
         text = f"process {about.pid} is of version {about.version}, this is {trainvitals.__version__}"
-        yield Finding("agent", "note", text, "trainvitals agent stop")
+        yield Checked("agent", "note", text, "trainvitals agent stop")
     else:
-        yield Finding("agent", "ok", f"runs as process {about.pid}")
+        yield Checked("agent", "ok", f"runs as process {about.pid}")
 
 
-def check_root(world: World) -> Iterator[Finding]:
-    root = Path(world.settings.dir).absolute()
+def check_root(settings: Settings) -> Iterator[Checked]:
+    root = Path(settings.dir).absolute()
     place = root
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -314,19 +300,19 @@ def check_root(world: World) -> Iterator[Finding]:
         skew = _write_test(place)
     except OSError as error:
         hint = "export TRAINVITALS_DIR=$HOME/trainvitals_runs"
-        yield Finding("runs", "fail", f"{root} cannot be written: {error.strerror}", hint)
+        yield Checked("runs", "fail", f"{root} cannot be written: {error.strerror}", hint)
         return
     free = shutil.disk_usage(place).free
     kind = read_file_system(place)
     text = f"{root}, {quantities.format_bytes(free)} free" + (f" on {kind}" if kind else "")
-    if free < Conditions(world.settings.alerts_thresholds).thresholds["disk_free_gb"] * (1 << 30):
-        yield Finding("runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run")
+    if free < Conditions(settings.alerts_thresholds).thresholds["disk_free_gb"] * (1 << 30):
+        yield Checked("runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run")
     elif kind.startswith(SHARED_FILE_SYSTEMS):
-        yield Finding("runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own")
+        yield Checked("runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own")
     else:
-        yield Finding("runs", "ok", text)
+        yield Checked("runs", "ok", text)
     if abs(skew) > CLOCK_SLACK:
-        yield Finding(
+        yield Checked(
             "clock",
             "note",
             f"the file system of {root} is {skew:+.0f} s off this machine's clock",
@@ -334,13 +320,13 @@ def check_root(world: World) -> Iterator[Finding]:
         )
 
 
-def check_clock(_: World) -> Iterator[Finding]:
+def check_clock(_: Settings) -> Iterator[Checked]:
     # Nothing of this program was written before this day, so an earlier clock is wrong.
     if time.time() < 1_700_000_000:
         text = f"the clock says {time.strftime('%Y-%m-%d')}, which cannot be"
-        yield Finding("clock", "fail", text, "sudo timedatectl set-ntp true")
+        yield Checked("clock", "fail", text, "sudo timedatectl set-ntp true")
     else:
-        yield Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+        yield Checked("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
 
 def _write_test(folder: Path) -> float:
@@ -376,7 +362,7 @@ def parse_mounts(text: str, path: str) -> str:
     return kind
 
 
-CHECKS: tuple[Callable[[World], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Settings], Iterator[Checked]], ...] = (
     check_python,
     check_sources,
     check_exporters,

@@ -10,7 +10,7 @@ import textwrap
 from trainvitals import __version__
 from trainvitals.views.cli import checks
 from trainvitals.views.cli.arguments import Parser
-from trainvitals.views.cli.checks import Finding
+from trainvitals.views.cli.checks import Checked
 from trainvitals.views.cli.terminal import Paint, is_terminal, width
 from trainvitals.views.data.safe_text import one_line
 
@@ -38,9 +38,8 @@ def add_arguments(parser: Parser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     settings, found = checks.read_settings()
-    world = checks.World(settings)
     for check in checks.CHECKS:
-        found += check(world)
+        found += check(settings)
     failed = [item for item in found if item.state == "fail"]
     if arguments.json:
         print(json.dumps({"ok": not failed, "findings": [item._asdict() for item in found]}, indent=2))
@@ -57,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def draw_finding(item: Finding, paint: Paint, columns: int) -> str:
+def draw_finding(item: Checked, paint: Paint, columns: int) -> str:
     """A mark, the subject, the text wrapped, and what to type."""
     mark, style = _MARKS[item.state]
     lines = textwrap.wrap(one_line(item.text), max(columns - 21, 30), break_on_hyphens=False, break_long_words=False)

@@ -331,7 +331,7 @@ class Console:
     def _print_system(self) -> None:
         if not self._told_no_gpu:
             self._told_no_gpu = True
-            why = tell_missing_gpus(self._settings) or _why_no_gpu(self._settings)
+            why = tell_missing_gpus(self._settings) or _why_no_gpu()
             say(f"no GPU is measured: {why}\n  more: trainvitals doctor")
         row, self._system = self._system or {}, None
         self._samples += 1
@@ -387,12 +387,12 @@ def _percent(value: object) -> str:
     return f"{value:.1f}%" if isinstance(value, (int, float)) else quantities.NONE
 
 
-def _why_no_gpu(settings: Settings) -> str:
+def _why_no_gpu() -> str:
     """The reason that the agent's GPU sources give."""
-    from trainvitals.sources import explain_missing_gpus
+    from trainvitals.sources import World, explain_missing_gpus
 
     latest = read_latest()
     states = latest.states if latest is not None else {}
     reasons = {name: str(state) for name, state in states.items() if state != "ok"}
-    found = explain_missing_gpus(reasons, str(settings.sysfs_root))
+    found = explain_missing_gpus(reasons, World().sysfs_root)
     return found[1] if found is not None else "no source found one"

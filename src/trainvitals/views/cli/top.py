@@ -60,7 +60,6 @@ def execute(arguments: argparse.Namespace) -> int:
             interval=settings.interval,
             gpus=wanted_gpus(arguments.gpu, settings),
             simulate_gpus=settings.simulate_gpus,
-            sysfs_root=str(settings.sysfs_root),
             readonly=arguments.readonly,
             conditions=Conditions(settings.alerts_thresholds),
         )

@@ -197,7 +197,6 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
         interval=settings.interval,
         gpus=tuple(str(gpu) for gpu in settings.gpus or ()),
         conditions=Conditions(settings.alerts_thresholds),
-        sysfs_root=str(settings.sysfs_root),
         output=program.output.lines,
         holds=program.holds,
     )

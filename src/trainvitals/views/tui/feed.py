@@ -79,7 +79,6 @@ class Options:
     gpus: tuple[str, ...] = ()
     """Indices or UUIDs; empty is all."""
     simulate_gpus: int = 0
-    sysfs_root: str = "/sys"
     readonly: bool = False
     conditions: Conditions = field(default_factory=Conditions)
     """From which values on numbers are coloured."""
@@ -120,7 +119,6 @@ class Feed:
         self._notices: deque[EventRow] = deque(maxlen=500)
         self._detail: dict[tuple[Any, ...], tuple[float, list[Any]]] = {}
         self._world = World(
-            sysfs_root=options.sysfs_root,
             simulated_gpus=options.simulate_gpus,
             ranks=self._rank_processes,
         )
