@@ -5,6 +5,7 @@ table is one kind of file in the run folder (`gpu` rows are the lines of `gpu_me
 
 MB is 1,048,576 bytes everywhere, as nvidia-smi and PyTorch count it. A value that could not be read is a missing
 key, never 0 and never a marker number. `<N>` in a name stands for a number: a family of columns.
+Tested in tests/exporters/test_families.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong, said so that the reader knows what to type next."""
+"""What can go wrong, said so that the reader knows what to type next. Tested in tests/test_settings.py."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 A program that gives a step a time limit raises from its handler, and Python raises it wherever the main thread is: in
 our `log` too. It is meant for the program, so whatever catches errors in its process lets these through. Blocking
 signals would not help: Python runs handlers in the main thread for signals that any other thread received.
+Tested in tests/trainer/test_reentrancy.py.
 """
 
 from __future__ import annotations

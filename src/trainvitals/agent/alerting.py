@@ -1,4 +1,5 @@
-"""The alerts of a watched run, behind a guard: what goes wrong there is said once and harms nothing else."""
+"""The alerts of a watched run, behind a guard: what goes wrong there is said once and harms nothing else.
+Tested in tests/alerts/test_agent.py."""
 
 from __future__ import annotations
 

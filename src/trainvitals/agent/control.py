@@ -1,4 +1,4 @@
-"""Asking after the agent and stopping it, for the command line."""
+"""Asking after the agent and stopping it, for the command line. Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The agent's side of the exporters: they are imported, fed and ended here, and only while somebody wants them."""
+"""The agent's side of the exporters: they are imported, fed and ended here, and only while somebody wants them.
+Tested in tests/exporters/test_live.py."""
 
 from __future__ import annotations
 

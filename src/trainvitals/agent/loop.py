@@ -1,4 +1,5 @@
-"""The agent's life: find registrations, keep a watch on each run, sample what they want, and end when idle."""
+"""The agent's life: find registrations, keep a watch on each run, sample what they want, and end when idle.
+Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 

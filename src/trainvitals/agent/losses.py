@@ -1,4 +1,5 @@
-"""What was lost of a run, as events: written when there is more of it than before."""
+"""What was lost of a run, as events: written when there is more of it than before.
+Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ranks that come, step, stop stepping and go: what each of them does, as events of the run."""
+"""Ranks that come, step, stop stepping and go: what each of them does, as events of the run.
+Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The ranks of a run on this machine. Changed by the run's own thread, looked at by any."""
+"""The ranks of a run on this machine. Changed by the run's own thread, looked at by any.
+Tested in tests/agent/test_closing.py."""
 
 from __future__ import annotations
 

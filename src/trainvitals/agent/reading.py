@@ -1,4 +1,4 @@
-"""What comes out of the sampler: readings of the units."""
+"""What comes out of the sampler: readings of the units. Tested in tests/agent/test_sampling.py."""
 
 from __future__ import annotations
 

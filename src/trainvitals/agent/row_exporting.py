@@ -1,4 +1,5 @@
-"""The agent's side of the exporters of rows: one runner for each that a run's settings ask for."""
+"""The agent's side of the exporters of rows: one runner for each that a run's settings ask for.
+Tested in tests/exporters/test_rows.py."""
 
 from __future__ import annotations
 

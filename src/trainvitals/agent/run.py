@@ -1,6 +1,7 @@
 """One watched run: follow its ranks, write what the machine does, and write its end if it cannot do so itself.
 
 Each run has a thread of its own, so a run folder on a dead file server harms nobody else.
+Tested in tests/agent/test_agent.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What every part of a watched run needs to know, and what it may ask of the agent."""
+"""What every part of a watched run needs to know, and what it may ask of the agent.
+Tested in tests/agent/test_closing.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Everything that is open for a run while it is watched: what is written, followed, judged, copied and sealed."""
+"""Everything that is open for a run while it is watched: what is written, followed, judged, copied and sealed.
+Tested in tests/agent/test_closing.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A rank that stops stepping: said once, with where it hangs, and said again when it goes on."""
+"""A rank that stops stepping: said once, with where it hangs, and said again when it goes on.
+Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 

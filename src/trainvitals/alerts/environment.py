@@ -1,4 +1,4 @@
-"""Whose environment variables an address is filled from."""
+"""Whose environment variables an address is filled from. Tested in tests/alerts/test_agent.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads, and the JSON a program reads. Pure."""
+"""What a person reads, and the JSON a program reads. Pure. Tested in tests/alerts/test_channels.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What rules judge besides measurements: the lives of the ranks, and events. The same live and in a replay."""
+"""What rules judge besides measurements: the lives of the ranks, and events. The same live and in a replay.
+Tested in tests/alerts/test_replay.py."""
 
 from __future__ import annotations
 

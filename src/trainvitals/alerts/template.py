@@ -2,6 +2,7 @@
 
 Only plain names and format specifications: no attributes, no indices, no calls. A field that has no value at the
 moment is shown as `{loss?}` and counted, never an error in the middle of an alert.
+Tested in tests/alerts/test_rules.py.
 """
 
 from __future__ import annotations

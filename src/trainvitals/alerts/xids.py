@@ -1,4 +1,5 @@
-"""What to do about an Xid error, in the words of NVIDIA's catalogue of recovery actions."""
+"""What to do about an Xid error, in the words of NVIDIA's catalogue of recovery actions.
+Tested in tests/alerts/test_rules.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a detector says: a finding with its evidence and what to do, or which input it lacked."""
+"""What a detector says: a finding with its evidence and what to do, or which input it lacked.
+Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings in the gradients: explosion and layers that learn nothing."""
+"""Findings in the gradients: explosion and layers that learn nothing. Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings in the hardware: idle GPUs and why, heat, errors."""
+"""Findings in the hardware: idle GPUs and why, heat, errors. Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Findings in the loss: NaN, divergence, spikes, a plateau, over-fitting."""
+"""Findings in the loss: NaN, divergence, spikes, a plateau, over-fitting.
+Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

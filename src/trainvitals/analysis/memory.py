@@ -1,4 +1,5 @@
-"""Findings in memory and disk: leaks, what is nearly full, and when it will be."""
+"""Findings in memory and disk: leaks, what is nearly full, and when it will be.
+Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

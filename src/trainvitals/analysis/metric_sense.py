@@ -1,4 +1,4 @@
-"""Which way a metric is better, from its name."""
+"""Which way a metric is better, from its name. Tested in tests/analysis/test_comparison.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is and when it ends, from what its configuration says."""
+"""How far a run is and when it ends, from what its configuration says. Tested in tests/analysis/test_health.py."""
 
 from __future__ import annotations
 

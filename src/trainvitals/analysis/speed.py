@@ -1,4 +1,5 @@
-"""Findings in the pace: waiting for data, slow steps, a slower second half, a slow rank."""
+"""Findings in the pace: waiting for data, slow steps, a slower second half, a slow rank.
+Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What idle GPUs cost: hours, kWh, and money where a price is set."""
+"""What idle GPUs cost: hours, kWh, and money where a price is set. Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

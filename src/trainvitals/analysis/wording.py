@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers in sentences. Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 

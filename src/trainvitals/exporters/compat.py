@@ -3,6 +3,7 @@
 `dcgm` has those of NVIDIA's DCGM exporter's default list, as far as they are measured here; `nvidia_smi` those of
 nvidia_gpu_exporter that its own dashboards ask for. What is missing is listed in docs/prometheus.md. Labels are as
 theirs. Only NVIDIA's and simulated GPUs: nobody's dashboard asks for others.
+Tested in tests/exporters/test_families.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an exporter of metric families gets, and what it gives back."""
+"""What an exporter of metric families gets, and what it gives back. Tested in tests/exporters/test_service.py."""
 
 from __future__ import annotations
 

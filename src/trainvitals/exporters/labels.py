@@ -1,7 +1,7 @@
 """The labels of a series, made once: the same few hundred sets of them come back with every page.
 
 A label set is sorted, escaped and put together when it is first seen, and shared from then on, which is most of the
-work of writing a page.
+work of writing a page. Tested in tests/exporters/test_page.py.
 """
 
 from __future__ import annotations

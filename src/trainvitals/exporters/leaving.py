@@ -1,4 +1,4 @@
-"""Runs that have ended, until every way out has shown their last values."""
+"""Runs that have ended, until every way out has shown their last values. Tested in tests/exporters/test_service.py."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Two spellings. `mb`, the default, keeps the units of the files (`gpu_memory_used_mb`); promtool remarks on names that
 end in `_mb` or `_mb_s` and on nothing else. `base` has base units only (`gpu_memory_used_bytes`).
+Tested in tests/exporters/test_families.py.
 """
 
 from __future__ import annotations

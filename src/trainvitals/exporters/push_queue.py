@@ -2,7 +2,7 @@
 
 A server that is away, busy or broken is tried again; one that refuses is believed, and that is counted. When all
 ends, the last values and the end of every series go the same way, with little patience: what is not sent by then stays
-in the spool for the next agent.
+in the spool for the next agent. Tested in tests/exporters/test_remote_write.py.
 """
 
 from __future__ import annotations

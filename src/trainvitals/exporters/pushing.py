@@ -1,4 +1,5 @@
-"""Families handed on every interval, from a separate thread: the simplest exporter of families."""
+"""Families handed on every interval, from a separate thread: the simplest exporter of families.
+Tested in tests/exporters/test_pushgateway.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watched run as the exporters see it."""
+"""A watched run as the exporters see it. Tested in tests/exporters/test_families.py."""
 
 from __future__ import annotations
 

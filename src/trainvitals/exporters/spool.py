@@ -1,6 +1,7 @@
 """Requests that wait on disk for a server that is away: one file each, sent in order, bounded in size.
 
 A request is there before it is sent and goes when it was taken, so neither side's death loses one.
+Tested in tests/exporters/test_remote_write.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The message is four small structures (https://prometheus.io/docs/specs/remote_write_spec/), and snappy allows a stream
 of literals, so neither library would save more than these lines. Encoded labels are kept: they hardly ever change.
+Tested in tests/exporters/test_remote_write.py.
 """
 
 from __future__ import annotations

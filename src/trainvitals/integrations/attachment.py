@@ -1,4 +1,5 @@
-"""What every callback has: a run to write to, and a guard around everything it does in the user's training."""
+"""What every callback has: a run to write to, and a guard around everything it does in the user's training.
+Tested in tests/integrations/test_transformers.py."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Views take a `Runs` or a `Reader` and never a path. Folders implement both (`folder_runs.FolderRuns`,
 `reader.RunReader`); an engine that keeps the runs of a fleet can stand in their place.
+Tested in tests/views/test_memory_runs.py.
 """
 
 from __future__ import annotations

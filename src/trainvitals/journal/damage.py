@@ -1,4 +1,4 @@
-"""What of a run could not be understood."""
+"""What of a run could not be understood. Tested in tests/journal/test_writer.py."""
 
 from __future__ import annotations
 

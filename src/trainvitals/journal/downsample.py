@@ -1,6 +1,7 @@
 """Fewer points that still show every peak: the smallest and the largest of each bucket, in their order.
 
 NaN and infinity are kept as points of their own: the first of each bucket that has one.
+Tested in tests/journal/test_reader.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The runs below a folder, by key: the folder's name, or `project~name` where two projects have the same."""
+"""The runs below a folder, by key: the folder's name, or `project~name` where two projects have the same.
+Tested in tests/views/test_memory_runs.py."""
 
 from __future__ import annotations
 

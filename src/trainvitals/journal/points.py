@@ -1,4 +1,5 @@
-"""Points of one series on their way to a chart: cut to what is wanted, thinned out."""
+"""Points of one series on their way to a chart: cut to what is wanted, thinned out.
+Tested in tests/journal/test_reader.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs at a glance, for every list of them: run.json and what the agents reported. Imports nothing heavy."""
+"""Runs at a glance, for every list of them: run.json and what the agents reported. Imports nothing heavy.
+Tested in tests/journal/test_reader.py."""
 
 from __future__ import annotations
 

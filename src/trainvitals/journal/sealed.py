@@ -1,7 +1,7 @@
 """Asking the sealed segments of a run. They never change, so what was read of their side tables is remembered.
 
 Every method raises SegmentUnreadable when a file turns out to be damaged or gone; a damaged one is remembered, and a
-side table that is missing, damaged or without its mark is made again.
+side table that is missing, damaged or without its mark is made again. Tested in tests/journal/test_segments.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table that amdgpu's firmware keeps (`gpu_metrics`): energy and throttling, which no other file tells.
 
 Layouts are versioned by the table's header and come from the kernel's kgd_pp_interface.h. Versions that are
-not listed here give nothing, rather than numbers from the wrong place.
+not listed here give nothing, rather than numbers from the wrong place. Tested in tests/sources/test_amd.py.
 """
 
 from __future__ import annotations

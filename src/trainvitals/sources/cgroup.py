@@ -2,6 +2,7 @@
 
 A limit may sit on the process's own group or on any group above it; the smallest one is in force. Inside a
 container the path that /proc tells may not exist (it is the host's): then the mount itself is the group.
+Tested in tests/sources/test_system.py.
 """
 
 from __future__ import annotations

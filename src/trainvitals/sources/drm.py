@@ -3,6 +3,7 @@
 Finding the cards of a vendor, and reading one without keeping it awake: a card that is runtime-suspended is
 not touched at all (almost every read of amdgpu, i915 or xe wakes the card), and one that could sleep is left
 alone for a while when it is idle, because each read restarts its autosuspend timer.
+Tested in tests/sources/test_amd.py.
 """
 
 from __future__ import annotations

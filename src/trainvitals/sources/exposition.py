@@ -2,6 +2,7 @@
 
 A page has thousands of lines whose names and labels are the same on every scrape, so those are parsed once
 and remembered; a line that is not understood is counted, and the others are kept.
+Tested in tests/sources/test_openmetrics.py.
 """
 
 from __future__ import annotations

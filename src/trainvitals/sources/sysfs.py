@@ -2,6 +2,7 @@
 
 A driver answers a question it cannot answer now with an error (EIO, EPERM, ENODEV, EINVAL), an empty file, a
 word, or a number that no hardware has. All of those are the same to a reader: this value is absent now.
+Tested in tests/sources/test_amd.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where this process prints to. If that is a file, its name is all the agent needs to copy it for the Logs page."""
+"""Where this process prints to. If that is a file, its name is all the agent needs to copy it for the Logs page.
+Tested in tests/trainer/test_tee.py."""
 
 from __future__ import annotations
 

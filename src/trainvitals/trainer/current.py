@@ -1,4 +1,5 @@
-"""The run of this process: begun by `init`, logged to by `trainvitals.log`, known to callbacks."""
+"""The run of this process: begun by `init`, logged to by `trainvitals.log`, known to callbacks.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What run.json says when a run begins."""
+"""What run.json says when a run begins. Tested in tests/trainer/test_facts.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a run that fails says of why: the exception in one line, and how the program came there. Without secrets."""
+"""What a run that fails says of why: the exception in one line, and how the program came there. Without secrets.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

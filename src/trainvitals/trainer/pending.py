@@ -1,4 +1,5 @@
-"""Values that a device is still computing: kept in order, and read when they have arrived. Nothing here waits."""
+"""Values that a device is still computing: kept in order, and read when they have arrived. Nothing here waits.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What ties the process of a run to its agent: its registration, the console that is kept, the signal for its stacks,
-and the cells of a notebook."""
+and the cells of a notebook. Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a rank writes into the folder of its run."""
+"""The files that a rank writes into the folder of its run. Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a run could not log: counted, warned of once, and never raised into the user's loop unless asked for."""
+"""What a run could not log: counted, warned of once, and never raised into the user's loop unless asked for.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What was passed to `log`, sorted: numbers to write, numbers that a device is still computing, the step."""
+"""What was passed to `log`, sorted: numbers to write, numbers that a device is still computing, the step.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

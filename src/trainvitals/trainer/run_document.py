@@ -1,4 +1,5 @@
-"""run.json, as the training writes it: at the beginning, when the configuration grows, and at the end."""
+"""run.json, as the training writes it: at the beginning, when the configuration grows, and at the end.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Python numbers pass through; numpy and CPU tensors give their item; a value that still lies on a device is kept as a
 `Waiting` and read when it is ready, so that logging never makes the training wait for the device.
+Tested in tests/trainer/test_run.py.
 """
 
 from __future__ import annotations

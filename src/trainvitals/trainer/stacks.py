@@ -2,7 +2,7 @@
 
 faulthandler writes them from a signal handler in C, so it works when every Python thread is stuck, needs no ptrace
 rights and does not stop the process. The signal is a real-time one that nobody uses; if somebody does, it is left
-alone. The agent sends it only after it has seen in /proc that it is caught.
+alone. The agent sends it only after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`init`: start a run, or join the one that `trainvitals run` or another rank started."""
+"""`init`: start a run, or join the one that `trainvitals run` or another rank started.
+Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 

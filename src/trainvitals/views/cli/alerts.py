@@ -1,4 +1,5 @@
-"""`trainvitals alerts`: what fires, what fired, test the channels, silence, acknowledge, replay a recorded run."""
+"""`trainvitals alerts`: what fires, what fired, test the channels, silence, acknowledge, replay a recorded run.
+Tested in tests/alerts/test_command.py."""
 
 from __future__ import annotations
 

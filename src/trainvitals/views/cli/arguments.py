@@ -1,7 +1,7 @@
 """Flags of the commands: what argparse lacks is here.
 
 An unknown flag or word is an error that names it and suggests the nearest; settings get their flag, type and help
-from the settings table, so that a setting is described once.
+from the settings table, so that a setting is described once. Tested in tests/views/cli/test_main.py.
 """
 
 from __future__ import annotations

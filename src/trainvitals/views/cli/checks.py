@@ -1,4 +1,5 @@
-"""What `doctor` looks at: one function per subject, each gives findings and changes nothing."""
+"""What `doctor` looks at: one function per subject, each gives findings and changes nothing.
+Tested in tests/views/cli/test_doctor.py."""
 
 from __future__ import annotations
 

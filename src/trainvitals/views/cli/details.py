@@ -1,4 +1,5 @@
-"""What run.json says of a run, for `runs show`: how it was started, from what, with which settings."""
+"""What run.json says of a run, for `runs show`: how it was started, from what, with which settings.
+Tested in tests/views/cli/test_runs.py."""
 
 from __future__ import annotations
 

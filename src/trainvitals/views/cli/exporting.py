@@ -1,4 +1,5 @@
-"""The flags that ask for an exporter, the same for `run`, `monitor` and `agent`."""
+"""The flags that ask for an exporter, the same for `run`, `monitor` and `agent`.
+Tested in tests/views/cli/test_deployment_commands.py."""
 
 from __future__ import annotations
 

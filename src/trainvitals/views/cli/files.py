@@ -1,4 +1,5 @@
-"""Files that a command writes: whole or not at all, and never over another by accident."""
+"""Files that a command writes: whole or not at all, and never over another by accident.
+Tested in tests/views/cli/test_export.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`trainvitals grafana`: the dashboards, to be imported into a Grafana that is there already."""
+"""`trainvitals grafana`: the dashboards, to be imported into a Grafana that is there already.
+Tested in tests/views/cli/test_deployment_commands.py."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The program is a plain child: same session, process group, standard streams, open files, limits and signal
 dispositions as if the shell had started it. Signals of the terminal reach it directly. What is sent to us alone
 (`kill PID`) is passed on; what was sent to the whole group, or to every process of a batch job, is not, because the
-program has it already and would see it twice.
+program has it already and would see it twice. Tested in tests/views/cli/test_run.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`trainvitals prometheus`: the rules and the scrape configuration, for a Prometheus that is there already."""
+"""`trainvitals prometheus`: the rules and the scrape configuration, for a Prometheus that is there already.
+Tested in tests/views/cli/test_deployment_commands.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The ranks of a run, for its summary: how many there were, and which of them came less far or ended otherwise."""
+"""The ranks of a run, for its summary: how many there were, and which of them came less far or ended otherwise.
+Tested in tests/views/cli/test_summary.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainvitals serve`: the dashboard in the browser."""
+"""`trainvitals serve`: the dashboard in the browser. Tested in tests/views/web/test_server.py."""
 
 from __future__ import annotations
 

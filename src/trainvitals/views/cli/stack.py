@@ -1,4 +1,5 @@
-"""`trainvitals stack`: Prometheus, Grafana, Alertmanager and the exporters, where there is none yet."""
+"""`trainvitals stack`: Prometheus, Grafana, Alertmanager and the exporters, where there is none yet.
+Tested in tests/views/cli/test_deployment_commands.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainvitals top`: the terminal dashboard."""
+"""`trainvitals top`: the terminal dashboard. Tested in tests/views/tui/test_terminal.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainvitals version`: what is installed."""
+"""`trainvitals version`: what is installed. Tested in tests/views/cli/test_main.py."""
 
 from __future__ import annotations
 

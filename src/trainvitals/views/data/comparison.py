@@ -1,4 +1,5 @@
-"""Several runs beside each other, as plain values: the first is the baseline."""
+"""Several runs beside each other, as plain values: the first is the baseline.
+Tested in tests/views/cli/test_compare.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run cost, where the user has set a price."""
+"""What a run cost, where the user has set a price. Tested in tests/views/cli/test_report.py."""
 
 from __future__ import annotations
 

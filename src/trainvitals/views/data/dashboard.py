@@ -1,4 +1,5 @@
-"""The declared panels and the catalog of metrics as plain values: what the page needs to draw any run."""
+"""The declared panels and the catalog of metrics as plain values: what the page needs to draw any run.
+Tested in tests/views/test_panels.py."""
 
 from __future__ import annotations
 

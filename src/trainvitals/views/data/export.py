@@ -1,6 +1,7 @@
 """Tables of a run for other programs, as they were written: JSON, JSONL, CSV, Parquet.
 
 NaN and infinity keep their values: the strings of the journal in JSON, nan and inf in CSV, themselves in Parquet.
+Tested in tests/views/cli/test_export.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What was measured of each layer, and the histograms: grids to draw, as plain values."""
+"""What was measured of each layer, and the histograms: grids to draw, as plain values.
+Tested in tests/views/web/test_app.py."""
 
 from __future__ import annotations
 

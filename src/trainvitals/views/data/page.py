@@ -1,4 +1,4 @@
-"""The built page: its files, and the same as one file with data inside."""
+"""The built page: its files, and the same as one file with data inside. Tested in tests/views/web/test_build.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Everything about a run but its series, as plain values: the API and the report give the same.
 
 Every function takes a `Reader` (or several) and gives a dict that `wire.encode` makes JSON of.
+Tested in tests/views/web/test_app.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A run on one line: the same in `trainvitals runs`, the terminal's list, the page's table and a report's head.
 
 Made from run.json and the status files alone, so that thousands are listed quickly, and without numpy.
+Tested in tests/views/test_same_answers.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The declared panels, filled with the numbers of a run or of several."""
+"""The declared panels, filled with the numbers of a run or of several. Tested in tests/views/report/test_svg.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a report holds: the answers of the web API, put into one piece, few enough points for a file to send around."""
+"""What a report holds: the answers of the web API, put into one piece, few enough points for a file to send around.
+Tested in tests/views/report/test_document.py."""
 
 from __future__ import annotations
 

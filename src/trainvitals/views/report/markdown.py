@@ -1,4 +1,4 @@
-"""The report as Markdown, for wikis, tickets and pull requests."""
+"""The report as Markdown, for wikis, tickets and pull requests. Tested in tests/views/report/test_document.py."""
 
 from __future__ import annotations
 

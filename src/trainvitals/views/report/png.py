@@ -1,4 +1,4 @@
-"""SVG as PNG with resvg, which draws text only where it finds a font."""
+"""SVG as PNG with resvg, which draws text only where it finds a font. Tested in tests/views/report/test_svg.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as JSON, for programs: everything but the series."""
+"""The report as JSON, for programs: everything but the series. Tested in tests/views/report/test_document.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where the marks of an axis are, and their labels: exact, where a value elsewhere is rounded."""
+"""Where the marks of an axis are, and their labels: exact, where a value elsewhere is rounded.
+Tested in tests/views/report/test_svg.py."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     screen    draws a snapshot as lines of text; pure, so `--once`, tests and the live program share it
     app       Textual: keys, mouse, timers, and which lines changed
 
-Textual is imported by `app` only; it comes with the extra `trainvitals[top]`.
+Textual is imported by `app` only; it comes with the extra `trainvitals[top]`. Tested in tests/views/tui/test_screen.py.
 """
 
 from __future__ import annotations

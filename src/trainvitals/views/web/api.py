@@ -1,4 +1,4 @@
-"""The API: every endpoint once. Adding one is a function and a row."""
+"""The API: every endpoint once. Adding one is a function and a row. Tested in tests/views/web/test_app.py."""
 
 from __future__ import annotations
 

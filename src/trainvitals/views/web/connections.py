@@ -3,6 +3,7 @@
 A request whose head never ends costs a descriptor, and there are a thousand of these: before any token is asked for,
 half-sent requests could keep everybody out. So a request has a time in which to arrive, an address has a share of the
 connections, and when there is no room the oldest that has asked for nothing yet makes way.
+Tested in tests/views/web/test_server.py.
 """
 
 from __future__ import annotations

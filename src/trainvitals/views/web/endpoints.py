@@ -1,4 +1,5 @@
-"""What an endpoint is: declared once, and from the declaration come the route, the checks and the OpenAPI text."""
+"""What an endpoint is: declared once, and from the declaration come the route, the checks and the OpenAPI text.
+Tested in tests/views/web/test_openapi.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Runs for many viewers at once: what a list shows is kept until it changes, and each run has one guarded reader.
 
 A request names a run by a key that is looked up in the listing: no text of a request ever becomes part of a path.
+Tested in tests/views/web/test_app.py.
 """
 
 from __future__ import annotations

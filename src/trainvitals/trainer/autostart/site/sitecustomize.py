@@ -2,6 +2,7 @@
 
 Every Python started below pays for this file, so it imports nothing, not even trainvitals, until one of the modules
 in WANTED has been imported by the program. Understood by any Python 3, does nothing in one that is too old.
+Tested in tests/trainer/test_autostart.py.
 """
 
 import os

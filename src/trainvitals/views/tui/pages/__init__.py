@@ -1,4 +1,5 @@
-"""The pages. Each is a function of the snapshot, the view and the room there is: lines of text, nothing else."""
+"""The pages. Each is a function of the snapshot, the view and the room there is: lines of text, nothing else.
+Tested in tests/views/tui/test_screen.py."""
 
 from __future__ import annotations
 

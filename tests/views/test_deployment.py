@@ -24,7 +24,7 @@ from trainvitals.views.deployment.__main__ import render_all
 from trainvitals.views.deployment.files import DASHBOARDS, find_deploy, folder_of, rules_file
 from trainvitals.views.deployment.queries import queries_of
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 CONDITIONS = Conditions()
 
 
