@@ -70,10 +70,11 @@ PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...], str], ...] = (
 
 async def take(run: Path, size: tuple[int, int], keys: tuple[str, ...], theme: str) -> str:
     from trainvitals.views.tui.app import TopApp
-    from trainvitals.views.tui.feed import Feed, Options
+    from trainvitals.views.tui.feed import Feed
+    from trainvitals.views.tui.options import TopOptions
     from trainvitals.views.tui.palette import BY_NAME
 
-    app = TopApp(Feed(Options(run=run, interval=0.5)), palette=BY_NAME[theme])
+    app = TopApp(Feed(TopOptions(run=run, interval=0.5)), palette=BY_NAME[theme])
     app.title = "trainvitals top"
     async with app.run_test(size=size) as pilot:
         await pilot.pause(2.0)

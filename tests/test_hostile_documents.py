@@ -30,7 +30,9 @@ from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.report.document import draw_report
 from trainvitals.views.tui import screen
-from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.options import TopOptions
+from trainvitals.views.tui.snapshot import Request
 from trainvitals.views.tui.view import View
 from trainvitals.views.web.app import make_app
 
@@ -160,7 +162,7 @@ class Place:
         return answer.json()
 
     def draw(self) -> None:
-        feed = Feed(Options(run=refer_to(self.bad), runs=FolderRuns(self.root), sources=()))
+        feed = Feed(TopOptions(run=refer_to(self.bad), runs=FolderRuns(self.root), sources=()))
         try:
             for page in ("overview", "charts", "ranks", "alerts", "events", "runs"):
                 feed.want(Request(page=page, charts=2))

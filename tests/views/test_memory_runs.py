@@ -30,7 +30,9 @@ from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.wire import encode
 from trainvitals.views.report.document import draw_picture, draw_report
 from trainvitals.views.tui import screen
-from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.options import TopOptions
+from trainvitals.views.tui.snapshot import Request
 from trainvitals.views.tui.view import PAGES, View
 from trainvitals.views.web.app import make_app
 
@@ -205,7 +207,7 @@ def test_the_summary_in_the_terminal_is_the_same(folders: FolderRuns, memory: Me
 
 
 def frames(run: RunRef, runs: Runs) -> list[str]:
-    feed = Feed(Options(run=run, runs=runs, sources=()), clock=lambda: story.START + 180.0)
+    feed = Feed(TopOptions(run=run, runs=runs, sources=()), clock=lambda: story.START + 180.0)
     found = []
     try:
         for page in (name for name, _ in PAGES if name != "processes"):  # those are of the machine
@@ -234,7 +236,7 @@ TRAINING = FileName("training", 1, "20260115_100000", rank=0)
 
 def test_what_is_added_reaches_the_terminal() -> None:
     runs = MemoryRuns(one=MemoryRun(FILE))
-    feed = Feed(Options(run=runs.refer_to("one"), runs=runs, sources=()))
+    feed = Feed(TopOptions(run=runs.refer_to("one"), runs=runs, sources=()))
     assert feed.read().run.values == {}  # type: ignore[union-attr]
     runs.runs["one"].rows.append((TRAINING, {"timestamp": format_time(story.START), "step": 7, "loss": 0.5}))
     run = feed.read().run
@@ -243,7 +245,7 @@ def test_what_is_added_reaches_the_terminal() -> None:
 
 
 def test_a_run_of_the_list_is_shown_when_it_is_chosen(memory: MemoryRuns) -> None:
-    feed = Feed(Options(runs=memory, sources=()))
+    feed = Feed(TopOptions(runs=memory, sources=()))
     feed.want(Request(page="runs"))
     rows = feed.read().runs
     assert [row.key for row in rows] == list(reversed(memory.list_keys()))

@@ -22,7 +22,9 @@ from trainvitals.views.cli.main import main
 from trainvitals.views.data.quantities import format_duration, format_short
 from trainvitals.views.report.document import draw_report
 from trainvitals.views.tui import screen
-from trainvitals.views.tui.feed import Feed, Options, Request
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.options import TopOptions
+from trainvitals.views.tui.snapshot import Request
 from trainvitals.views.tui.view import View
 from trainvitals.views.web.app import make_app
 
@@ -151,7 +153,7 @@ def ask_report(folder: Path) -> Answer:
 
 
 def ask_terminal(root: Path) -> tuple[Answer, str]:
-    feed = Feed(Options(runs=FolderRuns(root), sources=("simulated",)), clock=lambda: NOW)
+    feed = Feed(TopOptions(runs=FolderRuns(root), sources=("simulated",)), clock=lambda: NOW)
     feed.want(Request(page="runs"))
     snapshot = feed.read()
     feed.stop()

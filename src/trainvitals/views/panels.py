@@ -7,7 +7,7 @@ row. The order is the order on the screen; `importance` decides what goes first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, get_args
@@ -321,13 +321,15 @@ def levels_of(panel: Panel, conditions: Conditions) -> tuple[Level, ...]:
     return next((found for name in panel.metrics if (found := conditions.levels_of(panel.table, name))), ())
 
 
+def find_name(table: str, metric: str, logged: Container[str]) -> str | None:
+    """Under which of the names that were `logged` a metric goes: its own, else the first alias that is there."""
+    known = catalog.find(table, metric)
+    spellings = (metric, *(known.aliases if known is not None else ()))
+    return next((spelling for spelling in spellings if spelling in logged), None)
+
+
 def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:
-    """Which of the names that were `logged` this panel draws: each of its metrics under its own name, else
-    under the first alias that is there."""
+    """Which of the names that were `logged` this panel draws: each of its metrics, as it is spelled there."""
     known = set(logged)
-    found = []
-    for name in panel.metrics:
-        metric = catalog.find(panel.table, name)
-        spellings = (name, *(metric.aliases if metric is not None else ()))
-        found.extend([next(spelling for spelling in spellings if spelling in known)] if known & set(spellings) else [])
-    return tuple(found)
+    found = (find_name(panel.table, metric, known) for metric in panel.metrics)
+    return tuple(name for name in found if name is not None)

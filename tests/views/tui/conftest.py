@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # story.py beside this file; imp
 import story
 
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
-from trainvitals.views.tui.feed import Feed, Options
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.options import TopOptions
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def make_feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
 
     def make(run: Path | None = None, **options: object) -> Feed:
         chosen = refer_to(run) if run is not None else None
-        wanted = Options(run=chosen, runs=FolderRuns(tmp_path / "runs"), **options)  # type: ignore[arg-type]
+        wanted = TopOptions(run=chosen, runs=FolderRuns(tmp_path / "runs"), **options)  # type: ignore[arg-type]
         made.append(Feed(wanted, clock=lambda: story.START + 180.0))
         return made[-1]
 

@@ -23,8 +23,9 @@ from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.run_details import describe_run
 from trainvitals.views.report.data import make_data
-from trainvitals.views.tui.feed import Feed, Options, Request, judge_machine
-from trainvitals.views.tui.snapshot import Gpu, Snapshot
+from trainvitals.views.tui.feed import Feed, judge_machine
+from trainvitals.views.tui.options import TopOptions
+from trainvitals.views.tui.snapshot import Gpu, Request, Snapshot
 
 MakeFeed = Callable[..., Feed]
 
@@ -111,7 +112,7 @@ def test_the_page_the_report_and_the_terminal_say_the_same_of_a_run(
     process = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
     folder = story.make_run(tmp_path / "runs", status="running", ranks=2, config=config, process=process)
     tell(folder)
-    feed = Feed(Options(run=refer_to(folder), sources=()))
+    feed = Feed(TopOptions(run=refer_to(folder), sources=()))
     snapshot = feed.read()
     feed.stop()
     page = describe_run(RunReader(folder), "run")
@@ -166,7 +167,7 @@ def test_a_zoomed_chart_is_read_in_full_resolution(make_feed: MakeFeed, tmp_path
 
 
 def test_without_an_agent_the_hardware_is_sampled_here(make_feed: MakeFeed) -> None:
-    feed = Feed(Options(simulate_gpus=2, interval=0.1))
+    feed = Feed(TopOptions(simulate_gpus=2, interval=0.1))
     snapshot = until(feed, lambda s: len(s.gpus) == 2 and s.system)
     feed.stop()
     assert snapshot.origin == "own sampling"
@@ -176,7 +177,7 @@ def test_without_an_agent_the_hardware_is_sampled_here(make_feed: MakeFeed) -> N
 
 def test_the_agents_newest_samples_are_used_where_there_is_one() -> None:
     write_latest({"a": gpu_sample(1, utilization_percent=50.0), "b": gpu_sample(0, utilization_percent=10.0)})
-    feed = Feed(Options())
+    feed = Feed(TopOptions())
     snapshot = feed.read()
     assert snapshot.origin == "agent"
     assert [(gpu.index, gpu.values["utilization_percent"]) for gpu in snapshot.gpus] == [
@@ -199,7 +200,7 @@ def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
             "nvidia:GPU-9": {"up": False, "reason": "has not answered for 40 s"},
         },
     )
-    problems = {gpu.uuid: gpu.problem for gpu in Feed(Options()).read().gpus}
+    problems = {gpu.uuid: gpu.problem for gpu in Feed(TopOptions()).read().gpus}
     assert problems["GPU-0"].startswith("no answer for 1")
     assert problems["GPU-1"] == "lost"
     assert problems["GPU-2"] == "has not answered for 12 s"
@@ -208,7 +209,7 @@ def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
 
 def test_an_agent_that_fell_silent_is_not_believed() -> None:
     write_latest({"a": gpu_sample(0, utilization_percent=50.0)}, age=60.0)
-    feed = Feed(Options(sources=("system",)))
+    feed = Feed(TopOptions(sources=("system",)))
     snapshot = feed.read()
     feed.stop()
     assert snapshot.origin == "own sampling" and snapshot.gpus == ()
@@ -217,7 +218,7 @@ def test_an_agent_that_fell_silent_is_not_believed() -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"written": 5}', '{"samples": 3}', "\xff"])
 def test_a_broken_snapshot_of_the_agent_is_no_snapshot(content: str) -> None:
     (runtime.runtime_dir() / "latest.json").write_text(content)
-    feed = Feed(Options(sources=("system",)))
+    feed = Feed(TopOptions(sources=("system",)))
     assert feed.read().origin == "own sampling"
     feed.stop()
 
@@ -225,7 +226,7 @@ def test_a_broken_snapshot_of_the_agent_is_no_snapshot(content: str) -> None:
 def test_fake_gpus_with_a_lost_one_and_slices(fake_nvml) -> None:  # type: ignore[no-untyped-def]
     fake_nvml.script("count = 4\nerr.*.1 = 15\ngpu.2.mig = 1\ngpu.2.mig_count = 2\ngpu.3.xid = 79@0\n")
     fake_nvml.load()
-    feed = Feed(Options(sources=("nvidia",), interval=0.1))
+    feed = Feed(TopOptions(sources=("nvidia",), interval=0.1))
     snapshot = until(feed, lambda s: {"0", "2", "2:0", "2:1", "3"} <= {gpu.index for gpu in s.gpus})
     lost = until(feed, lambda s: any(gpu.problem for gpu in s.gpus))
     feed.stop()
@@ -236,7 +237,7 @@ def test_fake_gpus_with_a_lost_one_and_slices(fake_nvml) -> None:  # type: ignor
 def test_a_process_on_a_gpu_is_listed_with_what_it_uses(fake_nvml) -> None:  # type: ignore[no-untyped-def]
     fake_nvml.script("count = 2\ngpu.1.procs = C:self:4294967296:55\n")
     fake_nvml.load()
-    feed = Feed(Options(sources=("system",)))
+    feed = Feed(TopOptions(sources=("system",)))
     feed.want(Request(page="processes"))
     snapshot = until(feed, lambda s: any(process.gpus for process in s.processes))
     feed.stop()
@@ -245,7 +246,7 @@ def test_a_process_on_a_gpu_is_listed_with_what_it_uses(fake_nvml) -> None:  # t
 
 
 def test_without_gpus_and_runs_the_busiest_processes_are_listed() -> None:
-    feed = Feed(Options(sources=("system",)))
+    feed = Feed(TopOptions(sources=("system",)))
     feed.want(Request(page="processes"))
     snapshot = feed.read()
     feed.stop()
@@ -268,7 +269,7 @@ def test_the_run_that_lives_on_this_machine_is_found(tmp_path: Path) -> None:
             host=runtime.host_name(),
         )
     )
-    feed = Feed(Options(sources=("system",)))
+    feed = Feed(TopOptions(sources=("system",)))
     snapshot = feed.read()
     feed.stop()
     assert snapshot.run is not None and snapshot.run.name == "baseline" and snapshot.run.live
@@ -294,7 +295,7 @@ def register_run(root: Path, name: str, pid: int) -> Path:
 
 
 def name_shown(feed: Feed) -> str:
-    feed._entries_at = -1e9  # who runs here is looked up once a second
+    feed.registered.expire()
     run = feed.read().run
     return run.name if run is not None else ""
 
@@ -331,7 +332,8 @@ def test_when_the_folder_of_the_run_goes_away_the_next_live_one_is_shown(make_fe
     assert name_shown(feed) == name_shown(chosen) == "second"
     shutil.rmtree(gone)
     assert name_shown(feed) == "first"
-    chosen._following._info_at = -1e9  # type: ignore[union-attr]
+    assert chosen.shown is not None
+    chosen.shown.info.expire()
     assert "the run is gone" in chosen.read().notes[0], "a run that was asked for stays"
 
 

@@ -37,7 +37,7 @@ def take_picture(feed: Feed, size: tuple[int, int], keys: tuple[str, ...], theme
         async with app.run_test(size=size) as pilot:
             deadline = time.monotonic() + PATIENCE
             await pilot.press(*keys)
-            while app.snapshot.waiting or feed._request.page != app.view.page or not _settled(app):
+            while app.snapshot.waiting or feed.request.page != app.view.page or not _settled(app):
                 assert time.monotonic() < deadline
                 await pilot.pause(0.02)
             app.draw()
@@ -49,7 +49,7 @@ def take_picture(feed: Feed, size: tuple[int, int], keys: tuple[str, ...], theme
 
 def _settled(app: TopApp) -> bool:
     """Whether the feed has read what this size shows."""
-    wanted = min(app.feed._request.charts, len(app.snapshot.panels))
+    wanted = min(app.feed.request.charts, len(app.snapshot.panels))
     return len(app.snapshot.charts) == wanted
 
 

@@ -15,7 +15,8 @@ from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import BY_ID, Panel
 from trainvitals.views.tui import screen
-from trainvitals.views.tui.feed import Feed, Options
+from trainvitals.views.tui.feed import Feed
+from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.pages import boxes
 from trainvitals.views.tui.paint import width_of
 from trainvitals.views.tui.palette import BY_NAME
@@ -28,7 +29,7 @@ SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     feed = Feed(
-        Options(run=refer_to(story.make_run(tmp_path_factory.mktemp("runs")))), clock=lambda: story.START + 180.0
+        TopOptions(run=refer_to(story.make_run(tmp_path_factory.mktemp("runs")))), clock=lambda: story.START + 180.0
     )
     return feed.read()
 

@@ -46,7 +46,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     tui.check_extra()
     from trainvitals.views.tui import palette as palettes
-    from trainvitals.views.tui.feed import Feed, Options
+    from trainvitals.views.tui.feed import Feed
+    from trainvitals.views.tui.options import TopOptions
 
     chosen = None
     if arguments.theme is not None:
@@ -54,7 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if chosen is None:
             raise UsageError(f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}")
     feed = Feed(
-        Options(
+        TopOptions(
             run=run,
             runs=FolderRuns(Path(settings.dir)),
             interval=settings.interval,

@@ -1,7 +1,7 @@
 """The terminal dashboard: `trainvitals top`.
 
-    feed      reads the run folder and the agent's newest samples, or samples by itself, in a thread
-    snapshot  what the feed hands over: frozen, whole, one per interval
+    feed      in a thread: puts together what `hardware`, `shown_run`, `chart_reader` and `processes` read
+    snapshot  what the screen asks of the feed, and what it gets: frozen, whole, one per interval
     screen    draws a snapshot as lines of text; pure, so `--once`, tests and the live program share it
     app       Textual: keys, mouse, timers, and which lines changed
 

@@ -187,12 +187,13 @@ def run_with_top(words: Sequence[str], settings: Settings) -> int:
     from trainvitals.conditions import Conditions
     from trainvitals.journal.folder_runs import FolderRuns
     from trainvitals.views.tui.app import run
-    from trainvitals.views.tui.feed import Feed, Options
+    from trainvitals.views.tui.feed import Feed
+    from trainvitals.views.tui.options import TopOptions
 
     size = os.get_terminal_size()
     command = [sys.executable, "-m", "trainvitals.views.cli.main", "run", *words]
     program = Program(command, size.columns - 2, size.lines // 3)
-    options = Options(
+    options = TopOptions(
         runs=FolderRuns(Path(settings.dir)),
         interval=settings.interval,
         gpus=tuple(str(gpu) for gpu in settings.gpus or ()),

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from trainvitals.views.tui.feed import Request
 from trainvitals.views.tui.pages import Hit, Page, boxes, charts, lists, overview
 from trainvitals.views.tui.paint import Line, as_ascii, crop, drop, fit, is_safe, make_safe, width_of
-from trainvitals.views.tui.snapshot import Snapshot
+from trainvitals.views.tui.snapshot import Request, Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
 DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {

@@ -1,4 +1,5 @@
-"""What the feed hands to the screen: frozen and whole, so that drawing never waits and never sees half a change."""
+"""What the screen asks of the feed, and what it gets: frozen and whole, so that drawing never waits and never sees half
+a change."""
 
 from __future__ import annotations
 
@@ -17,10 +18,26 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from trainvitals.journal.points import Axis
+
     Floats = NDArray[np.float64]
 
 Value = float | int | str
 WELL = Health("healthy", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the screen wants to show."""
+
+    page: str = "overview"
+    filter: str = ""
+    """Words that a charted metric must contain."""
+    offset: int = 0
+    charts: int = 6
+    axis: Axis = "step"
+    window: tuple[float, float] | None = None
+    """A stretch of the axis in full resolution; None is all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +106,7 @@ class Chart:
     """A panel with its data."""
 
     panel: Panel
-    axis: str  # step, time
+    axis: Axis
     lines: tuple[Line, ...]
     total: int = 0
     """How many curves there are, of which `lines` are the first."""

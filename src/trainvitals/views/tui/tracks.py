@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,23 @@ KEPT = 4000
 """Points after thinning out; twice as many before it."""
 
 
+class Owner(NamedTuple):
+    """Whose curve it is: a GPU, a rank, the host."""
+
+    key: str
+    label: str
+    """`GPU 0`, `rank 3`; empty for the host where there is only one."""
+    order: tuple[Any, ...]
+
+
 class Track:
     """One curve. Adding is cheap; the arrays are made when they are asked for and something is new."""
 
-    __slots__ = ("_points", "_sorted", "label", "metric", "order", "x", "y")
+    __slots__ = ("_points", "_sorted", "metric", "owner", "x", "y")
 
-    def __init__(self, metric: str, label: str, order: tuple[Any, ...]) -> None:
+    def __init__(self, metric: str, owner: Owner) -> None:
         self.metric = metric
-        self.label = label
-        self.order = order
+        self.owner = owner
         self.x = array("d")
         self.y = array("d")
         self._points: tuple[Floats, Floats] | None = None
@@ -69,49 +77,49 @@ class Track:
 
 
 class Tracks:
-    """Curves by what they are of."""
+    """Curves in groups: a group is of one metric, its members are the GPUs, ranks or hosts."""
 
     def __init__(self) -> None:
-        self._tracks: dict[tuple[str, ...], Track] = {}
+        self._groups: dict[tuple[str, ...], dict[str, Track]] = {}
 
     def __len__(self) -> int:
-        return len(self._tracks)
+        return sum(map(len, self._groups.values()))
 
-    def track(self, metric: str, label: str, order: tuple[Any, ...], *key: str) -> Track:
-        """The curve of that key, made if there is none."""
-        found = self._tracks.get(key)
+    def track(self, metric: str, owner: Owner, *group: str) -> Track:
+        """The curve of an owner in a group, made if there is none."""
+        members = self._groups.setdefault(group, {})
+        found = members.get(owner.key)
         if found is None:
-            found = self._tracks[key] = Track(metric, label, order)
+            found = members[owner.key] = Track(metric, owner)
         return found
 
-    def get(self, *key: str) -> Track | None:
-        return self._tracks.get(key)
+    def find(self, key: str, *group: str) -> Track | None:
+        return self._groups.get(group, {}).get(key)
 
-    def matching(self, *beginning: str) -> list[Track]:
-        """The curves whose key begins so, in order."""
-        size = len(beginning)
-        found = [track for key, track in self._tracks.items() if key[:size] == beginning]
-        return sorted(found, key=lambda track: track.order)
+    def of_group(self, *group: str) -> list[Track]:
+        """In order."""
+        return sorted(self._groups.get(group, {}).values(), key=lambda track: track.owner.order)
 
-    def names(self, beginning: str) -> set[str]:
-        """The second part of every key that begins so."""
-        return {key[1] for key in self._tracks if key[0] == beginning}
+    def names(self, table: str) -> set[str]:
+        """The second word of every group that begins so."""
+        return {group[1] for group in self._groups if group[0] == table}
 
     def clear(self) -> None:
-        self._tracks.clear()
+        self._groups.clear()
 
 
-def identity(table: str, labels: Mapping[str, Any], rank: int | None = None) -> tuple[str, str, tuple[Any, ...]]:
-    """(key, words, order) of what a line speaks: `GPU 0`, `rank 3`, the host."""
+def owner_of(table: str, labels: Mapping[str, Any], rank: int | None = None) -> Owner:
+    """`rank` is that of the file, for rows that do not have it."""
     if table == "gpu":
         index = gpu_number(labels)
-        return gpu_key_across_hosts(labels), f"GPU {index}", (str(labels.get("host") or ""), *_numbers(index))
+        place = (str(labels.get("host") or ""), *_numbers(index))
+        return Owner(gpu_key_across_hosts(labels), f"GPU {index}", place)
     if table in ("training", "process"):
         number = labels.get("rank", rank)
         number = number if isinstance(number, int) else 0
-        return str(number), f"rank {number}", (number,)
+        return Owner(str(number), f"rank {number}", (number,))
     host = str(labels.get("host") or labels.get("target") or "")
-    return host, host, (host,)
+    return Owner(host, host, (host,))
 
 
 def _numbers(index: str) -> tuple[int, ...]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainvitals.conditions import Conditions
 from trainvitals.views.tui.palette import PALETTES, Palette
 from trainvitals.views.tui.snapshot import ProcessRow
+
+if TYPE_CHECKING:
+    from trainvitals.journal.points import Axis
 
 SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
 """Key and signal of the question before one is sent."""
@@ -53,7 +57,7 @@ class View:
     """One chart on the whole page."""
     other_scale: bool = False
     smooth: bool = True
-    axis: str = "step"
+    axis: Axis = "step"
     windows: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Axis -> the stretch that is shown; absent is all of it."""
     cross: float | None = None

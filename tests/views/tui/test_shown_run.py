@@ -10,7 +10,7 @@ import story
 
 from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import refer_to
-from trainvitals.views.tui.following import Following
+from trainvitals.views.tui.shown_run import ShownRun
 
 STAMP = "20260115_100000"
 
@@ -20,10 +20,10 @@ def append(folder: Path, step: int, rank: int = 0, **values: object) -> None:
     story.write_lines(folder / f"training_metrics_{STAMP}.rank{rank}.jsonl", [row])
 
 
-def test_a_run_is_told_from_its_folder(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
-    run = following.run()
+def test_a_run_is_described_from_its_folder(folder: Path) -> None:
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    run = shown.describe()
     assert run is not None
     assert (run.name, run.status, run.live, run.step) == ("baseline", "finished", False, 299)
     assert (run.progress.total_steps, run.progress.share) == (1000, 0.3)
@@ -33,9 +33,9 @@ def test_a_run_is_told_from_its_folder(folder: Path) -> None:
 
 def test_of_a_long_run_the_newest_steps_are_known_exactly(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=3000, ranks=2, gpus=0)
-    following = Following(refer_to(folder))
-    following.poll()
-    run = following.run()
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    run = shown.describe()
     assert run is not None
     assert [rank.step for rank in run.ranks] == [2999, 2999]
     assert [len(rank.ratios) for rank in run.ranks] == [120, 120]
@@ -44,30 +44,30 @@ def test_of_a_long_run_the_newest_steps_are_known_exactly(tmp_path: Path) -> Non
 
 
 def test_new_lines_are_taken_in_and_the_curve_goes_on(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
-    before = len(following.tracks("training", "loss", "step")[0])
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    before = len(shown.curves.tracks("training", "loss", "step")[0])
     append(folder, 300, loss=9.0)
-    assert following.poll()
-    assert len(following.tracks("training", "loss", "step")[0]) == before + 1
-    run = following.run()
+    assert shown.poll()
+    assert len(shown.curves.tracks("training", "loss", "step")[0]) == before + 1
+    run = shown.describe()
     assert run is not None and run.values["loss"] == 9.0 and run.step == 300
-    assert not following.poll(), "nothing is new"
+    assert not shown.poll(), "nothing is new"
 
 
 def test_a_nan_arrives_as_one(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
-    following.tracks("training", "loss", "step")
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    shown.curves.tracks("training", "loss", "step")
     append(folder, 300, loss=math.nan)
-    following.poll()
-    assert math.isnan(following.tracks("training", "loss", "step")[0].y[-1])
+    shown.poll()
+    assert math.isnan(shown.curves.tracks("training", "loss", "step")[0].y[-1])
 
 
 def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
-    run = following.run()
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    run = shown.describe()
     assert run is not None
     slow = [rank.rank for rank in run.ranks if rank.step_time is not None and rank.step_time > 0.45]
     assert slow == [2]
@@ -77,12 +77,12 @@ def test_a_slow_rank_is_seen_against_the_median_of_all(folder: Path) -> None:
 
 def test_ranks_that_are_not_in_step_are_compared_by_their_newest_steps(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(refer_to(folder))
+    shown = ShownRun(refer_to(folder))
     for rank, steps, seconds in ((0, 40, 0.1), (1, 40, 0.1), (2, 5, 0.4)):
         for step in range(steps):
             append(folder, step, rank, batch_time=seconds)
-    following.poll()
-    run = following.run()
+    shown.poll()
+    run = shown.describe()
     assert run is not None
     assert run.ranks[2].ratios == (*[None] * 35, *[4.0] * 5)
     assert set(run.ranks[0].ratios) == {1.0}
@@ -90,21 +90,21 @@ def test_ranks_that_are_not_in_step_are_compared_by_their_newest_steps(tmp_path:
 
 def test_without_logged_times_the_time_between_steps_counts(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(refer_to(folder))
+    shown = ShownRun(refer_to(folder))
     for step in range(5):
         append(folder, step, loss=1.0)
-    following.poll()
-    run = following.run()
+    shown.poll()
+    run = shown.describe()
     assert run is not None
     assert run.ranks[0].step_time == pytest.approx(story.STEP_SECONDS)
 
 
 def test_other_frameworks_names_are_understood(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
-    following = Following(refer_to(folder))
+    shown = ShownRun(refer_to(folder))
     append(folder, 1, **{"train/loss": 0.5, "grad_norm": 2.0})
-    following.poll()
-    run = following.run()
+    shown.poll()
+    run = shown.describe()
     assert run is not None and run.values == {"loss": 0.5, "gradient_norm": 2.0}
 
 
@@ -113,74 +113,71 @@ def test_the_total_is_found_in_the_configuration_if_it_can_be_true(tmp_path: Pat
         [({"max_steps": 500}, 500), ({"max_steps": -1}, None), ({"max_steps": "many"}, None), ({}, None)]
     ):
         folder = story.make_run(tmp_path / str(number), steps=10, ranks=1, config=config)
-        following = Following(refer_to(folder))
-        following.poll()
-        run = following.run()
+        shown = ShownRun(refer_to(folder))
+        shown.poll()
+        run = shown.describe()
         assert run is not None and run.progress.total_steps == total, config
 
 
-def test_a_folder_that_vanishes_is_said_and_can_come_back(folder: Path, tmp_path: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
+def test_a_folder_that_vanishes_is_reported_and_can_come_back(folder: Path, tmp_path: Path) -> None:
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
     shutil.move(folder, tmp_path / "away")
-    following._info_at = -math.inf  # the next look is due
-    following.poll()
-    run = following.run()
-    assert run is not None and run.status == "gone" and "gone" in following.problem
+    shown.info.expire()
+    shown.poll()
+    run = shown.describe()
+    assert run is not None and run.status == "gone" and "gone" in shown.problem
     shutil.move(tmp_path / "away", folder)
-    following.poll()
-    run = following.run()
+    shown.poll()
+    run = shown.describe()
     assert run is not None and run.status == "finished"
 
 
 def test_a_later_attempt_replaces_the_steps_it_logs_again(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    following.poll()
-    following.tracks("training", "loss", "step")
-    following._take_training(*_line(299, loss=1.0))
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    shown.curves.tracks("training", "loss", "step")
+    append(folder, 299, loss=1.0)
+    shown.poll()
     story.write_lines(
         folder / f"training_metrics_{STAMP}.rank0.attempt2.jsonl",
         [{"timestamp": format_time(story.START + 500), "step": 100, "loss": 5.0}],
     )
-    following.poll()
-    track = following.tracks("training", "loss", "step")[0]
+    shown.poll()
+    track = shown.curves.tracks("training", "loss", "step")[0]
     assert track.x[-1] == 100 and track.y[-1] == 5.0
     assert max(track.x) == 100
 
 
-def _line(step: int, **values: float):  # type: ignore[no-untyped-def]
-    from trainvitals.journal.layout import FileName
-
-    return FileName("training", 1, STAMP, rank=0), {"step": step, **values}, story.START
-
-
 def test_events_and_alerts_are_read_again_when_there_are_more(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    assert len(following.events()) == 3
-    assert [len(rows) for rows in following.alerts()] == [4, 2]
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    tables = shown.tables
+    assert [len(rows) for rows in (tables.events, tables.alert_changes, tables.active_alerts)] == [3, 4, 2]
     story.write_lines(
         folder / f"events_{STAMP}.rank0.jsonl", [{"timestamp": format_time(), "event": "x", "message": "y"}]
     )
-    assert following.events()[-1].event == "x"
+    shown.poll()
+    assert tables.events[-1].event == "x"
 
 
-def test_what_the_program_printed_is_told_from_its_newest_file(folder: Path) -> None:
-    following = Following(refer_to(folder))
-    assert following.output() == ()
+def test_output_is_read_from_the_file_that_was_written_last(folder: Path) -> None:
+    shown = ShownRun(refer_to(folder))
+    assert shown.read_output() == ()
     (folder / "console.rank0.log").write_text("".join(f"line {number}\n" for number in range(9_000)))
-    assert following.output()[-2:] == ("line 8998", "line 8999")
-    assert all(line.startswith("line ") for line in following.output()), "no line is cut"
+    assert shown.read_output()[-2:] == ("line 8998", "line 8999")
+    assert all(line.startswith("line ") for line in shown.read_output()), "no line is cut"
     (folder / "console.rank0.stderr.log").write_text("10%\r20%\rTraceback\n  ValueError\n")
     os.utime(folder / "console.rank0.log", (1, 1))
-    assert following.output() == ("Traceback", "  ValueError")
+    assert shown.read_output() == ("Traceback", "  ValueError")
 
 
 def test_ten_thousand_metrics_are_known_by_name_and_only_the_wanted_are_kept(tmp_path: Path) -> None:
     folder = story.make_run(tmp_path, steps=0, ranks=1)
     names = {f"layer{number}/norm": 1.0 for number in range(10_000)}
     append(folder, 1, **names)
-    following = Following(refer_to(folder))
-    following.poll()
-    assert len(following.names("training")) == 10_000
-    assert len(following.tracks("training", "layer77/norm", "step")) == 1
-    assert len(following._tracks) == 2, "one curve, over steps and over time"
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    assert len(shown.curves.names("training")) == 10_000
+    assert len(shown.curves.tracks("training", "layer77/norm", "step")) == 1
+    assert len(shown.curves) == 2, "one curve, over steps and over time"

@@ -1,0 +1,109 @@
+"""The curves of one run: read from its files when they are asked for, and continued with each new line.
+Tested in tests/views/tui/test_shown_run.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, NamedTuple, Protocol
+
+from trainvitals.journal.contracts import Series
+from trainvitals.journal.encoding import number
+from trainvitals.journal.points import Axis
+from trainvitals.views.tui.canvas import Floats
+from trainvitals.views.tui.tracks import Track, Tracks, owner_of
+
+LOADED_POINTS = 2000
+_NOT_METRICS = frozenset(
+    ("timestamp", "step", "gpu_index", "simulated", "mig_index", "rank", "pid", "gpu_uuid", "host", "stale")
+)
+
+
+class ReadSeries(Protocol):
+    """`Reader.series` of a run that may vanish: then there are none."""
+
+    def __call__(
+        self,
+        names: Iterable[str],
+        *,
+        table: str = "training",
+        x: Axis = "step",
+        start: float | None = None,
+        end: float | None = None,
+        max_points: int | None = None,
+    ) -> list[Series]: ...
+
+
+class Detail(NamedTuple):
+    """A stretch of one curve in full resolution."""
+
+    label: str
+    x: Floats
+    y: Floats
+
+
+class RunCurves:
+    """Only what was asked for is kept; of every other metric just its name is known."""
+
+    def __init__(self, read: ReadSeries) -> None:
+        self._read = read
+        self._tracks = Tracks()
+        self._kept: set[tuple[str, str]] = set()
+        """(table, name) of what was asked for."""
+        self._names: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tracks)
+
+    def names(self, table: str) -> Set[str]:
+        """Every metric of a table that has been logged."""
+        return self._names.get(table, set())
+
+    def add_names(self, table: str, names: Iterable[str]) -> None:
+        self._names.setdefault(table, set()).update(names)
+
+    def tracks(self, table: str, name: str, axis: Axis) -> list[Track]:
+        """The curves of one metric, one per rank or GPU; read from the files when asked for the first time."""
+        axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
+        if (table, name) not in self._kept:
+            self._kept.add((table, name))
+            for one in axes:
+                for series in self._read([name], table=table, x=one, max_points=LOADED_POINTS):
+                    owner = owner_of(table, series.labels, series.rank)
+                    self._tracks.track(name, owner, table, name, one).extend(series.x, series.y)
+        return self._tracks.of_group(table, name, axis if axis in axes else "time")
+
+    def read_detail(self, table: str, name: str, axis: Axis, start: float, end: float) -> list[Detail]:
+        """A stretch in full resolution, for a zoomed chart."""
+        one: Axis = axis if table == "training" else "time"
+        found = self._read([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
+        return [Detail(owner_of(table, series.labels, series.rank).label, series.x, series.y) for series in found]
+
+    def add(self, table: str, row: Mapping[str, Any], rank: int | None, moment: float, step: int | None) -> None:
+        """Continue the curves that are kept with a new line, and note the names that are new."""
+        names = self._names.setdefault(table, set())
+        owner = None
+        for name, item in row.items():
+            if (table, name) not in self._kept:
+                if name not in names and name not in _NOT_METRICS and number(item) is not None:
+                    names.add(name)
+                continue
+            value = number(item)
+            if value is None:
+                continue
+            owner = owner or owner_of(table, row, rank)
+            over_time = self._tracks.track(name, owner, table, name, "time")
+            if len(over_time) and moment <= over_time.x[-1] and (table != "training" or step is None):
+                continue  # already there: it was written between the first read and now
+            over_time.add(moment, value)
+            if step is not None:
+                self._tracks.track(name, owner, table, name, "step").add(step, value)
+
+    def read_again(self) -> None:
+        """Forget what was read: the next time it is asked for it is read again."""
+        self._tracks.clear()
+        self._kept.clear()
+
+    def reset(self) -> None:
+        """Forget the curves; they start again with what is written from now on."""
+        self._tracks.clear()
+        self._kept = {(table, name) for table, names in self._names.items() for name in names}

@@ -1,0 +1,116 @@
+"""The newest steps of every rank: how fast a run is, and which rank holds up the others.
+Tested in tests/views/tui/test_shown_run.py."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from trainvitals.analysis.progress import PACE_STEPS, find_pace
+
+RECENT_STEPS = PACE_STEPS
+MEDIAN_STEPS = 20
+"""How many of them the step time of a rank is the median of."""
+
+
+class LoggedStep(NamedTuple):
+    """One step of one rank."""
+
+    number: int
+    moment: float
+    """When it was logged, seconds since 1970."""
+    seconds: float | None
+    """How long it took, where that was logged."""
+
+
+class RankPace(NamedTuple):
+    """How fast one rank is."""
+
+    last: LoggedStep
+    step_time: float | None
+    """Median of the newest steps, seconds."""
+    ratios: tuple[float | None, ...]
+    """Each of the newest steps against what is usual; oldest first, None where this rank has no such step."""
+
+
+class RecentSteps:
+    """Bounded: a run of a million steps takes no more memory than a young one."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, deque[LoggedStep]] = {}
+
+    @property
+    def lowest_rank(self) -> int | None:
+        return min(self._ranks, default=None)
+
+    def add(self, rank: int, steps: Sequence[LoggedStep]) -> None:
+        """Steps in the order in which they were logged. What is logged of one step in several lines is one step."""
+        for step in steps:
+            recent = self._ranks.setdefault(rank, deque(maxlen=RECENT_STEPS))
+            if recent and recent[-1].number == step.number:
+                before = recent.pop()
+                step = step if step.seconds is not None else step._replace(seconds=before.seconds)
+            recent.append(step)
+
+    def clear(self) -> None:
+        self._ranks.clear()
+
+    def pace(self) -> float | None:
+        """Seconds per step lately, of the lowest rank."""
+        steps = self._ranks[min(self._ranks)] if self._ranks else ()
+        return find_pace([(step.number, step.moment) for step in steps])
+
+    def last_moment(self) -> float | None:
+        """When any rank logged a step last, seconds since 1970."""
+        return max((recent[-1].moment for recent in self._ranks.values()), default=None)
+
+    def compare(self) -> dict[int, RankPace]:
+        """Every rank against all of them."""
+        seconds = {rank: _step_seconds(recent) for rank, recent in self._ranks.items()}
+        usual = _usual(list(seconds.values()))
+        return {
+            rank: RankPace(
+                last=self._ranks[rank][-1],
+                step_time=median(mine[-MEDIAN_STEPS:]) if mine else None,
+                ratios=_against(mine, usual),
+            )
+            for rank, mine in sorted(seconds.items())
+        }
+
+
+def _step_seconds(recent: Iterable[LoggedStep]) -> list[float]:
+    """How long each step took: as logged, else the time since the step before."""
+    found: dict[int, float] = {}
+    before: LoggedStep | None = None
+    for step in recent:
+        if step.seconds is not None and math.isfinite(step.seconds):
+            found[step.number] = step.seconds
+        elif step.seconds is None and before is not None:
+            steps, seconds = step.number - before.number, step.moment - before.moment
+            if steps > 0 and seconds >= 0:
+                found[step.number] = seconds / steps
+        before = step
+    return list(found.values())
+
+
+def _usual(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """The newest last: the median over all ranks of their newest step, of the one before it, and so on. Ranks that
+    are not in step can be compared like this, too. With one rank it is the median of its own steps."""
+    newest = [mine[-RECENT_STEPS:] for mine in seconds if mine]
+    longest = max(map(len, newest), default=0)
+    if len(seconds) == 1 and newest:
+        return [median(newest[0])] * longest
+    return [median([mine[-place] for mine in newest if len(mine) >= place]) for place in range(longest, 0, -1)]
+
+
+def _against(mine: Sequence[float], usual: Sequence[float]) -> tuple[float | None, ...]:
+    """Each of the newest steps as a multiple of what is usual."""
+    missing = [None] * (len(usual) - len(mine))
+    shown = mine[-len(usual) :] if usual else []
+    return (
+        *missing,
+        *(own / other if other > 0 else None for own, other in zip(shown, usual[-len(shown) :], strict=True)),
+    )

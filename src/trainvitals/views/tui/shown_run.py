@@ -1,0 +1,228 @@
+"""The run that is shown: its status, its newest values, its curves, its ranks.
+
+What is asked for first is read through the journal's reader; from then on only new lines are looked at, so a run of a
+million steps costs no more per second than a young one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainvitals.analysis.health import Health, judge_health
+from trainvitals.analysis.progress import find_progress
+from trainvitals.errors import JournalError, RunNotFound
+from trainvitals.journal.contracts import RunRef, Series
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow
+from trainvitals.journal.encoding import TimeParser, number, parse_time
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.points import Axis
+from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.run_details import find_last_step
+from trainvitals.views.data.run_rows import make_row
+from trainvitals.views.tui.curves import RunCurves
+from trainvitals.views.tui.newest_values import NewestValues
+from trainvitals.views.tui.paced import Paced
+from trainvitals.views.tui.recent_steps import RECENT_STEPS, LoggedStep, RecentSteps
+from trainvitals.views.tui.recorded_hardware import RecordedHardware
+from trainvitals.views.tui.small_tables import SmallTables
+from trainvitals.views.tui.snapshot import Rank, Run
+
+FOLLOWED = ("training", "gpu", "system", "process")
+LEAST_POINTS = 64
+INFO_SECONDS = 1.0
+OUTPUT_BYTES = 32 << 10
+DURATIONS = ("batch_time", "step_time")
+"""Metrics that say how long a step took."""
+
+
+class ShownRun:
+    """One run, live or not. Used by one thread."""
+
+    def __init__(self, run: RunRef) -> None:
+        self.place = run.place
+        self.problem = ""
+        """Why there is nothing new: the run vanished."""
+        self._reader = run.open()
+        self.curves = RunCurves(self._read_series)
+        self.hardware = RecordedHardware(self.curves, self._read_series)
+        self.tables = SmallTables(self._reader)
+        self.info: Paced[RunInfo | None] = Paced(lambda: self._reader.info, INFO_SECONDS, None)
+        self._follower = self._reader.follow(FOLLOWED, from_end=True)
+        self._steps = RecentSteps()
+        self._values = NewestValues()
+        self._attempt: int | None = None
+        self._clock = TimeParser()
+        self._is_loaded = False
+
+    # -- reading
+
+    def poll(self) -> bool:
+        """Take in what is new; True if any number was."""
+        try:
+            self.info.get()
+            self.problem = ""
+            if not self._is_loaded:
+                self._load()
+                self._is_loaded = True
+        except RunNotFound:
+            self._note_gone()
+            return False
+        self.tables.poll()
+        new = self._follower.poll()
+        for file, row in new:
+            self._take(file, row)
+        return bool(new)
+
+    def _read_series(self, names: Iterable[str], **options: Any) -> list[Series]:
+        try:
+            return self._reader.series(names, **options)
+        except RunNotFound:
+            self._note_gone()
+            return []
+
+    def _note_gone(self) -> None:
+        self.problem = f"the run is gone: {self.place}"
+
+    def _load(self) -> None:
+        for table in FOLLOWED:
+            self.curves.add_names(table, self._reader.names(table))
+        logged = self.curves.names("training")
+        if not logged:
+            return
+        self._load_steps(next((name for name in (*DURATIONS, "loss") if name in logged), min(logged)))
+        info, summary = self._reader.info, self._reader.summary()
+        last_step = find_last_step(self._reader, make_row(info.id, info, self._reader.statuses()), summary)
+        self._values.load({name: item.last for name, item in summary.items()}, last_step, self._steps.lowest_rank)
+
+    def _load_steps(self, probe: str) -> None:
+        """The newest steps as a metric that most of them have tells them."""
+        moments = {series.rank: series.x for series in self._read_newest(probe, "time")}
+        for series in self._read_newest(probe, "step"):
+            times = moments.get(series.rank, series.x)
+            count = min(RECENT_STEPS, len(series.x), len(times))
+            newest = zip(series.x[-count:], times[-count:], series.y[-count:], strict=True)
+            steps = [
+                LoggedStep(int(step), float(moment), float(value) if probe in DURATIONS else None)
+                for step, moment, value in newest
+            ]
+            self._steps.add(series.rank or 0, steps)
+
+    def _read_newest(self, name: str, axis: Axis) -> list[Series]:
+        """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
+        starts = []
+        for series in self._read_series([name], x=axis, max_points=LEAST_POINTS):
+            first, last = float(series.x[0]), float(series.x[-1])
+            starts.append(last - (last - first) * min(2 * RECENT_STEPS / series.total, 1.0))
+        return self._read_series([name], x=axis, start=min(starts, default=None))
+
+    def _take(self, file: FileName, row: Mapping[str, Any]) -> None:
+        micros = self._clock.parse(row["timestamp"])
+        if micros is None:
+            return
+        moment, step = micros / 1e6, None
+        if file.table == "training":
+            step = row.get("step")
+            step = step if isinstance(step, int) and not isinstance(step, bool) else None
+            self._take_training(file, row, moment, step)
+        else:
+            self.hardware.add(file.table, row, moment)
+        self.curves.add(file.table, row, file.rank, moment, step)
+
+    def _take_training(self, file: FileName, row: Mapping[str, Any], moment: float, step: int | None) -> None:
+        if self._attempt is not None and file.attempt > self._attempt:
+            self.curves.read_again()  # steps are logged again: a later attempt replaces what it logs
+            self._steps.clear()
+        self._attempt = max(file.attempt, self._attempt or 0)
+        rank = file.rank or 0
+        self._values.add(rank, step, row)
+        if step is not None:
+            seconds = next((row[name] for name in DURATIONS if name in row), None)
+            self._steps.add(rank, [LoggedStep(step, moment, number(seconds))])
+
+    # -- what is known
+
+    @property
+    def is_live(self) -> bool:
+        return self.info.last is not None and self.info.last.is_live and not self.problem
+
+    @property
+    def host(self) -> str:
+        """Where the run's first rank runs or ran."""
+        return self.info.last.file.host_name if self.info.last is not None else ""
+
+    def reset(self) -> None:
+        """Forget the curves; they start again with what is written from now on."""
+        self.curves.reset()
+
+    def describe(self, registered: Sequence[Registration] = ()) -> Run | None:
+        """The run as it is now. `registered` are the ranks of this machine: they say which process is which."""
+        info = self.info.last
+        if info is None:
+            return None
+        pace, values = self._steps.pace(), self._values
+        return Run(
+            id=info.id,
+            name=info.name,
+            project=info.project,
+            folder=info.place,
+            status="gone" if self.problem else info.status,
+            cause=self.problem or info.cause_text,
+            live=self.is_live,
+            started=parse_time(info.started),
+            ended=parse_time(info.ended),
+            attempt=info.attempt,
+            simulated=info.simulated,
+            step=values.step,
+            progress=find_progress(
+                info.file.config or {}, values.step, values.by_metric.get("epoch"), pace, self.is_live
+            ),
+            step_seconds=pace,
+            last_step_time=self._steps.last_moment(),
+            values=dict(values.by_metric),
+            ranks=self._describe_ranks({entry.rank: entry for entry in registered if entry.run_id == info.id}),
+        )
+
+    def judge(self, firing: Sequence[AlertRow]) -> Health:
+        """In one word, as the page in the browser and the report show it."""
+        if self.problem:
+            return Health("gone", "critical", self.problem, "Pick another run with 7.")
+        info = self.info.last
+        if info is None:
+            return Health("", "ok")
+        return judge_health(info.status, info.cause_text, firing, self._values.by_name)
+
+    def read_output(self) -> tuple[str, ...]:
+        """The newest lines the program printed, where that is kept: of the file that was written last."""
+        try:
+            written = max(self._reader.texts("console"), key=lambda file: (file.modified, file.name))
+            found = self._reader.read_text("console", written.name, OUTPUT_BYTES)
+        except (ValueError, JournalError):  # there is none, or it was put aside just now
+            return ()
+        lines = found.text.rstrip("\n").split("\n")
+        return tuple(lines[1:] if found.cut else lines)
+
+    def _describe_ranks(self, registered: Mapping[int, Registration]) -> tuple[Rank, ...]:
+        cpu, memory = self._newest_by_rank("cpu_percent"), self._newest_by_rank("rss_mb")
+        return tuple(
+            Rank(
+                rank=rank,
+                host=registered[rank].host if rank in registered else self.host,
+                pid=registered[rank].pid if rank in registered else None,
+                step=pace.last.number,
+                step_time=pace.step_time,
+                ratios=pace.ratios,
+                seen=pace.last.moment,
+                cpu_percent=cpu.get(rank),
+                rss_mb=memory.get(rank),
+            )
+            for rank, pace in self._steps.compare().items()
+        )
+
+    def _newest_by_rank(self, name: str) -> dict[int, float]:
+        """Of the rank's process and those below it."""
+        if name not in self.curves.names("process"):
+            return {}
+        tracks = self.curves.tracks("process", name, "time")
+        return {track.owner.order[0]: track.y[-1] for track in tracks if len(track)}
