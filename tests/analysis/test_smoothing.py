@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
-from trainvitals.analysis.smoothing import smooth
+from trainvitals.analysis.smoothing import WINDOW, smooth
 
 STEPS = np.arange(1000.0)
 
@@ -39,3 +40,32 @@ def test_nan_and_infinity_are_gaps_and_what_follows_remembers_what_was_before() 
     smoothed = smooth(STEPS, y)
     assert np.isnan(smoothed[500:502]).all() and 2.0 < smoothed[502] < 4.0
     assert len(smooth(np.empty(0), np.empty(0))) == 0 and smooth(np.ones(1), np.ones(1)).tolist() == [1.0]
+
+
+def average_one_by_one(x: list[float], y: list[float], width: float) -> list[float]:
+    """As the definition has it."""
+    total = weight = 0.0
+    found = []
+    for at, value in enumerate(y):
+        fade = math.exp((x[at - 1] - x[at]) / width) if at else 0.0
+        total, weight = total * fade, weight * fade
+        if math.isfinite(value):
+            total, weight = total + value, weight + 1.0
+        found.append(total / weight if math.isfinite(value) else math.nan)
+    return found
+
+
+@pytest.mark.parametrize("shown", [2000.0, 1000.0, 10.0, 0.1])
+def test_it_is_the_average_of_the_definition_however_much_is_shown(shown: float) -> None:
+    random = np.random.default_rng(7)
+    x, y = np.sort(random.uniform(0, 1000, 700)), random.normal(size=700)
+    x[300:] += 5000  # a pause in which everything before is forgotten
+    y[random.uniform(size=700) < 0.1] = math.nan
+    expected = average_one_by_one(x.tolist(), y.tolist(), shown * WINDOW)
+    assert np.allclose(smooth(x, y, shown), expected, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def test_the_largest_numbers_and_nothing_but_nan_are_no_trouble() -> None:
+    assert smooth(STEPS, np.full(1000, 1e308)).tolist() == pytest.approx([1e308] * 1000)
+    assert smooth(STEPS, np.zeros(1000)).tolist() == [0.0] * 1000
+    assert np.isnan(smooth(STEPS, np.full(1000, math.nan))).all()

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.bands import make_band
-from trainvitals.analysis.smoothing import smooth
+from trainvitals.analysis.smoothing import MEMORY, smooth
 from trainvitals.conditions import Level
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.panels import Panel
@@ -237,8 +237,9 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
                 marks += canvas.curve(curve.x, curve.y, axes, len(styles) - 1, gaps=gaps)
             if smoothed:
                 styles.append(colour)
-                y = smooth(curve.x, curve.y, axes.right - axes.left)
-                canvas.curve(curve.x, y, axes, len(styles) - 1, gaps=gaps)
+                shown = axes.right - axes.left
+                x, y = _inside(curve, axes, before=shown * MEMORY)
+                canvas.curve(x, smooth(x, y, shown), axes, len(styles) - 1, gaps=gaps)
                 if len(curves) > RAW_LINES:
                     marks += Canvas(width, height).curve(curve.x, curve.y, axes, 0)
     limits = _limit_rows(look.levels, axes, height)
@@ -250,9 +251,10 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
     ]
 
 
-def _inside(curve: Curve, axes: Axes) -> tuple[Floats, Floats]:
-    """What of the curve is in the window, with a neighbour on either side, so that it reaches the edges."""
-    first, last = np.searchsorted(curve.x, [axes.left, axes.right])
+def _inside(curve: Curve, axes: Axes, before: float = 0.0) -> tuple[Floats, Floats]:
+    """What of the curve is in the window or `before` it, with a neighbour on either side, so that it reaches the
+    edges."""
+    first, last = np.searchsorted(curve.x, [axes.left - before, axes.right])
     part = slice(max(int(first) - 1, 0), int(last) + 1)
     return curve.x[part], curve.y[part]
 

@@ -35,7 +35,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 def is_safe(line: Line) -> bool:
     """Whether the line has no character that a terminal would obey."""
-    return all(segment.text.isprintable() for segment in line)
+    return "".join([text for text, _, _ in line]).isprintable()
 
 
 def make_safe(line: Line) -> Line:
