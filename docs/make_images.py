@@ -69,12 +69,13 @@ PICTURES: tuple[tuple[str, tuple[int, int], tuple[str, ...], str], ...] = (
 
 
 async def take(run: Path, size: tuple[int, int], keys: tuple[str, ...], theme: str) -> str:
+    from trainvitals.journal.folder_runs import refer_to
     from trainvitals.views.tui.app import TopApp
     from trainvitals.views.tui.feed import Feed
     from trainvitals.views.tui.options import TopOptions
     from trainvitals.views.tui.palette import BY_NAME
 
-    app = TopApp(Feed(TopOptions(run=run, interval=0.5)), palette=BY_NAME[theme])
+    app = TopApp(Feed(TopOptions(run=refer_to(run), interval=0.5)), palette=BY_NAME[theme])
     app.title = "trainvitals top"
     async with app.run_test(size=size) as pilot:
         await pilot.pause(2.0)

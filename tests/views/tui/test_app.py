@@ -57,7 +57,7 @@ def test_every_key_can_be_pressed_on_every_page(make_feed: MakeFeed, folder: Pat
     async def act(app: TopApp, pilot: Pilot[int]) -> None:
         for page in "1234567":
             for key in KEYS:
-                if key.action in ("quit", "page"):
+                if key.shown == "q" or key.keys[0].isdigit():
                     continue
                 for name in (page, key.keys[0], "escape", "escape"):
                     app.on_key(Key(name, name if len(name) == 1 else None))

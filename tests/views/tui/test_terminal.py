@@ -158,8 +158,8 @@ def test_every_key_in_a_real_terminal_and_a_clean_end(open_terminal: Open) -> No
     named |= {"enter": "Enter", "escape": "Escape", "f1": "F1"}
     for page in "1234567":
         for key in KEYS:
-            if key.action not in ("quit", "page"):
-                name = key.keys[0]
+            name = key.keys[0]
+            if key.shown != "q" and not name.isdigit():
                 terminal.press(named.get(name, names.get(name, name)))
         terminal.press("Escape", "Escape", "Escape")
         pause(0.3)  # a key right after escape is another key: alt and that one

@@ -3,9 +3,11 @@
     feed      in a thread: puts together what `hardware`, `shown_run`, `chart_reader` and `processes` read
     snapshot  what the screen asks of the feed, and what it gets: frozen, whole, one per interval
     screen    draws a snapshot as lines of text; pure, so `--once`, tests and the live program share it
-    app       Textual: keys, mouse, timers, and which lines changed
+    keys      every key, and which of the `actions` it takes on which page
+    app       Textual: events and timers; `board` draws the lines that changed
 
-Textual is imported by `app` only; it comes with the extra `trainvitals[top]`. Tested in tests/views/tui/test_screen.py.
+Textual is imported by `app` and `board` only; it comes with the extra `trainvitals[top]`.
+Tested in tests/views/tui/test_screen.py.
 """
 
 from __future__ import annotations

@@ -2,64 +2,132 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
+
+from trainvitals.views.tui.actions import Action, Desk, charts, filtering, lists, moving, program
+from trainvitals.views.tui.view import PAGES, View
+
+BOX = "box"
+"""Where a box lies over the page: help, details."""
 
 
 class Key(NamedTuple):
-    """`keys` as Textual names them; `action` is a method of the app without its `action_`."""
+    """`keys` as Textual names them. What `on` a page or box is empty, it does everywhere else."""
 
     keys: tuple[str, ...]
-    action: str
-    shown: str
-    help: str
+    action: Action
+    shown: str = ""
+    """Its name in help; empty where another row explains it."""
+    help: str = ""
     where: str = "everywhere"
+    """The heading in help."""
+    on: str = ""
 
 
 KEYS: tuple[Key, ...] = (
-    Key(("q", "ctrl+c"), "quit", "q", "quit"),
-    Key(("question_mark", "h", "f1"), "help", "?", "this help"),
+    Key(("q", "ctrl+c"), program.leave, "q", "quit"),
+    Key(("question_mark", "h", "f1"), moving.toggle_help, "?", "this help"),
     Key(
-        ("1", "2", "3", "4", "5", "6", "7"),
-        "page",
-        "1 to 7",
-        "overview, charts, processes, ranks, alerts, events, runs",
+        ("1",),
+        partial(moving.show_page, place=0),
+        f"1 to {len(PAGES)}",
+        ", ".join(name for name, _ in PAGES),
     ),
-    Key(("tab",), "next_page", "tab", "next page; on the charts the next chart"),
-    Key(("shift+tab",), "previous_page", "shift+tab", "previous page; on the charts the previous chart"),
-    Key(("up",), "up", "up down", "another row; on the charts zoom in and out"),
-    Key(("down",), "down", "", ""),
+    *(Key((str(place + 1),), partial(moving.show_page, place=place)) for place in range(1, len(PAGES))),
+    Key(("tab",), moving.next_page, "tab", "next page; on the charts the next chart"),
+    Key(("tab",), partial(charts.move_chart, by=1), on="charts"),
+    Key(("shift+tab",), moving.previous_page, "shift+tab", "previous page; on the charts the previous chart"),
+    Key(("shift+tab",), partial(charts.move_chart, by=-1), on="charts"),
+    Key(("up",), partial(moving.move_line, by=-1), "up down", "another row; on the charts zoom in and out"),
+    Key(("up",), partial(charts.zoom, factor=charts.ZOOM), on="charts"),
+    Key(("up",), partial(moving.scroll_box, by=-1), on=BOX),
+    Key(("down",), partial(moving.move_line, by=1)),
+    Key(("down",), partial(charts.zoom, factor=1 / charts.ZOOM), on="charts"),
+    Key(("down",), partial(moving.scroll_box, by=1), on=BOX),
     Key(
         ("left",),
-        "left",
+        moving.previous_page,
         "left right",
         "previous or next page; on the overview another GPU, on the charts move the cross-hair",
     ),
-    Key(("right",), "right", "", ""),
-    Key(("pageup",), "page_up", "pgup pgdn", "a screen up or down"),
-    Key(("pagedown",), "page_down", "", ""),
-    Key(("home",), "first", "home end", "the first or last row; on the charts either end of the cross-hair"),
-    Key(("end",), "last", "", ""),
+    Key(("left",), partial(moving.move_row, by=-1), on="overview"),
+    Key(("left",), partial(charts.move_cross, by=-1), on="charts"),
+    Key(("right",), moving.next_page),
+    Key(("right",), partial(moving.move_row, by=1), on="overview"),
+    Key(("right",), partial(charts.move_cross, by=1), on="charts"),
+    Key(("pageup",), partial(moving.move_screen, by=-1), "pgup pgdn", "a screen up or down"),
+    Key(("pageup",), partial(moving.scroll_box_screen, by=-1), on=BOX),
+    Key(("pagedown",), partial(moving.move_screen, by=1)),
+    Key(("pagedown",), partial(moving.scroll_box_screen, by=1), on=BOX),
+    Key(
+        ("home",),
+        partial(moving.move_row, by=-moving.FAR),
+        "home end",
+        "the first or last row; on the charts either end of the cross-hair",
+    ),
+    Key(("home",), partial(charts.put_cross, share=0.0), on="charts"),
+    Key(("home",), partial(moving.scroll_box, by=-moving.FAR), on=BOX),
+    Key(("end",), partial(moving.move_row, by=moving.FAR)),
+    Key(("end",), partial(charts.put_cross, share=1.0), on="charts"),
+    Key(("end",), partial(moving.scroll_box, by=moving.BOX_END), on=BOX),
     Key(
         ("space",),
-        "details",
+        moving.toggle_details,
         "space",
         "details of what is selected; on the charts one chart on the whole page",
     ),
-    Key(("enter",), "enter", "enter", "show the selected run; otherwise as space"),
-    Key(("escape",), "escape", "esc", "close, clear the filter, undo the zoom"),
-    Key(("slash",), "filter", "/", "filter by typing; on the charts and the overview choose charts"),
-    Key(("s",), "save", "s", "save what is shown: metrics as JSON and CSV, the screen as SVG"),
-    Key(("r",), "reset", "r", "reset the history"),
-    Key(("p",), "pause", "p", "pause and go on"),
-    Key(("plus", "equals_sign"), "faster", "+ -", "shorter or longer interval"),
-    Key(("minus",), "slower", "", ""),
-    Key(("t",), "theme", "t", "next theme"),
-    Key(("l",), "log", "l", "logarithmic or linear scale", "charts"),
-    Key(("m",), "smooth", "m", "raw, or smoothed with the raw curve behind it", "charts"),
-    Key(("x",), "axis", "x", "steps or time along the bottom", "charts"),
-    Key(("comma", "shift+left"), "pan_left", ", .", "move the zoomed stretch", "charts"),
-    Key(("full_stop", "shift+right"), "pan_right", "", "", "charts"),
-    Key(("o",), "sort", "o", "sort by the next column", "processes"),
-    Key(("O", "shift+o"), "reverse", "O", "reverse the order", "processes"),
-    Key(("k",), "signal", "k", "send a signal, after a question; off with --readonly", "processes"),
+    Key(("enter",), moving.toggle_details, "enter", "show the selected run; otherwise as space"),
+    Key(("space", "enter"), charts.toggle_full, on="charts"),
+    Key(("enter",), lists.show_run, on="runs"),
+    Key(("escape",), moving.step_back, "esc", "close, clear the filter, undo the zoom"),
+    Key(("space", "enter", "escape"), moving.close_box, on=BOX),
+    Key(
+        ("slash",),
+        filtering.start_typing,
+        "/",
+        "filter by typing; on the charts and the overview choose charts",
+    ),
+    Key(("slash",), filtering.choose_charts, on="overview"),
+    Key(("s",), program.save, "s", "save what is shown: metrics as JSON and CSV, the screen as SVG"),
+    Key(("r",), program.reset, "r", "reset the history"),
+    Key(("p",), program.toggle_pause, "p", "pause and go on"),
+    Key(("plus", "equals_sign"), partial(program.change_interval, by=-1), "+ -", "shorter or longer interval"),
+    Key(("minus",), partial(program.change_interval, by=1)),
+    Key(("t",), program.change_theme, "t", "next theme"),
+    Key(("l",), charts.toggle_log, "l", "logarithmic or linear scale", "charts"),
+    Key(("m",), charts.toggle_smooth, "m", "raw, or smoothed with the raw curve behind it", "charts"),
+    Key(("x",), charts.toggle_axis, "x", "steps or time along the bottom", "charts"),
+    Key(("comma", "shift+left"), partial(charts.pan, share=-charts.PAN), ", .", "move the zoomed stretch", "charts"),
+    Key(("full_stop", "shift+right"), partial(charts.pan, share=charts.PAN)),
+    Key(("o",), lists.sort_by_next, "o", "sort by the next column", "processes", "processes"),
+    Key(("O", "shift+o"), lists.reverse_order, "O", "reverse the order", "processes", "processes"),
+    Key(
+        ("k",),
+        lists.ask_for_signal,
+        "k",
+        "send a signal, after a question; off with --readonly",
+        "processes",
+        "processes",
+    ),
 )
+
+_ACTIONS = {(key.on, name): key.action for key in KEYS for name in key.keys}
+
+
+def press(desk: Desk, key: str, character: str | None = None) -> None:
+    """Do what a key does now; `character` where it is printable."""
+    if desk.view.asking is not None:
+        lists.answer(desk, key)
+    elif desk.view.typing:
+        filtering.take_key(desk, key, character)
+    else:
+        action = find_action(desk.view, key) or find_action(desk.view, character or "")
+        if action is not None:
+            action(desk)
+
+
+def find_action(view: View, key: str) -> Action | None:
+    """What a key does on this page, or to the box over it; None if nothing."""
+    places = (*((BOX,) if view.help or view.details else ()), view.page, "")
+    return next((_ACTIONS[place, key] for place in places if (place, key) in _ACTIONS), None)

@@ -47,6 +47,9 @@ class View:
     """Page -> chosen row or chart."""
     filters: dict[str, str] = field(default_factory=dict)
     typing: bool = False
+    """Whether keys are letters of the filter."""
+    typed_on: str | None = None
+    """The page from which charts are being chosen, while that is so."""
     details: bool = False
     help: bool = False
     help_offset: int = 0
@@ -58,7 +61,7 @@ class View:
     other_scale: bool = False
     smooth: bool = True
     axis: Axis = "step"
-    windows: dict[str, tuple[float, float]] = field(default_factory=dict)
+    windows: dict[Axis, tuple[float, float]] = field(default_factory=dict)
     """Axis -> the stretch that is shown; absent is all of it."""
     cross: float | None = None
     """Where the cross-hair is, as a share of the width of a chart."""
@@ -96,6 +99,14 @@ class View:
         """Choose another row, inside the list."""
         self.selected[self.page] = min(max(self.row + by, 0), max(self.rows - 1, 0))
 
-    def say(self, text: str, severity: str | None = None) -> None:
+    def set_filter(self, text: str) -> None:
+        self.filters[self.page] = text
+        self.selected[self.page] = 0
+
+    def forget_zoom(self) -> None:
+        self.windows.clear()
+        self.cross = None
+
+    def show_message(self, text: str, severity: str | None = None) -> None:
         """One sentence in the last line, until the next key."""
         self.message, self.severity = text, severity

@@ -28,7 +28,7 @@ def help_rows() -> Pairs:
     before = ""
     for key in KEYS:
         if not key.shown:
-            continue  # told together with the key before it
+            continue  # explained with another key
         if key.where != before:
             before = key.where
             if rows:

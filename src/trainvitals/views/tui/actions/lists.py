@@ -1,0 +1,55 @@
+"""On the pages of processes and runs."""
+
+from __future__ import annotations
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.tui.actions import Desk
+from trainvitals.views.tui.actions.moving import show_page
+from trainvitals.views.tui.pages.lists import shown_processes, shown_runs
+from trainvitals.views.tui.view import PROCESS_SORTS, SIGNALS
+
+
+def sort_by_next(desk: Desk) -> None:
+    desk.view.sort = (desk.view.sort + 1) % len(PROCESS_SORTS)
+
+
+def reverse_order(desk: Desk) -> None:
+    desk.view.descending = not desk.view.descending
+
+
+def ask_for_signal(desk: Desk) -> None:
+    """Which signal to send to the selected process; `answer` sends it."""
+    view = desk.view
+    if view.readonly:
+        view.show_message("signals are off: started with --readonly", "warning")
+        return
+    rows = shown_processes(desk.snapshot, view)
+    if view.row < len(rows):
+        view.asking = rows[view.row]
+
+
+def answer(desk: Desk, key: str) -> None:
+    """Send the signal of that key; any other key sends none."""
+    from trainvitals.views.tui.processes import send
+
+    view = desk.view
+    process, view.asking = view.asking, None
+    name = dict(SIGNALS).get(key)
+    if process is None or name is None:
+        view.show_message("nothing was sent")
+        return
+    try:
+        view.show_message(send(process, name), "warning")
+    except TrainvitalsError as error:
+        view.show_message(error.message, "critical")
+
+
+def show_run(desk: Desk) -> None:
+    """Show the selected run, or this machine."""
+    view = desk.view
+    rows = shown_runs(desk.snapshot, view)
+    chosen = rows[view.row] if view.row < len(rows) else None
+    desk.feed.choose(chosen)
+    view.forget_zoom()
+    show_page(desk, 0)
+    view.show_message(f"showing {chosen.info.name}" if chosen is not None else "showing this machine")
