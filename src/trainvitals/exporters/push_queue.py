@@ -8,10 +8,8 @@ in the spool for the next agent. Tested in tests/exporters/test_remote_write.py.
 from __future__ import annotations
 
 import base64
-import http.client
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +19,7 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.spool import Spool
 
@@ -28,6 +27,7 @@ TIMEOUT = 15.0
 PATIENCE = 2.5
 """Seconds for the last words; `trainvitals agent stop` waits for 5."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+LONGEST_ASKED_PAUSE = 600.0
 CLOCK_SLACK_MS = 60_000
 """A clock that was set back by less goes on from the last sample: a series must move forward."""
 DOOR = (401, 403, 404)
@@ -205,21 +205,16 @@ class PushQueue:
             self._request.full_url, data=body, headers=dict(self._request.header_items()), method="POST"
         )
         try:
-            with _OPENER.open(request, timeout=TIMEOUT) as response:
-                complaint = self.dialect.find_complaint(response.read(1 << 16))
-        except urllib.error.HTTPError as error:
-            with error:
-                text = error.read(1 << 10).decode("utf-8", "replace").strip()
-            if self.dialect.is_passing(error.code) or error.code in DOOR:
-                return self._fail(
-                    f"answers {error.code} {error.reason}", _parse_pause(error.headers.get("Retry-After"))
-                )
-            self._reject(f"{error.code} {error.reason}", text)
+            answer = http_client.send(request, TIMEOUT)
+        except OSError as error:
+            return self._fail(f"cannot be reached: {error}", 0.0)
+        status = f"{answer.status} {answer.reason}"
+        if not answer.is_good:
+            if self.dialect.is_passing(answer.status) or answer.status in DOOR:
+                return self._fail(f"answers {status}", min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE))
+            self._reject(status, answer.text)
             return None
-        except (OSError, http.client.HTTPException) as error:
-            return self._fail(
-                f"cannot be reached: {getattr(error, 'reason', None) or error or type(error).__name__}", 0.0
-            )
+        complaint = self.dialect.find_complaint(answer.body)
         if complaint is not None:
             self._reject("in part", complaint)
             return None
@@ -229,8 +224,7 @@ class PushQueue:
 
     def _reject(self, how: str, text: str) -> None:
         self.counts.rejected += 1
-        line = "".join(letter for letter in text.partition("\n")[0] if letter.isprintable())
-        self._say(f"{self.dialect.title}: {self._address} refuses samples ({how}){': ' if line else ''}{line}")
+        self._say(f"{self.dialect.title}: {self._address} refuses samples ({how}){': ' if text else ''}{text}")
 
     def _fail(self, what: str, pause: float) -> float:
         self.counts.failed += 1
@@ -247,14 +241,6 @@ class PushQueue:
             self._warn(text)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_arguments: object) -> None:
-        """None: a redirect would carry the token to somewhere else."""
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect())
-
-
 def _prepare(url: str, token: str | None, headers: Mapping[str, str]) -> urllib.request.Request:
     parts = urllib.parse.urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
@@ -266,11 +252,3 @@ def _prepare(url: str, token: str | None, headers: Mapping[str, str]) -> urllib.
     return urllib.request.Request(
         urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers=given
     )
-
-
-def _parse_pause(text: str | None) -> float:
-    """Seconds of a Retry-After; 0 for a date or nothing."""
-    try:
-        return min(max(float(text or 0.0), 0.0), 600.0)
-    except ValueError:
-        return 0.0

@@ -6,13 +6,16 @@ would freeze.
 
 from __future__ import annotations
 
+import base64
+import urllib.request
 from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from prometheus_client.exposition import basic_auth_handler, default_handler, push_to_gateway
+from prometheus_client.exposition import push_to_gateway
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
+from trainvitals import http_client
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.pushing import Pushing
 
@@ -49,15 +52,21 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
     registry = CollectorRegistry()
     registry.register(_Run(families))
 
-    def send(
+    def prepare(
         url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
-        if password is None:
-            return default_handler(url, method, timeout, headers, data)
-        user, _, secret = password.partition(":")
-        return basic_auth_handler(url, method, timeout, headers, data, user, secret)
+        request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
+        if password is not None:
+            request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
 
-    push_to_gateway(url, "trainvitals", registry, grouping_key={"run": run}, timeout=TIMEOUT, handler=send)
+        def send() -> None:
+            answer = http_client.send(request, TIMEOUT)
+            if not answer.is_good:
+                raise OSError(f"it answers {answer.status} {answer.reason}")
+
+        return send
+
+    push_to_gateway(url, "trainvitals", registry, grouping_key={"run": run}, timeout=TIMEOUT, handler=prepare)
 
 
 def start(order: Order) -> Pushing:

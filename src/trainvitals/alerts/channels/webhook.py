@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
+from trainvitals import http_client
 from trainvitals.alerts.channels import NotSent, Outgoing
 from trainvitals.journal.encoding import spell_all
 
-# Answers after which the same message will be refused again.
-FINAL = (400, 401, 403, 404, 405, 410, 413, 414, 415, 422)
+# Answers after which the same message will be refused again. A redirect is one too: it is not followed.
+FINAL = (301, 308, 400, 401, 403, 404, 405, 410, 413, 414, 415, 422)
 
 
 def send(url: str, outgoing: Outgoing) -> None:
@@ -29,29 +28,13 @@ def post(url: str, body: Mapping[str, Any] | list[Any], timeout: float) -> None:
     headers = {"Content-Type": "application/json", "User-Agent": "trainvitals"}
     try:
         request = urllib.request.Request(url, data=data, headers=headers, method="POST")
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            answer.read(1000)
-    except urllib.error.HTTPError as error:
-        with error:
-            wait = _retry_after(error.headers.get("Retry-After"))
-            detail = error.read(200).decode("utf-8", "replace").strip()
-        reason = f"HTTP {error.code} {error.reason}{f': {detail}' if detail else ''}"
-        raise NotSent(reason, retry_after=wait, final=error.code in FINAL) from None
-    except (OSError, ValueError) as error:  # URLError is an OSError; a URL that is none is a ValueError
-        raise NotSent(str(getattr(error, "reason", error)), final=isinstance(error, ValueError)) from None
-
-
-def _retry_after(text: str | None) -> float | None:
-    """Seconds; the header is a number of them or a date."""
-    if not text:
-        return None
+    except ValueError as error:  # not a URL
+        raise NotSent(str(error), final=True) from None
     try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass  # then it is a date
-    try:
-        import time
-
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return None
+        answer = http_client.send(request, timeout)
+    except OSError as error:
+        raise NotSent(str(error)) from None
+    if not answer.is_good:
+        detail = f": {answer.text[:200]}" if answer.text else ""
+        reason = f"HTTP {answer.status} {answer.reason}{detail}"
+        raise NotSent(reason, retry_after=answer.retry_after, final=answer.status in FINAL)

@@ -1,0 +1,155 @@
+"""HTTP requests to servers that are not ours, and may be slow, broken or hostile.
+
+A request ends within its time as a whole, where the timeout of a socket begins again with every byte. No redirect is
+followed: it would carry a password to another place, or turn a message that was posted into a page that was read.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import math
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+MOST_OF_AN_ANSWER = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said, whatever it was."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+    """Its beginning, or as much as came in time."""
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds from now, if the server asks for them."""
+        return parse_retry_after(self.headers.get("Retry-After"))
+
+    @property
+    def text(self) -> str:
+        """The first line of the body as far as it can be printed, without the escape sequences of a hostile one."""
+        line = self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0]
+        return "".join(letter for letter in line if letter.isprintable())
+
+
+def send(request: urllib.request.Request, seconds: float) -> Answer:
+    """The answer to a request over HTTP or HTTPS; raises OSError if there is none, with the reason."""
+    watch = _Watch(seconds)
+    opener = urllib.request.OpenerDirector()  # not the usual one, which follows redirects and reads files
+    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Http(watch), _Https(watch)):
+        opener.add_handler(handler)
+    with watch:
+        try:
+            response = opener.open(request, timeout=seconds)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            if watch.is_over or isinstance(reason, TimeoutError):
+                raise TimeoutError(f"no answer within {seconds:g} s") from None
+            raise OSError(str(reason) or type(error).__name__) from error
+        with response:
+            if watch.is_over:  # a status line that was cut off looks like a whole one
+                raise TimeoutError(f"no answer within {seconds:g} s")
+            body = bytearray()
+            try:
+                while len(body) < MOST_OF_AN_ANSWER and (piece := response.read1(MOST_OF_AN_ANSWER - len(body))):
+                    body += piece
+            except (OSError, http.client.HTTPException, ValueError):
+                pass  # the status is known, and what else it says is not waited for
+            return Answer(response.status, response.reason or "", response.headers, bytes(body))
+
+
+def parse_retry_after(text: str | None) -> float | None:
+    """Seconds from now; the header is a number of them or a date. None if it is neither."""
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+class _Watch:
+    """Cuts a connection off when its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.is_over = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def guard(self, connected: socket.socket) -> None:
+        self._socket = connected
+        if self.is_over:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._socket is not None:
+            try:
+                # Not the method of a TLS socket: another thread reads from it.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has ended already
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, watch: _Watch, host: str, **more: Any) -> None:
+        super().__init__(host, **more)
+        self._watch = watch
+
+    def connect(self) -> None:
+        super().connect()
+        self._watch.guard(self.sock)
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    def __init__(self, watch: _Watch, host: str, **more: Any) -> None:
+        super().__init__(host, **more)
+        self._watch = watch
+
+    def connect(self) -> None:
+        super().connect()
+        self._watch.guard(self.sock)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(_Connection, self._watch), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(_SecureConnection, self._watch), request)
