@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint bench system-packages test-venv clean
+.PHONY: demo test lint reliability bench system-packages test-venv clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -29,6 +29,9 @@ lint:
 	$(TEST_VENV)/bin/ruff format --check
 	$(TEST_VENV)/bin/mypy
 	$(TEST_VENV)/bin/lint-imports
+
+reliability:
+	$(PYTHON) tests/promises.py
 
 bench: test-venv
 	$(TEST_VENV)/bin/pip install --quiet "$$(echo build/wheel/*.whl)[bench]"

@@ -42,6 +42,15 @@ def test_the_metrics_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == render_markdown(), f"run: {command}"
 
 
+def test_the_page_of_reliability_is_what_the_marks_of_the_tests_say() -> None:
+    import promises
+
+    found = promises.read_promises()
+    assert len(found) >= 80
+    assert len({(row.fault, row.promise) for row in found}) == len(found)
+    assert promises.PAGE.read_text() == promises.render(), "run: make reliability"
+
+
 def test_every_module_on_the_map_exists() -> None:
     from importlib.util import find_spec
 

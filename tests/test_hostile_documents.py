@@ -185,6 +185,7 @@ fuzzed = settings(
 
 @fuzzed
 @given(content=damaged(read("sealed/run.json")))
+@pytest.mark.promise("anything in run.json", "no view fails; other runs are listed")
 def test_a_run_json_with_anything_in_it_takes_no_list_down(place: Place, content: Any) -> None:
     place.make_bad()
     (place.bad / "run.json").write_text(json.dumps(content))
@@ -193,6 +194,7 @@ def test_a_run_json_with_anything_in_it_takes_no_list_down(place: Place, content
 
 @fuzzed
 @given(content=damaged(read("sealed/status.json")))
+@pytest.mark.promise("anything in status.json", "no view fails; other runs are listed")
 def test_a_status_json_with_anything_in_it_takes_no_list_down(place: Place, content: Any) -> None:
     place.make_bad()
     (place.bad / "status.json").write_text(json.dumps(content))
@@ -203,6 +205,7 @@ def test_a_status_json_with_anything_in_it_takes_no_list_down(place: Place, cont
 @given(
     event=damaged(read("ranks/events_*.jsonl")), alert=damaged(read("ranks/alerts_*.jsonl")), row=damaged({"step": 1})
 )
+@pytest.mark.promise("anything in events, alerts and metrics", "no view fails; other runs are listed")
 def test_lines_with_anything_in_them_take_no_list_down(place: Place, event: Any, alert: Any, row: Any) -> None:
     place.make_bad("ranks")
     for stem, line in (("events", event), ("alerts", alert), ("training_metrics", row), ("gpu_metrics", row)):
@@ -255,6 +258,9 @@ BESIDE = (
         # Lines are read in pieces, however long the file is.
         *((name, what) for name in (*LINES, *BESIDE) for what in ODD if what != "too large"),
     ],
+)
+@pytest.mark.promise(
+    "a pipe, device, folder or hole in place of a file", "no view hangs; the run is marked or the file ignored"
 )
 def test_what_is_no_document_at_all_is_a_marked_row_or_is_ignored(place: Place, name: str, what: str) -> None:
     place.make_bad("ranks")

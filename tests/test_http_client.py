@@ -107,6 +107,9 @@ NEVER = {
 
 
 @pytest.mark.parametrize("reply", NEVER.values(), ids=NEVER)
+@pytest.mark.promise(
+    "a server that never answers, or a byte at a time", "the request ends in its time; samples wait in the spool"
+)
 def test_a_server_that_does_not_come_to_its_answer_is_not_waited_for(
     hostile: Callable[..., Hostile], reply: Reply
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_server_that_never_shakes_hands_is_not_waited_for(hostile: Callable[..
         post(server.url.replace("http:", "https:"), SHORT)
 
 
+@pytest.mark.promise("an endless answer", "64 KB of it are read")
 def test_of_an_endless_answer_the_beginning_is_read(hostile: Callable[..., Hostile]) -> None:
     for head in (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"):
         answer = post(hostile(flood(head, b"x" * 4096)).url)
@@ -131,6 +135,7 @@ def test_a_good_answer_whose_body_does_not_end_is_a_good_answer(hostile: Callabl
     assert post(server.url, SHORT).is_good
 
 
+@pytest.mark.promise("an answer that is a gzip bomb", "it is not unpacked")
 def test_a_packed_answer_is_not_unpacked(hostile: Callable[..., Hostile]) -> None:
     bomb = gzip.compress(bytes(50 << 20))
     server = hostile(say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb))
@@ -139,6 +144,7 @@ def test_a_packed_answer_is_not_unpacked(hostile: Callable[..., Hostile]) -> Non
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://[", "//", "", "itself", "other"])
+@pytest.mark.promise("redirects to files, other hosts or in a circle", "none is followed")
 def test_no_redirect_is_followed(hostile: Callable[..., Hostile], status: int, target: str) -> None:
     other = hostile(say(b"HTTP/1.1 200 OK\r\n\r\n"))
     location = {"itself": "/", "other": other.url}.get(target, target)
@@ -167,6 +173,7 @@ def test_a_text_of_the_server_cannot_write_on_a_terminal(hostile: Callable[..., 
     assert post(server.url).text == "]0;ownedno room"
 
 
+@pytest.mark.promise("a server with a wrong certificate", "nothing is sent to it")
 def test_tls_is_checked(tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)

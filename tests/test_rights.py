@@ -31,6 +31,7 @@ for path in list(run.folder.glob("training_metrics_*.jsonl")):
     [("000", "alone", 0o700, 0o600), ("022", "alone", 0o700, 0o600), ("077", "shared", 0o700, 0o600),
      ("022", "shared", 0o755, 0o644), ("027", "shared", 0o750, 0o640)],
 )  # fmt: skip
+@pytest.mark.promise("`umask 000`", "folders are 0700 and files 0600 unless shared")
 def test_everything_of_a_run_has_the_rights_that_were_asked_for(
     tmp_path: Path, umask: str, shared: str, folder_rights: int, file_rights: int
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_runtime_folder_that_cannot_be_made_names_the_variable_to_set(monkeypa
     assert not runtime.agent_is_alive()
 
 
+@pytest.mark.promise("no runtime folder can be made", "the training loses no line")
 def test_a_runtime_folder_that_cannot_be_made_costs_no_line_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ FOREVER = "while True: time.sleep(0.05); run.log({'loss': 1.0})\n"
 # -- one agent
 
 
+@pytest.mark.promise("ten agents start at once", "one stays")
 def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(machine: Any) -> None:
     agents = [machine.spawn([sys.executable, "-P", "-m", "trainvitals.agent"]) for _ in range(10)]
     wait_until(lambda: sum(agent.poll() is not None for agent in agents) == 9, "nine agents to leave")
@@ -101,6 +102,7 @@ def test_stop_ends_it_with_its_runs_told_and_left_running(machine: Any) -> None:
     assert [item.run_id for _, item in registrations.read_all()] == [training.folder.name]
 
 
+@pytest.mark.promise("a driver hangs when the agent ends", "the agent ends")
 def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any) -> None:
     fake_nvml.script("count = 2\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 600000000")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}
@@ -156,6 +158,7 @@ ENDINGS: list[tuple[str, str, str, str | None]] = [
 ]
 
 
+@pytest.mark.promise("any end of a training", "the run's status and reason are right")
 def test_every_end_of_a_training_is_told_as_it_was(machine: Any) -> None:
     machine.start_agent()
     trainings = [machine.train(LOG_SOME + WAIT + ending[0]) for ending in ENDINGS]
@@ -199,6 +202,7 @@ def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any) -> No
     assert training.process.poll() is None
 
 
+@pytest.mark.promise("the kernel kills a training for memory", "the reason is `out_of_memory`")
 def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any, memory_group: Callable[..., Path]) -> None:
     group = memory_group(96 << 20)
     machine.start_agent()
@@ -335,6 +339,7 @@ def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives
     assert training.wait_for_end()["status"] == "killed"
 
 
+@pytest.mark.promise("a run ends while the disk is full", "its end is written when there is room")
 def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, small_disk: Path) -> None:
     machine.start_agent()
     training = machine.train(LOG_SOME + WAIT, env={"TRAINVITALS_DIR": str(small_disk)})
@@ -353,6 +358,7 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, s
     assert [line["message"] for line in machine.log_lines()].count(complaint) == 1
 
 
+@pytest.mark.promise("one run is on a read-only disk", "other runs go on; the log is not flooded")
 def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any, small_disk: Path) -> None:
     folder = small_disk / "archived"
     folder.mkdir()
@@ -385,6 +391,7 @@ def test_a_run_on_a_read_only_disk_harms_no_other_and_floods_no_log(machine: Any
     )
 
 
+@pytest.mark.promise("no room for the agent's files", "runs are watched all the same")
 def test_an_agent_without_room_for_its_own_files_watches_all_the_same(machine: Any, small_disk: Path) -> None:
     machine.runtime = small_disk
     training = machine.train(FOREVER, simulate_gpus=1, interval=0.1)
@@ -415,6 +422,7 @@ def small_disk(tmp_path: Path, machine: Any) -> Any:
 # -- stalls
 
 
+@pytest.mark.promise("the training is stopped and continued", "stalled, hung, recovered")
 def test_a_stopped_training_is_stalled_then_hung_and_recovers(machine: Any) -> None:
     machine.start_agent()
     training = machine.train(FOREVER, stall_after=1)
@@ -483,6 +491,7 @@ def _wait_for_steps(training: Any, steps: int = 5) -> None:
 # -- an agent that dies
 
 
+@pytest.mark.promise("`kill -9` of the agent, twenty times", "no row is lost or repeated")
 def test_an_agent_killed_twenty_times_loses_and_repeats_nothing(machine: Any) -> None:
     training = machine.train(
         """
@@ -526,6 +535,7 @@ def _list_unsealed(training: Any, rotate_size_mb: float = 0.05) -> list[Path]:
     return [path for path in training.folder.glob("*_metrics_*.jsonl") if path.stat().st_size >= least]
 
 
+@pytest.mark.promise("the sealing process is killed", "it is tried again; one log line")
 def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     agent = machine.start_agent()
     training = machine.train(
@@ -558,6 +568,7 @@ def test_a_killed_sealer_is_tried_again_and_told_once(machine: Any) -> None:
     assert len(failed) == len(set(failed))
 
 
+@pytest.mark.promise("a cleaner removes the files in the temp folder", "the agent stays the only one")
 def test_an_agent_whose_files_a_cleaner_removed_stays_the_only_one(machine: Any) -> None:
     first = machine.start_agent()
     training = machine.train(FOREVER)
@@ -572,6 +583,7 @@ def test_an_agent_whose_files_a_cleaner_removed_stays_the_only_one(machine: Any)
     assert len(training.events("agent_attached")) == 1
 
 
+@pytest.mark.promise("two agents after a cleaner", "only one stays")
 def test_of_two_agents_after_a_cleaner_only_one_stays(machine: Any) -> None:
     first = machine.start_agent()
     training = machine.train(FOREVER)
@@ -610,6 +622,7 @@ def test_systemds_cleaner_passes_over_the_runtime_folder(machine: Any) -> None:
     assert (machine.runtime / "old").exists()
 
 
+@pytest.mark.promise("training and agent die together", "the next agent reports that nobody watched")
 def test_a_death_that_no_agent_saw_is_told_as_such(machine: Any) -> None:
     training = machine.train(LOG_SOME + READY + "time.sleep(600)")
     training.wait_until_ready()
@@ -758,6 +771,7 @@ def test_gpu_memory_is_told_of_the_rank_whose_tree_holds_it(machine: Any, fake_n
     assert "gpu_memory_mb" not in told[0]
 
 
+@pytest.mark.promise("one GPU hangs", "the others are sampled; an event is written")
 def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_nvml: Any) -> None:
     fake_nvml.script("count = 3")
     env = {key: value for key, value in fake_nvml.env().items() if key.startswith(("LD_", "FAKE_"))}

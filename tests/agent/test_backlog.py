@@ -54,6 +54,7 @@ def build_silence(folder: Path) -> Path:
     return library
 
 
+@pytest.mark.promise("hundreds of dead runs after a crash of the machine", "a new run is sampled at once")
 def test_a_new_run_is_sampled_while_hundreds_of_dead_ones_wait(machine: Any, tmp_path: Path) -> None:
     for number in range(500):
         leave(tmp_path / "removed" / f"r{number}", f"r{number}")

@@ -164,6 +164,7 @@ def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> N
     place.wait_for_message("training_hung", "resolved")
 
 
+@pytest.mark.promise("`kill -9` of the agent while an alert fires", "no message is lost or sent twice")
 def test_an_agent_killed_while_firing_tells_nothing_twice_and_loses_nothing(place: Place) -> None:
     """The channel is down when it fires; the agent is killed; another agent delivers it, once."""
     place.receiver.answers = [503]
@@ -311,6 +312,7 @@ def test_a_checkpoint_signal_that_nobody_expects_is_not_sent(place: Place) -> No
     assert training.poll() is None
 
 
+@pytest.mark.promise("a notification address with a password", "it is written nowhere")
 def test_no_secret_of_an_address_is_written_anywhere(place: Place) -> None:
     secret = "verysecrettokenvalue"
     place.config["alerts"]["notify"] = {

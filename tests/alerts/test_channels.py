@@ -172,6 +172,7 @@ def test_a_mail_goes_out_over_starttls_with_a_login(mailbox: Mailbox) -> None:
     assert text is not None and "do this" in text.get_content()
 
 
+@pytest.mark.promise("markup and line breaks in a name", "they are text in a message")
 def test_what_a_message_quotes_is_neither_markup_nor_a_header(mailbox: Mailbox) -> None:
     evil = "loss < 3 <img src=x onerror=alert(1)> {x.__class__} %s\r\nBcc: eve@example.org"
     result = carry(mail_url(mailbox, "pa55word"), message(message=evil).body)

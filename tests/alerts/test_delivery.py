@@ -95,6 +95,7 @@ def test_a_webhook_gets_the_documented_body(receiver: Receiver) -> None:
     assert receiver.requests[0][1]["Content-Type"] == "application/json"
 
 
+@pytest.mark.promise("a channel is down for a while", "it gets everything, in order")
 def test_a_channel_that_was_down_gets_everything_in_order_once_it_is_back() -> None:
     port = free_port()
     box = Box(Address("hook", f"http://127.0.0.1:{port}/hook"))
@@ -128,6 +129,7 @@ def test_a_channel_that_asks_for_patience_gets_it() -> None:
     receiver.close()
 
 
+@pytest.mark.promise("the clock is set two days ahead", "no message expires")
 def test_a_clock_that_is_set_two_days_ahead_makes_no_message_old(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
@@ -153,6 +155,7 @@ def test_a_refusal_for_good_is_given_up_at_once_and_said() -> None:
     receiver.close()
 
 
+@pytest.mark.promise("a notification channel hangs", "the others get their messages")
 def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
     hanging = Receiver()
     hanging.hang.set()
@@ -165,6 +168,7 @@ def test_a_channel_that_hangs_delays_no_other(receiver: Receiver) -> None:
     hanging.close()
 
 
+@pytest.mark.promise("the process that delivers hangs", "it is ended and tried again")
 def test_a_child_that_hangs_is_ended(receiver: Receiver) -> None:
     receiver.hang.set()
     result = carry(receiver.url, message().body, send_seconds=600.0, child_seconds=2.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from trainvitals.alerts.engine import Engine, Point
 from trainvitals.alerts.ledger import Ledger, Policy
 from trainvitals.alerts.rules import parse_rule
@@ -212,6 +214,7 @@ def live(desk: Desk, start: int = 0, end: int = 1000) -> list[tuple[str, int]]:
     return sent
 
 
+@pytest.mark.promise("agents killed at any moment", "the messages are those of one agent")
 def test_whenever_an_agent_is_killed_the_next_sends_what_one_alone_would_have_sent() -> None:
     alone = live(Desk())
     assert [kind for kind, _ in alone] == ["firing", "resolved", "firing", "resolved"]

@@ -59,6 +59,7 @@ def sent_all(writer: PushQueue) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["prometheus", "victoria"])
+@pytest.mark.promise("the server is killed for a while", "it has everything in the end")
 def test_a_server_killed_for_a_while_has_everything_in_the_end(
     kind: str,
     start_prometheus: Callable[..., Server],
@@ -162,6 +163,7 @@ def test_the_end_does_not_wait_for_a_server_that_does_not_answer_and_the_next_on
     assert [body for _, _, body in answering.received][:3] == kept
 
 
+@pytest.mark.promise("the agent ends before all is sent", "the next one sends the rest")
 def test_what_one_process_could_not_send_the_next_one_sends(
     writers: Callable[..., PushQueue], answering: Answering
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_clock_set_back_a_little_does_not_make_samples_go_back(
     assert writer.counts.rejected == 0 and writer.counts.sent == 4
 
 
+@pytest.mark.promise("a server redirects to another host", "the token does not go there")
 def test_the_token_goes_to_the_server_and_into_no_redirect(
     writers: Callable[..., PushQueue], answering: Answering
 ) -> None:
@@ -269,6 +272,7 @@ def test_many_series_go_in_several_requests(writers: Callable[..., PushQueue], a
 # -- the spool and the wire
 
 
+@pytest.mark.promise("a server is away for very long", "the spool is bounded; the oldest is dropped and counted")
 def test_a_full_spool_gives_up_the_oldest(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 100)
     for number in range(5):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from waiting import PATIENCE, wait_until
 
 from trainvitals.exporters.rows import MOST_MARKS, Limits, RowRunner, RowsRefused, RunDescription, RunEnd, RunRow
@@ -144,6 +145,7 @@ def test_rows_that_are_refused_for_good_are_counted_and_the_next_are_tried() -> 
     assert warned == ["the exporter probe refuses rows: no such column"]
 
 
+@pytest.mark.promise("an exporter plugin hangs", "nothing else waits; what does not fit is counted")
 def test_one_that_hangs_holds_up_nobody_and_what_does_not_fit_is_counted() -> None:
     probe = Probe()
     probe.gate.clear()

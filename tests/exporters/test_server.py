@@ -51,6 +51,7 @@ def test_loopback_is_open(serve) -> None:
     assert fetch(url(serve()))[:2] == (200, "page 1\n")
 
 
+@pytest.mark.promise("/metrics on another address than loopback", "a token or password is required")
 def test_any_other_address_needs_a_token_or_a_password() -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(SettingError, match="token or a password"):
@@ -129,6 +130,7 @@ def test_a_certificate_that_is_none_is_an_error_with_a_reason(tmp_path: Path) ->
         Address(certificate=tmp_path / "cert.pem").check()
 
 
+@pytest.mark.promise("DNS rebinding against /metrics", "nothing is served")
 def test_another_sites_name_for_loopback_reads_nothing(serve) -> None:
     server = serve()
     for host, status in (
@@ -186,6 +188,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.promise("half-sent requests to /metrics", "others are served")
 def test_clients_that_never_finish_their_request_do_not_keep_others_out(serve) -> None:
     server = serve()
     loris = Loris(server.port, 2 * MOST_CONNECTIONS)
@@ -196,6 +199,7 @@ def test_clients_that_never_finish_their_request_do_not_keep_others_out(serve) -
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.promise("clients that never finish the TLS handshake", "others are served")
 def test_clients_that_never_shake_hands_do_not_keep_others_out(serve, tmp_path: Path) -> None:
     context, files = issue(tmp_path)
     server = serve(**files)

@@ -52,6 +52,7 @@ def test_a_healthy_run_has_no_faults(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1", b"no Parquet at all" * 100])
+@pytest.mark.promise("a damaged Parquet file", "it is left out and counted; the rest is read")
 def test_a_damaged_segment_is_left_out_and_counted_and_the_rest_is_read(folder: Path, damage: bytes) -> None:
     reader = RunReader(folder)
     whole = segment(folder, 1).read_bytes()
@@ -91,6 +92,7 @@ def test_a_damaged_segment_with_its_file_is_sealed_again(folder: Path) -> None:
     assert segment(folder, 3).read_bytes() == good and path.exists()
 
 
+@pytest.mark.promise("bytes that changed on the disk", "`runs check` reports them")
 def test_bytes_that_changed_on_the_disk_are_noticed(folder: Path) -> None:
     break_inside(segment(folder, 2))
     (fault,) = faults(folder)

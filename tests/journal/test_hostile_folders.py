@@ -129,6 +129,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.promise("folders named `name=…`, `*`, quotes, newlines", "every reader gives every value")
 def test_every_reader_gives_every_value_below_any_folder(name: str, truth: dict[str, Any], tmp_path: Path) -> None:
     # Neighbours that a pattern would match too: their rows are not of this run.
     for neighbour in ("ab", "axb", "a", "xxxxx", "a*b"):
@@ -140,6 +141,7 @@ def test_every_reader_gives_every_value_below_any_folder(name: str, truth: dict[
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
+@pytest.mark.promise("folders with generated names", "every reader gives every value")
 def test_every_reader_gives_every_value_below_a_folder_nobody_thought_of(truth: dict[str, Any], name: str) -> None:
     if name in (".", "..") or len(name.encode()) > 255:
         return
@@ -186,6 +188,7 @@ def spoil(folder: Path, column: str, value: str) -> list[Path]:
         ("count", "1"),
     ],
 )
+@pytest.mark.promise("a side table with wrong numbers", "it is noticed and rebuilt")
 def test_a_wrong_side_table_is_noticed_and_made_again(
     truth: dict[str, Any], tmp_path: Path, column: str, value: str
 ) -> None:
@@ -205,6 +208,7 @@ def test_a_missing_or_damaged_side_table_is_made_again(truth: dict[str, Any], tm
     assert first.exists() and second.stat().st_size > 100
 
 
+@pytest.mark.promise("a run folder of another user", "nothing is written into it")
 def test_in_a_folder_of_somebody_else_nothing_is_written(truth: dict[str, Any], tmp_path: Path) -> None:
     folder = fill(tmp_path / "project" / "run")
     sides = spoil(folder, "name", "'a'")

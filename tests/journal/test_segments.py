@@ -23,6 +23,7 @@ from trainvitals.journal.reader import RunReader
 FILES, ROWS = 40, 50
 
 
+@pytest.mark.promise("the sealer is killed a hundred times", "no row is lost or doubled")
 def test_a_sealer_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "run")
     for number in range(FILES):
@@ -49,6 +50,7 @@ def test_a_sealer_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", ["value", "step", "time", "row", "name", "text"])
+@pytest.mark.promise("a Parquet file that reads back differently", "the JSONL file is kept")
 def test_a_file_whose_segment_is_not_what_was_written_is_kept(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_file_whose_segment_is_not_what_was_written_is_kept(
     assert path.exists() and list((folder / "segments").iterdir()) == []
 
 
+@pytest.mark.promise("a JSONL file too large to seal", "it is read as it is")
 def test_a_file_too_large_to_be_sealed_in_memory_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

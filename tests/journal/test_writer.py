@@ -110,6 +110,7 @@ def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
     assert [row["step"] for name, row in rows if name.pid is None] == [0, 1]
 
 
+@pytest.mark.promise("`kill -9` of a writer in a tight loop", "no acknowledged line is lost")
 def test_kill_nine_loses_nothing_that_append_returned_for(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
@@ -133,6 +134,7 @@ def test_kill_nine_loses_nothing_that_append_returned_for(tmp_path: Path) -> Non
     assert steps(tmp_path)[: acknowledged + 1] == list(range(acknowledged + 1))
 
 
+@pytest.mark.promise("the disk is full for a while", "lines wait in memory and are written in order")
 def test_a_full_disk_is_survived_said_once_and_caught_up_with(small_disk: Path) -> None:
     said: list[str] = []
     writer = LineWriter(small_disk, NAME, on_trouble=said.append)
@@ -152,6 +154,7 @@ def test_a_full_disk_is_survived_said_once_and_caught_up_with(small_disk: Path) 
     assert "can be written again" in said[1]
 
 
+@pytest.mark.promise("a folder that may not be written", "lines wait in memory; one warning")
 def test_a_read_only_folder_is_survived(small_disk: Path) -> None:
     said: list[str] = []
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -174,6 +177,7 @@ def test_a_folder_that_is_not_there_is_survived(tmp_path: Path) -> None:
     assert steps(tmp_path / "gone") == [0]
 
 
+@pytest.mark.promise("the disk is full for very long", "lines wait in at most 64 MB of memory; the rest is counted")
 def test_memory_for_waiting_lines_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainvitals.journal.writer.BACKLOG_LIMIT", 10_000)
     writer = LineWriter(tmp_path / "gone", NAME, on_trouble=lambda text: None)
@@ -183,6 +187,7 @@ def test_memory_for_waiting_lines_is_bounded(tmp_path: Path, monkeypatch: pytest
     assert 0 < writer.waiting < 200
 
 
+@pytest.mark.promise("the run ends while the disk is full", "the end does not hang; lost lines are counted")
 def test_closing_while_the_disk_is_full_does_not_hang_and_counts_what_is_lost(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 250_000)
     writer = LineWriter(small_disk, NAME, on_trouble=lambda text: None)
@@ -221,6 +226,9 @@ def test_a_line_glued_to_a_torn_one_is_read_and_the_torn_one_counted(tmp_path: P
     assert cursor.damage.torn == 1
 
 
+@pytest.mark.promise(
+    "the program closes our descriptor and the number is used again", "the other file is never written to"
+)
 def test_a_descriptor_that_the_program_closed_is_never_written_to_again(tmp_path: Path) -> None:
     fds: list[int] = []
     writer = LineWriter(tmp_path, NAME, on_fd=fds.append)
@@ -250,6 +258,7 @@ def test_a_descriptor_that_the_program_closed_costs_no_line(tmp_path: Path) -> N
     assert steps(tmp_path) == [0, 1, 2, 3]
 
 
+@pytest.mark.promise("a limit on the size of files (`ulimit -f`)", "the next file is begun")
 def test_files_that_may_not_grow_are_followed_by_new_ones(tmp_path: Path) -> None:
     """`ulimit -f`, as some clusters set it."""
     script = (
@@ -289,6 +298,7 @@ def test_a_line_that_others_cut_is_taken_off_and_written_again(small_disk: Path)
     assert steps(small_disk) == [0, 1] and damage(writer.path) == Damage()
 
 
+@pytest.mark.promise("an append-only file (`chattr +a`) with a torn line", "only that line cannot be read")
 def test_a_file_that_cannot_be_cut_gets_an_end_to_its_torn_line(small_disk: Path) -> None:
     writer = LineWriter(small_disk, NAME, on_trouble=lambda text: None)
     writer.append(line(0))

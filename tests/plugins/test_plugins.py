@@ -224,6 +224,7 @@ def test_the_callback_of_a_plugin_logs(story: Story) -> None:
     wait_until(lambda: any("loss" in row for row in story.rows_of("training_metrics")), "a line")
 
 
+@pytest.mark.promise("a broken exporter plugin", "an event; nothing else fails")
 def test_a_broken_exporter_is_an_event_of_the_run_and_hurts_nothing(story: Story) -> None:
     def troubles() -> str:
         return "\n".join(row["message"] for row in story.rows_of("events") if row["event"] == "exporter_trouble")

@@ -348,6 +348,7 @@ def test_a_page_that_is_too_large(exporter):
     assert "larger than 16 MB" in failure(exporter.url, timeout=PATIENCE)
 
 
+@pytest.mark.promise("a metrics page that is a gzip bomb", "it is refused at 16 MB")
 def test_a_small_page_that_unpacks_to_a_large_one(exporter):
     exporter.page(gzip.compress(bytes(LARGEST_PAGE + 1)), Content_Encoding="gzip")
 
@@ -387,6 +388,7 @@ def test_a_server_that_never_answers(exporter):
     waiting.set()
 
 
+@pytest.mark.promise("a metrics page that comes drop by drop", "the scrape ends after 5 s")
 def test_a_server_that_answers_drop_by_drop(exporter):
     def answer(request: http.server.BaseHTTPRequestHandler) -> None:
         request.send_response(200)
@@ -429,6 +431,7 @@ def test_the_next_scrape_after_a_failure_works(exporter):
     assert unit.read()[1].values == {"a": 1}
 
 
+@pytest.mark.promise("a line that makes a parser slow", "parsing stays linear")
 def test_a_hostile_line_does_not_take_for_ever():
     braces = 'a{x="' + "}" * 200_000 + "\n"
     quotes = "a{" + 'x="' * 100_000 + "\n"

@@ -178,6 +178,7 @@ def test_a_git_that_fails_leaves_dirty_unknown(repository: Path, tmp_path: Path)
     assert "dirty" not in read_git(repository, stand_in(tmp_path / "bin", "echo dirty; exit 128"))
 
 
+@pytest.mark.promise("`git` hangs when the run begins", "it is ended; the run begins without that fact")
 def test_a_git_that_hangs_is_ended_and_leaves_dirty_unknown(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_value_on_a_device_is_never_waited_for_and_comes_when_it_is_ready() ->
     assert values(run, "lr") == [0.1, 0.2, 0.3]
 
 
+@pytest.mark.promise("a value on a GPU never becomes ready", "`finish()` does not hang; the value is counted")
 def test_a_value_that_never_gets_ready_is_counted_and_finish_does_not_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -315,6 +316,7 @@ def test_keys_of_every_kind_are_kept() -> None:
     assert len(names) == len(keys) + 1 and {"a\nb", "😀", "", "5", "\x00", "\\ud800"} <= set(names)
 
 
+@pytest.mark.promise("a logged object raises when it is converted", "the training goes on")
 def test_an_object_that_raises_does_not_stop_the_training() -> None:
     class Bomb:
         def __radd__(self, other: object) -> object:
@@ -336,6 +338,7 @@ def test_logging_after_the_end_is_counted_and_said_once(capfd: Any) -> None:
     assert run.refused == 2 and capfd.readouterr().err.count("has ended") == 1
 
 
+@pytest.mark.promise("eight threads log at once", "every line is whole and there once")
 def test_eight_threads_may_log_at_once() -> None:
     with trainvitals.init(rotate_size_mb=0.05) as run:
 
@@ -353,6 +356,7 @@ def test_eight_threads_may_log_at_once() -> None:
     assert reader.damage().torn == 0
 
 
+@pytest.mark.promise("the training forks", "the child logs to a separate file and does not end the run")
 def test_a_forked_child_logs_into_a_file_of_its_own_and_does_not_end_the_run() -> None:
     run = trainvitals.init()
     run.log({"loss": 0.0}, step=0)
@@ -435,6 +439,7 @@ def test_module_level_log_without_init_is_an_error() -> None:
     assert done.returncode == 1 and "log() before init()" in done.stderr
 
 
+@pytest.mark.promise("`log()` while the interpreter shuts down", "no crash and no changed exit code")
 def test_logging_while_the_interpreter_goes_down_harms_nothing() -> None:
     done = training(
         """
@@ -476,6 +481,7 @@ def test_a_run_folder_may_have_any_name(tmp_path: Path) -> None:
     assert run.folder.is_relative_to(root) and values(run, "loss") == [1.0]
 
 
+@pytest.mark.promise("the disk fills up and has room again", "no line is lost, none is doubled, the order stays")
 def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path, capfd: Any) -> None:
     with trainvitals.init(dir=small_disk, capture_git=False) as run:
         run.log({"loss": 0.0}, step=0)
@@ -491,6 +497,7 @@ def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path,
     assert said.count("No space left") == 1 and said.count("can be written again") == 1
 
 
+@pytest.mark.promise("the disk stays full", "the training goes on, and what was lost is counted and reported")
 def test_a_disk_that_stays_full_is_survived_and_what_is_lost_is_said(small_disk: Path, capfd: Any) -> None:
     run = trainvitals.init(dir=small_disk, capture_git=False)
     (small_disk / "ballast").write_bytes(b"x" * 150_000)
@@ -507,6 +514,7 @@ def remount(place: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [{}, {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}])
+@pytest.mark.promise("a read-only disk", "one warning; the training goes on; lost lines are counted")
 def test_a_read_only_disk_is_said_once_the_training_goes_on_and_what_is_lost_is_counted(
     small_disk: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch, ranks: dict[str, str]
 ) -> None:
@@ -527,6 +535,7 @@ def test_a_read_only_disk_is_said_once_the_training_goes_on_and_what_is_lost_is_
         trainvitals.init(dir=small_disk, project="p", strict=True)
 
 
+@pytest.mark.promise("a run begins on a read-only disk", "it is whole once the disk can be written")
 def test_a_run_that_began_on_a_read_only_disk_is_whole_once_it_can_be_written(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,6 +560,7 @@ def test_a_run_that_ends_just_as_the_disk_can_be_written_is_whole(small_disk: Pa
     assert values(run, "loss") == [0.0] and read_run(run.folder)["status"] == "finished"
 
 
+@pytest.mark.promise("somebody removes the folder of a live run", "one warning; lines after it are counted as lost")
 def test_a_run_folder_that_is_removed_is_said_once_and_the_lines_after_it_are_counted(
     capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,6 +588,7 @@ def test_a_run_folder_that_is_removed_just_before_the_end_is_said(capfd: Any) ->
     assert "was removed" in capfd.readouterr().err
 
 
+@pytest.mark.promise("the clock is set back by an hour", "every line is kept, in order")
 def test_a_clock_set_back_an_hour_keeps_every_line_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time_ns()
     hour = 3_600_000_000_000
@@ -627,6 +638,7 @@ def test_a_run_that_another_process_still_writes_can_be_resumed_and_both_keep_th
     assert reader.damage().torn == 0
 
 
+@pytest.mark.promise("two processes resume one run at the same time", "neither loses a line")
 def test_two_processes_that_resume_one_run_at_once_lose_nothing() -> None:
     with trainvitals.init(name="both") as run:
         run.log({"loss": 0.0}, step=0)
@@ -750,6 +762,7 @@ def test_a_with_block_records_the_exception_and_lets_it_through() -> None:
     assert "1 / 0" in event.data["traceback"]
 
 
+@pytest.mark.promise("`kill -9` of the training", "every line for which `log()` returned is read back")
 def test_a_killed_training_loses_nothing_it_logged() -> None:
     script = """
         import os, trainvitals
@@ -772,6 +785,9 @@ def test_a_killed_training_loses_nothing_it_logged() -> None:
     assert run.info.status == "crashed"
 
 
+@pytest.mark.promise(
+    "a program with handlers, hooks and logging set up", "signals, hooks, logging and streams are left as they were"
+)
 def test_nothing_of_the_host_is_changed() -> None:
     done = training("""
         import logging, signal, sys, threading, warnings
@@ -824,6 +840,9 @@ def test_an_unknown_option_names_the_nearest() -> None:
         trainvitals.init(intervall=2)
 
 
+@pytest.mark.promise(
+    "secrets in the config, the environment and the command", "they are redacted before anything is written"
+)
 def test_secrets_do_not_reach_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz012345")
     done = training(

@@ -131,6 +131,7 @@ def test_what_another_program_prints_is_not_claimed(environ: dict[str, str]) -> 
     assert (done.stdout, kept) == (b"one\ntwo\n", "one\n")
 
 
+@pytest.mark.promise("`kill -9` with `console: tee`", "what was printed before is kept")
 def test_what_was_printed_before_a_kill_is_there(environ: dict[str, str]) -> None:
     script = "print('step 1'); print('step 2'); os.kill(os.getpid(), 9)"
     _, kept = train(environ, script, code=-signal.SIGKILL)

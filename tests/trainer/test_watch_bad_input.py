@@ -294,6 +294,7 @@ def test_an_unknown_phase_is_other_time_and_said(run: Run) -> None:
     assert "phase 'thinking' is not one of data," in messages(run)
 
 
+@pytest.mark.promise("a bug in `watch`", "watching ends, the training does not")
 def test_a_failure_of_ours_ends_the_watching_and_not_the_training(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

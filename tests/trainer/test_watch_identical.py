@@ -74,6 +74,7 @@ def train_attention(watch: Watch) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("train", [train_convolutions, train_attention])
+@pytest.mark.promise("a training with and without `watch`", "its results are bit-identical")
 def test_the_results_are_bit_identical(tmp_path: Path, train: Callable[[Watch], list[torch.Tensor]]) -> None:
     alone = train(lambda *_: None)
     with running(tmp_path) as run:

@@ -15,6 +15,7 @@ from pathlib import Path
 from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, layout, parquet, segments
 from trainvitals.journal.cursor import Cursor
+from trainvitals.journal.footer import Oversized
 from trainvitals.journal.parquet import OpenFolder
 
 
@@ -63,14 +64,14 @@ def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fau
         try:
             numbers = extremes.read_numbers(connection, opened.locate(path.name))
             connection.execute(f"SELECT sum(hash(t)) FROM {parquet.scan([opened.locate(path.name)])} t").fetchall()
-        except duckdb.Error:
+        except (duckdb.Error, Oversized):
             lost = ", and its JSONL file is gone: what was in it is left out everywhere"
             yield Fault(name, f"cannot be read{'' if jsonl else lost}", _seal_again(path, jsonl))
             return
         try:
             known = extremes.read_digest(connection, opened.locate(side.name))
             right = extremes.is_right(connection, numbers, opened.locate(side.name))
-        except duckdb.Error:
+        except (duckdb.Error, OSError, Oversized):
             text = "cannot be read" if side.exists() else "is missing"
             yield Fault(side_name, text, lambda: segments.rebuild_side(path, side))
             return

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -18,6 +19,9 @@ from trainvitals.journal.damage import Damage
 from trainvitals.journal.encoding import LINE_START, TimeParser, is_complete
 
 CHUNK = 4 << 20
+LONGEST_LINE = 64 << 20
+"""A longer one is cut here, so that a file without newlines is read in bounded memory: a disk that lost power leaves
+stretches of zeros, and a sparse file has terabytes of them."""
 
 Row = dict[str, Any]
 
@@ -102,34 +106,20 @@ class Cursor:
                 if status.st_size == self.offset:
                     return 0
                 file.seek(self.offset)
-                return self._feed_from(file.read, take, limit, until)
+                return self._feed_from(file, take, limit, until)
         except FileNotFoundError:
             self.gone = True  # its rows are in a segment, or gone with the run
             return 0
 
-    def _feed_from(
-        self, read: Callable[[int], bytes], take: Callable[[bytes], None], limit: int | None, until: int | None
-    ) -> int:
-        consumed, count, rest = 0, 0, b""
-        size = CHUNK if limit is None else min(CHUNK, limit)
-        while limit is None or consumed < limit:
-            if until is not None:
-                size = min(size, until - self.offset - consumed - len(rest))
-            chunk = read(size)
-            if not chunk:
-                break
-            data = rest + chunk
-            end = data.rfind(b"\n") + 1
-            if end == 0:
-                rest = data
-                continue
-            lines = data[: end - 1].split(b"\n")
+    def _feed_from(self, file: BinaryIO, take: Callable[[bytes], None], limit: int | None, until: int | None) -> int:
+        end, count = self.offset, 0
+        for lines, end in _split(file, CHUNK if limit is None else min(CHUNK, limit), until):
             for line in lines:
                 take(line)
-            rest = data[end:]
-            consumed += end
             count += len(lines)
-        self.offset += consumed
+            if limit is not None and end - self.offset >= limit:
+                break
+        consumed, self.offset = end - self.offset, end
         name = layout.parse_name(self.path.name) if count else None
         if name is not None:
             with _parsed_lock:
@@ -143,13 +133,45 @@ class Cursor:
             rows.append(row)
 
 
+def _split(file: BinaryIO, size: int = CHUNK, until: int | None = None) -> Iterator[tuple[list[bytes], int]]:
+    """(complete lines, the offset behind them), `size` bytes at a time from where the file is, up to `until`.
+
+    A line longer than LONGEST_LINE is cut, and a hole in the file at that place is passed over.
+    """
+    start = place = file.tell()
+    rest: list[bytes] = []
+    while piece := file.read(size if until is None else min(size, until - place)):
+        place += len(piece)
+        head, newline, tail = piece.rpartition(b"\n")
+        if newline:
+            lines = b"".join([*rest, head]).split(b"\n")
+            start, rest = place - len(tail), [tail]
+            yield lines, start
+            continue
+        rest.append(piece)
+        if place - start > LONGEST_LINE:
+            lines = [b"".join(rest)]
+            start = place = file.seek(_skip_hole(file, place, until))
+            rest = []
+            yield lines, start
+
+
+def _skip_hole(file: BinaryIO, place: int, until: int | None) -> int:
+    """Where the next data of the file is, at `place` or behind it."""
+    end = os.fstat(file.fileno()).st_size if until is None else until
+    try:
+        return min(os.lseek(file.fileno(), place, os.SEEK_DATA), end)
+    except (AttributeError, OSError) as error:  # a platform or a file system that does not know holes
+        return end if getattr(error, "errno", None) == errno.ENXIO else place
+
+
 def find_line(path: Path, offset: int) -> int:
     """Where the first line begins that starts at `offset` or behind it; raises OSError if there is no such file."""
     if offset <= 0:
         return 0
     with open(path, "rb") as file:
         file.seek(offset - 1)
-        file.readline()
+        file.readline(LONGEST_LINE)
         return file.tell()
 
 
@@ -164,15 +186,18 @@ def measure(path: Path) -> tuple[int, int] | None:
 
     What begins and ends as our lines do is taken for a row without a closer look.
     """
-    rows, seen, rest, damage = 0, 0, b"", Damage()
+    rows, end, damage = 0, 0, Damage()
     try:
         with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            while seen < size and (chunk := file.read(min(size - seen, CHUNK))):
-                seen += len(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    rows += is_complete(line) or parse_line(line, damage) is not None
+            for lines, place in _split(file, until=os.fstat(file.fileno()).st_size):
+                end = place
+                rows += sum(is_complete(line) or parse_line(line, damage) is not None for line in lines)
     except FileNotFoundError:
         return None
-    return rows, seen - len(rest)
+    return rows, end
+
+
+def count_lines(path: Path) -> int:
+    """Lines of any kind; raises OSError if the file cannot be read."""
+    with open(path, "rb", buffering=0) as file:
+        return sum(len(lines) for lines, _ in _split(file))

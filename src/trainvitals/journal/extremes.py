@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trainvitals.errors import JournalError
 from trainvitals.journal import parquet
+from trainvitals.journal.footer import check_size
 from trainvitals.journal.parquet import OpenFolder
 
 BUCKET = 1000
@@ -65,6 +66,7 @@ def write_extremes(connection: Any, numbers: Numbers, segment: Path, folder: Ope
 
 def is_right(connection: Any, numbers: Numbers, file: str) -> bool:
     """Whether a side table, named by `OpenFolder.locate`, says of `numbers` what there is to say."""
+    check_size(file)
     columns = find_extremes(numbers)
     register_keys(connection, numbers.keys)
     restored = ", ".join(f"{_as_array(name)} AS {name}" for name in (*_WHOLE, *_FLOATS))
@@ -90,6 +92,7 @@ def read_digest(connection: Any, file: str) -> str | None:
 
 def read_numbers(connection: Any, file: str) -> Numbers:
     """The numbers of a segment, named by `OpenFolder.locate`."""
+    check_size(file)
     table = parquet.scan([file])
     keys = sorted(connection.execute(f"SELECT DISTINCT name, label FROM {table} WHERE value IS NOT NULL").fetchall())
     register_keys(connection, keys)

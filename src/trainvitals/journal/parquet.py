@@ -24,12 +24,16 @@ def connect() -> Any:
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 2,
         "memory_limit": "2GB",
+        "max_temp_directory_size": "8GB",
         "temp_directory": f"{tempfile.gettempdir()}/trainvitals-spill-{os.getpid()}",  # else .tmp where the user works
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
+        "allow_community_extensions": False,
         "python_enable_replacements": False,
     }
-    return duckdb.connect(config=config)
+    connection = duckdb.connect(config=config)
+    connection.execute("SET parquet_metadata_cache = true; SET lock_configuration = true")
+    return connection
 
 
 class OpenFolder:

@@ -25,7 +25,7 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, texts
 from trainvitals.journal.contracts import Extent, Series, States, TextFile, TextKind, TextPart
-from trainvitals.journal.cursor import Cursor, count_rows
+from trainvitals.journal.cursor import Cursor, count_lines, count_rows
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
@@ -126,7 +126,7 @@ class RunReader:
             total.files += len(listed - stems)
         for rejected in (self.folder / layout.SEGMENTS).glob("*.rejected"):
             if rejected.is_file():
-                total += Damage(torn=rejected.read_bytes().count(b"\n"))
+                total += Damage(torn=count_lines(rejected))
         return total
 
     def tables(self) -> list[str]:

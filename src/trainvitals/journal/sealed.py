@@ -19,6 +19,7 @@ from trainvitals.errors import JournalError
 from trainvitals.journal import extremes, parquet, segments
 from trainvitals.journal.encoding import format_time, spell
 from trainvitals.journal.extremes import BUCKET, NO_STEP
+from trainvitals.journal.footer import Oversized, check_size
 from trainvitals.journal.parquet import OpenFolder
 from trainvitals.journal.points import Bounds, Points, known_step
 from trainvitals.journal.segments import parse_labels
@@ -50,6 +51,7 @@ class SealedSegments:
         self._damaged: dict[str, object] = {}
         self._sides: dict[str, str] = {}
         self._distrusted: set[str] = set()
+        self._checked: set[str] = set()
         self._rebuilt: tuple[tempfile.TemporaryDirectory[str], OpenFolder] | None = None
         self._keys: dict[str, frozenset[tuple[str, str]]] = {}
         self._first_steps: dict[str, int | None] = {}
@@ -192,10 +194,11 @@ class SealedSegments:
         import duckdb
 
         try:
+            self._check_sizes([path])
             result = self._connect().cursor().execute(query, list(values))
             while batch := result.fetchmany(10_000):
                 yield from batch
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError, Oversized) as error:
             raise self._explain(error, [path]) from error
 
     def changes(self, paths: Sequence[Path], name: str) -> list[tuple[str, int, str]]:
@@ -268,7 +271,7 @@ class SealedSegments:
 
         try:
             segments.rebuild_side(path, target)
-        except (duckdb.Error, OSError) as error:
+        except (duckdb.Error, OSError, Oversized) as error:
             raise self._explain(error, [path]) from error
         return folder.locate(target.name)
 
@@ -277,17 +280,25 @@ class SealedSegments:
     def _connect(self) -> Any:
         if self._connection is None:
             self._connection = parquet.connect()
-            self._connection.execute("SET parquet_metadata_cache = true")
         return self._connection
 
-    def _ask(self, paths: Iterable[Path], query: str, values: Sequence[Any] = (), fetch: str = "fetchall") -> Any:
+    def _ask(self, paths: Sequence[Path], query: str, values: Sequence[Any] = (), fetch: str = "fetchall") -> Any:
         """The answer of DuckDB to a question about the segments `paths`."""
         import duckdb
 
         try:
+            self._check_sizes(paths)
             return getattr(self._connect().execute(query, list(values)), fetch)()
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError, Oversized) as error:
             raise self._explain(error, paths) from error
+
+    def _check_sizes(self, paths: Sequence[Path]) -> None:
+        """Before anything of a file is read: whether it and its side table can be as large as they say."""
+        files = {self._files.locate(path.name) for path in paths}
+        files |= {self._sides[path.name] for path in paths if path.name in self._sides}
+        for file in files - self._checked:
+            check_size(file)
+            self._checked.add(file)
 
     def _explain(self, error: Exception, paths: Iterable[Path]) -> JournalError:
         """What is wrong with these segments. What is found is not asked again."""
@@ -298,20 +309,21 @@ class SealedSegments:
                 return SegmentUnreadable(f"{path.name} is gone")
             try:
                 self._read_all(self._files.locate(path.name))
-            except duckdb.Error:
+            except (duckdb.Error, Oversized):
                 self._damaged[path.name] = _identity(path)
                 return SegmentUnreadable(f"{path.name} is damaged")
             side = self._sides.get(path.name)
             try:
                 if side is not None:
                     self._read_all(side)
-            except duckdb.Error:
+            except (duckdb.Error, OSError, Oversized):
                 del self._sides[path.name]
                 self._distrusted.add(path.name)
                 return SegmentUnreadable(f"{segments.side_of(path).name} is damaged")
         return JournalError(f"{self._folder} cannot be read: {error}")
 
     def _read_all(self, file: str) -> None:
+        check_size(file)
         self._connect().execute(f"SELECT sum(hash(t)) FROM {parquet.scan([file])} t").fetchall()
 
 

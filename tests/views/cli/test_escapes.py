@@ -99,6 +99,7 @@ def dangerous(text: str) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.promise("escape sequences in any field of a run", "no command writes them to a terminal")
 def test_no_command_hands_escape_sequences_of_files_to_a_terminal(
     machine: Any, evil_run: Path, terminal: Any, command: tuple[str, ...]
 ) -> None:
@@ -112,6 +113,7 @@ def test_no_command_hands_escape_sequences_of_files_to_a_terminal(
     assert "Traceback" not in shown.text and dangerous(shown.text) == ""
 
 
+@pytest.mark.promise("the same in `top`", "`top` does not obey them")
 def test_the_dashboard_in_the_terminal_obeys_no_file(evil_run: Path, terminal: Any) -> None:
     screen = terminal((*PROGRAM, "top", str(evil_run)), rows=50, columns=200)
     screen.wait_for("loss")
@@ -124,6 +126,7 @@ def test_the_dashboard_in_the_terminal_obeys_no_file(evil_run: Path, terminal: A
     assert [sign for sign in ("owned\x07", "\x9b", "\u202e", "\x1b]0;owned") if sign in screen.text] == []
 
 
+@pytest.mark.promise("formulas in an exported CSV file", "a spreadsheet shows text")
 def test_csv_cells_that_look_like_formulas_are_only_text(machine: Any, make_run: Callable[..., Path]) -> None:
     make_run(
         "sheet",

@@ -134,6 +134,7 @@ def test_a_file_that_exists_is_replaced_only_by_force(machine: Any, make_run: Ca
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.promise("the disk fills up during an export", "no half file is left")
 def test_a_file_that_cannot_be_completed_is_not_there_at_all(
     machine: Any, make_run: Callable[..., Path], form: str
 ) -> None:

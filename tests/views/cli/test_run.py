@@ -65,6 +65,7 @@ FINGERPRINT = textwrap.dedent(
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 255])
+@pytest.mark.promise("a program ends in any way", "`run` ends with its exit code")
 def test_the_exit_code_is_that_of_the_program(machine: Any, code: int) -> None:
     done = machine.run("run", "--", "sh", "-c", f"exit {code}")
     assert done.returncode == code
@@ -211,6 +212,7 @@ def test_a_new_window_size_reaches_the_program_once(terminal: Callable[..., Any]
     assert session.wait() == 11
 
 
+@pytest.mark.promise("`kill -9` of `trainvitals run`", "the program goes on")
 def test_only_the_program_is_left_when_the_wrapper_is_killed(machine: Any) -> None:
     process = machine.start("run", "--", "sleep", "600")
     wait_until(lambda: "sleep" in _names(_group_of(process.pid)), "the program")
@@ -320,6 +322,7 @@ def test_secrets_in_name_tags_and_notes_do_not_reach_the_folder(machine: Any) ->
     assert run["notes"] == "token [redacted]"
 
 
+@pytest.mark.promise("`run` on a full disk", "the program runs")
 def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(machine: Any, full_disk: Path) -> None:
     done = machine.run("run", "--dir", str(full_disk), "--", "sh", "-c", "echo hi; exit 3")
     assert (done.returncode, done.stdout) == (3, "hi\n")

@@ -172,6 +172,7 @@ def test_every_key_in_a_real_terminal_and_a_clean_end(open_terminal: Open) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.promise("`top` is ended by a signal", "the terminal is as it was")
 def test_a_signal_leaves_the_terminal_as_it_was(open_terminal: Open, number: signal.Signals) -> None:
     terminal = open_terminal(80, 24)
     terminal.type(top("--simulate-gpus 1 --interval 0.2"))

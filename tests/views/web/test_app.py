@@ -170,6 +170,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         "//etc/passwd",
     ],
 )
+@pytest.mark.promise("paths and links that lead out of the root", "404")
 def test_nothing_outside_the_root_is_served(attack: str, guarded: tuple[Server, str]) -> None:
     server, key = guarded
     path = attack.replace("{key}", key)

@@ -45,6 +45,7 @@ def test_bound_to_all_addresses_any_address_is_known_but_no_name() -> None:
     assert split_host("Node7.:80") == "node7"
 
 
+@pytest.mark.promise("DNS rebinding against the page", "421, nothing is shown")
 def test_a_rebound_name_is_refused_and_told_how_to_allow_it(server: Server) -> None:
     answer = httpx.get(server.base, headers={"host": "evil.example"}, timeout=PATIENCE)
     assert answer.status_code == 421
@@ -56,6 +57,7 @@ def test_an_allowed_name_is_answered(serve: Callable[..., Server], root: Path) -
     assert httpx.get(f"{server.base}api/v1/about", headers={"host": "monitor.lab"}, timeout=PATIENCE).status_code == 200
 
 
+@pytest.mark.promise("a page of another site posts to the dashboard (CSRF)", "403")
 def test_another_site_may_not_change_anything(serve: Callable[..., Server], root: Path, keys: list[str]) -> None:
     server = serve(root, "--allow-edit")
     address = f"{server.base}api/v1/runs/{keys[0]}"
@@ -64,6 +66,7 @@ def test_another_site_may_not_change_anything(serve: Callable[..., Server], root
     assert httpx.patch(address, content="tags=x", timeout=PATIENCE).status_code == 400
 
 
+@pytest.mark.promise("script injection", "every answer has a strict content security policy")
 def test_every_answer_has_a_policy_and_none_allows_other_sites(server: Server) -> None:
     for path in ("", "app.js", "api/v1/about", "api/v1/nowhere", "api/v1/runs/x/stream"):
         headers = httpx.get(server.base + path, timeout=PATIENCE).headers
@@ -74,6 +77,7 @@ def test_every_answer_has_a_policy_and_none_allows_other_sites(server: Server) -
     assert "server" not in httpx.get(server.base, timeout=PATIENCE).headers
 
 
+@pytest.mark.promise("no token, or a wrong one", "401 for every path")
 def test_a_server_with_a_token_shows_nothing_without_it(
     serve: Callable[..., Server], root: Path, tmp_path: Path
 ) -> None:

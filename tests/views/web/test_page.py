@@ -169,6 +169,7 @@ def test_sixty_four_gpus_are_told_apart_and_their_runs_said_to_be_simulated(
     assert tab.page.evaluate(OUTSIDE % json.dumps(".run-name .badge")) == 0
 
 
+@pytest.mark.promise("markup as the name of a run, metric or event", "it is shown as text")
 def test_names_that_are_markup_are_shown_as_text(server: Server, open_tab: Open, keys: list[str]) -> None:
     tab = open_tab()
     tab.page.goto(f"{server.base}#/runs")

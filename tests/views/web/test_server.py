@@ -44,6 +44,9 @@ def test_the_command_says_it_too(root: Path) -> None:
     assert done.returncode == 1 and "is taken by another program" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.promise(
+    "more half-sent requests than the server may have files open", "others are served; half-sent ones end after 15 s"
+)
 def test_half_sent_requests_keep_nobody_out(serve: Callable[..., Server], root: Path) -> None:
     """More of them than the server may have files open, from the address of everybody else."""
     server = serve(root, under=("prlimit", "--nofile=300:300"))
@@ -73,6 +76,7 @@ def is_closed(link: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.promise("a request whose body never comes", "it is ended")
 def test_a_body_that_never_comes_is_not_waited_for(serve: Callable[..., Server], root: Path) -> None:
     server = serve(root, "--allow-edit")
     with socket.create_connection(("127.0.0.1", httpx.URL(server.base).port or 0)) as link:
