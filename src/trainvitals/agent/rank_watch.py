@@ -18,6 +18,7 @@ from trainvitals.agent.run_parts import PIECE, RunParts
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import COMMAND, TRAINING
+from trainvitals.journal.failures import explain_exit_code
 
 GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
@@ -154,12 +155,18 @@ class RankWatch:
     # -- they end
 
     def _explain(self, rank: Rank) -> None:
-        """An exit code says less than the exception behind it, which the rank wrote down."""
+        """An exit code says less than the exception behind it, which the rank or a program of the command wrote."""
         verdict = rank.verdict
-        if verdict is not None and verdict.status == "failed" and rank.registration.kind == TRAINING:
-            own = [item for item in self._account.failures() if item.rank == rank.registration.rank]
-            if own:
-                rank.verdict = replace(verdict, cause=own[0].cause)
+        if verdict is None or verdict.status != "failed":
+            return
+        cause = None
+        if rank.registration.kind == TRAINING:
+            own = (item.cause for item in self._account.failures() if item.rank == rank.registration.rank)
+            cause = next(own, None)
+        if cause is None and verdict.exit_code and rank.registration.world_size == 1:
+            cause = explain_exit_code(self._context.folder, verdict.exit_code)
+        if cause is not None:
+            rank.verdict = replace(verdict, cause=cause)
 
     def _write_end(self, rank: Rank) -> None:
         number, verdict = rank.registration.rank, rank.verdict

@@ -385,6 +385,7 @@ class Run:
                 cause = cause or last_words.explain_exception(exception)
                 trace = last_words.format_traceback(exception)
                 self.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
+                last_words.note_written(exception)
             if self.refused:
                 text = f"{self.refused} values were not numbers and were not logged"
                 self.event("refused", text, severity="warning")

@@ -1,25 +1,43 @@
-"""Saying, in the run's events, that something could not be hooked into a program."""
+"""Events of a program below `trainvitals run` that has no run of its own to write them to."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def note_trouble(text: str) -> None:
+    """Something could not be hooked into the program."""
+    write_event("autostart", text, severity="warning")
+
+
+def write_event(
+    event: str,
+    message: str,
+    *,
+    severity: str,
+    rank: int | None = None,
+    attempt: int = 1,
+    data: Mapping[str, Any] | None = None,
+) -> None:
     """An event of the run that `trainvitals run` made; silent where there is none. Never raises."""
     folder = os.environ.get("TRAINVITALS_RUN_DIR")
     if not folder:
         return
     try:
         from trainvitals import runtime
-        from trainvitals.journal.encoding import encode_line, format_time
+        from trainvitals.journal.documents.rows import new_event
+        from trainvitals.journal.encoding import encode_line
         from trainvitals.journal.layout import FileName
         from trainvitals.journal.writer import LineWriter
 
-        writer = LineWriter(Path(folder), FileName("events", 1, "", pid=os.getpid()), on_trouble=_ignore)
-        row = {"timestamp": format_time(), "event": "autostart", "severity": "warning", "message": text}
-        writer.append(encode_line({**row, "host": runtime.host_name(), "pid": os.getpid()}))
+        name = FileName("events", attempt, "", rank=rank, pid=os.getpid())
+        writer = LineWriter(Path(folder), name, on_trouble=_ignore)
+        more = {"pid": os.getpid(), **(data or {})}
+        row = new_event(event, message, severity=severity, rank=rank, host=runtime.host_name(), data=more)
+        writer.append(encode_line(row.as_json()))
         writer.close(0)
     except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: there is nobody left to tell
         pass

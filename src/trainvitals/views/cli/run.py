@@ -256,9 +256,12 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
     With `ask_agent` only the bare fact is written, and the agent, which watched the memory, says why.
     """
     from trainvitals.agent.causes import ExitStatus, judge
+    from trainvitals.journal.failures import explain_exit_code
 
     run = run_folder.read_run(folder)
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
+    if ended.code:
+        verdict = replace(verdict, cause=explain_exit_code(folder, ended.code) or verdict.cause)
     stands = run.is_over and (not run.tentative or verdict.status == "finished")
     if not ask_agent:
         run = replace(run, tentative=False) if stands else run.end(verdict.status, verdict.cause)

@@ -1,4 +1,4 @@
-"""Runs when a Python below `trainvitals run` starts: waits for torch or a framework to be imported.
+"""Runs when a Python below `trainvitals run` starts: waits for torch or a framework to be imported, or for a failure.
 
 Every Python started below pays for this file, so it imports nothing, not even trainvitals, until one of the modules
 in WANTED has been imported by the program. Understood by any Python 3, does nothing in one that is too old.
@@ -51,12 +51,75 @@ class Loader:
     def exec_module(self, module):  # type: ignore[no-untyped-def]
         module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
+        try:
+            self._loader.exec_module(module)
+        except BaseException as error:
+            _drop_frame(error)
+            raise
         try:
             from trainvitals.trainer.autostart import place
         except ImportError:
             return  # an environment without trainvitals, or with an older one
         place(self._hook, module.__name__)
+
+
+def _drop_frame(error: BaseException) -> None:
+    """`trainvitals.trainer.tracebacks.drop_frame`, without the import."""
+    trace = error.__traceback__
+    BaseException.with_traceback(error, trace.tb_next if trace else None)
+
+
+class Ending:
+    """Looks on when the program fails, so that the run can tell why: an exit code alone says little."""
+
+    def __init__(self) -> None:
+        # Built into the interpreter, all three.
+        import atexit
+        import time
+        from _thread import get_ident
+
+        self._began = time.time()
+        self._get_thread = get_ident
+        self._main_thread = get_ident()
+        self._exited = False
+        atexit.register(self._at_exit)
+
+    def wrap_exit(self):  # type: ignore[no-untyped-def]
+        """What to put in the place of `sys.exit`; pickled, it is `sys.exit` wherever it is read."""
+        original = sys.exit
+
+        def exit(*status):  # type: ignore[no-untyped-def]
+            try:
+                if len(status) == 1 and not (status[0] is None or (isinstance(status[0], int) and status[0] == 0)):
+                    self._note_exit(status[0])
+                original(*status)
+            except BaseException as error:
+                _drop_frame(error)
+                raise
+
+        exit.__module__, exit.__qualname__, exit.__doc__ = "sys", "exit", original.__doc__
+        return exit
+
+    def _note_exit(self, status: object) -> None:
+        if self._get_thread() != self._main_thread:
+            return  # it ends a thread only
+        try:
+            from trainvitals.trainer.autostart.ending import note_exit
+
+            note_exit(status, sys._getframe(2))
+            self._exited = True
+        except Exception:  # noqa: BLE001, S110 - the boundary around the user's program
+            pass
+
+    def _at_exit(self) -> None:
+        if not self._exited and getattr(sys, "last_value", None) is None:
+            return
+        try:
+            from trainvitals.trainer.autostart.ending import write_failure
+
+            write_failure(self._began)
+        except Exception:  # noqa: BLE001, S110 - an environment without trainvitals, or with an older one
+            pass
 
 
 def _pass_on() -> None:
@@ -75,4 +138,5 @@ def _pass_on() -> None:
 
 if sys.version_info >= (3, 11) and os.environ.get("TRAINVITALS_RUN_DIR"):
     sys.meta_path.insert(0, Finder())
+    sys.exit = Ending().wrap_exit()  # type: ignore[no-untyped-call]
 _pass_on()
