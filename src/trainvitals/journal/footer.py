@@ -1,7 +1,7 @@
 """How many rows a Parquet file has, from its last bytes: in microseconds, and before DuckDB reads anything of it.
 
-A file of a few kilobytes can have billions of rows that are all alike, and to read them would take all memory. Tested in
-tests/journal/test_bombs.py.
+A file of a few kilobytes can have billions of rows that are all alike, and to read them would take all memory. Tested
+in tests/journal/test_bombs.py.
 """
 
 from __future__ import annotations
