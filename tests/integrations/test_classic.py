@@ -170,7 +170,7 @@ def test_a_training_monitor_callback_logs_each_step_with_the_fixed_names() -> No
     assert all(row["batch_time"] >= 0 for row in rows)
     assert json.loads((run.folder / "run.json").read_text())["status"] == "finished"
     assert monitor.latest() is not None
-    assert not monitor._sampler.running
+    assert monitor._sampler._thread is None
 
 
 def test_a_training_monitor_watches_the_model_it_is_given(tmp_path: Path) -> None:

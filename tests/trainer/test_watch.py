@@ -16,28 +16,18 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from waiting import GENTLE_EXIT
-from watching import PHASES, VirtualClock, events, lines, messages, running, steps
+from watching import PHASES, VirtualClock, events, lines, messages, steps
 
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.loop import Watch
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path) as run:
-        yield run
 
 
 class Sleepy(nn.Module):

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from watching import messages, running, steps
+from watching import messages, steps
 
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.activations import ELEMENTS, STATISTICS, describe, entropy, take_rows
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path) as run:
-        yield run
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def described(output: torch.Tensor, units: int) -> dict[str, float]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watching import events, messages, running, steps
+from watching import events, messages, steps
 
 from trainvitals.errors import SettingError
 from trainvitals.trainer.run import Run
@@ -18,16 +16,7 @@ from trainvitals.trainer.run import Run
 EVERY_STEP = {"layers_every": 1, "activations": ["*"], "activations_every": 1, "budget_percent": 0}
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path) as run:
-        yield run
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, count: int = 3) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from watching import events, running, steps
+from watching import events, steps
 
 import trainvitals
 from trainvitals.conditions import Conditions
@@ -20,17 +19,7 @@ from trainvitals.trainer.watch.gradients import LayerNumbers
 from trainvitals.trainer.watch.health import PATIENCE, LayerHealth
 from trainvitals.trainer.watch.layers import group, matches
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path) as run:
-        yield run
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def norm(tensors: Any) -> float:

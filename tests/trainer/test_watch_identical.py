@@ -23,10 +23,7 @@ EVERYTHING = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 Watch = Callable[[nn.Module, torch.optim.Optimizer, DataLoader], object]  # type: ignore[type-arg]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
-from watching import events, running, steps
+from watching import events, steps
 
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch import memory
@@ -16,17 +13,7 @@ from trainvitals.trainer.watch.budget import INITIAL_SECONDS, Budget
 from trainvitals.trainer.watch.flops import peak_flops
 from trainvitals.trainer.watch.memory import MIB, Growth, parse_allocator, read_allocator, read_host
 
-
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.delenv("TRAINVITALS_RUN_DIR", raising=False)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path) as run:
-        yield run
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def test_the_allocators_counters_become_megabytes() -> None:

@@ -21,7 +21,7 @@ from trainvitals.settings.kinds import parse_duration
 from trainvitals.views import panels
 from trainvitals.views.deployment import rules
 from trainvitals.views.deployment.__main__ import render_all
-from trainvitals.views.deployment.files import DASHBOARDS, find_deploy, folder_of, rules_file
+from trainvitals.views.deployment.files import find_deploy, folder_of, rules_file
 from trainvitals.views.deployment.queries import queries_of
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -50,7 +50,7 @@ def test_the_installed_package_has_the_files() -> None:
 
 
 def boards(spelling: Spelling = "mb") -> dict[str, dict[str, Any]]:
-    return {name: json.loads((DEPLOY / folder_of(spelling) / f"{name}.json").read_text()) for name in DASHBOARDS}
+    return {path.stem: json.loads(path.read_text()) for path in (DEPLOY / folder_of(spelling)).glob("*.json")}
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

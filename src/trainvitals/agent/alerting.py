@@ -47,9 +47,7 @@ class Alerting:
         `judged` is how far an earlier agent has judged what was logged."""
         if self._context.settings.alerts_enabled:
             self._guard(lambda: self._begin(pid))
-            if self._alerts is not None:
-                alerts = self._alerts
-                self._guard(lambda: alerts.warm(judged))
+            self._ask(lambda alerts: alerts.warm(judged))
 
     def _begin(self, pid: int) -> None:
         folder = self._context.folder
@@ -91,16 +89,13 @@ class Alerting:
         return self._alerts is not None and self._alerts.wants(file)
 
     def see(self, batch: Batch) -> None:
-        if self._alerts is not None:
-            alerts = self._alerts
-            self._guard(lambda: alerts.see(batch))
+        self._ask(lambda alerts: alerts.see(batch))
 
     def see_sample(self, sample: Sample) -> None:
-        if self._alerts is not None:
-            alerts, values = self._alerts, sample.values
-            if sample.table == "gpu":
-                values = {**values, "held_by_run": float(self._holding.holds(sample.labels))}
-            self._guard(lambda: alerts.see_sample(sample.table, sample.labels, values, sample.time))
+        values = sample.values
+        if self._alerts is not None and sample.table == "gpu":
+            values = {**values, "held_by_run": float(self._holding.holds(sample.labels))}
+        self._ask(lambda alerts: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
     def see_end(self, rank: Rank, status: str, cause: Cause | None) -> None:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
@@ -118,15 +113,13 @@ class Alerting:
             for rank in self._ranks.alive():
                 if rank.registration.kind == "training":
                     self._see_rank(rank, now, stalls.get(rank.registration.rank))
-        self._guard(self._alerts.tick)
+        self._ask(RunAlerts.tick)
 
     def _see_rank(self, rank: Rank, now: float, cause: Cause | None = None) -> None:
-        if self._alerts is None:
-            return
-        alerts, item = self._alerts, rank.registration
+        item = rank.registration
         state, why = self._ended.get(item.rank, (rank.state, cause))
         silence = rank.progress.silence(now) if now else 0.0
-        self._guard(lambda: alerts.see_rank(item.rank, state, why, silence, item.world_size))
+        self._ask(lambda alerts: alerts.see_rank(item.rank, state, why, silence, item.world_size))
 
     # -- the end
 
@@ -144,8 +137,7 @@ class Alerting:
 
     def leave(self) -> None:
         """The agent ends, the run goes on."""
-        if self._alerts is not None:
-            self._guard(self._alerts.leave)
+        self._ask(RunAlerts.leave)
 
     def active(self) -> tuple[AlertStatus, ...]:
         """What fires now."""
@@ -154,6 +146,10 @@ class Alerting:
     def firing(self) -> list[AlertRow]:
         """Everything that fires now, each with its labels."""
         return self._alerts.firing() if self._alerts is not None else []
+
+    def _ask(self, do: Callable[[RunAlerts], None]) -> None:
+        if (alerts := self._alerts) is not None:
+            self._guard(lambda: do(alerts))
 
     def _guard(self, do: Callable[[], None]) -> None:
         try:

@@ -18,8 +18,6 @@ from trainvitals.exporters.labels import Labels, share
 from trainvitals.journal.encoding import number
 from trainvitals.newest import Thing
 
-NAMES = ("dcgm", "nvidia_smi")
-
 
 class _Row(NamedTuple):
     name: str

@@ -92,10 +92,6 @@ class Sampler:
             except Exception as error:  # noqa: BLE001 - the boundary around a source
                 self._tell(key, f"{key} could not be closed: {error!r:.200}")
 
-    @property
-    def running(self) -> bool:
-        return self._thread is not None
-
     def _work(self) -> None:
         while not self._stop.wait(self._interval):
             self._round()

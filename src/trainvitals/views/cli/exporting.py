@@ -9,7 +9,7 @@ from trainvitals.errors import SettingError
 from trainvitals.exporters.registry import explain_unusable, wishes_of
 from trainvitals.settings import TABLE, Settings
 from trainvitals.settings.table import find
-from trainvitals.views.cli.arguments import Parser
+from trainvitals.views.cli.arguments import Parser, one_of
 
 # Flags that are typed by hand have a short form as well.
 _SHORT = {"prometheus_names": "--names", "prometheus_compat": "--compat"}
@@ -25,6 +25,17 @@ def add_exporter_flags(parser: Parser) -> None:
             short, row.flag, dest=row.attribute, metavar=row.kind.word.rpartition("of ")[2].replace(", ", "|"),
             help=f"{row.help[:1].lower()}{row.help[1:]} (default: {row.kind.format(row.default)})".replace("`", ""),
         )  # fmt: skip
+
+
+def add_spelling(parser: Parser) -> None:
+    """`--names` of what is made for an exporter's metrics."""
+    parser.add_argument(
+        "--names",
+        type=one_of("mb", "base"),
+        default="mb",
+        metavar="UNITS",
+        help="mb (default) or base, as the exporter",
+    )
 
 
 def check_exporter(settings: Settings) -> None:

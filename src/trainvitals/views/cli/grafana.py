@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from trainvitals.views.cli.arguments import Action, Parser, one_of
+from trainvitals.views.cli.exporting import add_spelling
 
 _NAMES = {"training": "gpu-training-dashboard", "fleet": "gpu-fleet-dashboard", "node": "gpu-node-dashboard"}
 
@@ -19,13 +20,7 @@ def _add_dashboard(parser: Parser) -> None:
         metavar="NAME",
         help="training (default), fleet or node",
     )
-    parser.add_argument(
-        "--names",
-        type=one_of("mb", "base"),
-        default="mb",
-        metavar="UNITS",
-        help="mb (default) or base, as the exporter",
-    )
+    add_spelling(parser)
 
 
 def _dashboard(arguments: argparse.Namespace) -> int:

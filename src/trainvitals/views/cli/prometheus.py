@@ -7,19 +7,14 @@ import argparse
 import ipaddress
 
 from trainvitals.errors import nearest
-from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, one_of, resolve_settings
+from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, resolve_settings
+from trainvitals.views.cli.exporting import add_spelling
 
 DEFAULT_PORT = 9090
 
 
 def _add_rules(parser: Parser) -> None:
-    parser.add_argument(
-        "--names",
-        type=one_of("mb", "base"),
-        default="mb",
-        metavar="UNITS",
-        help="mb (default) or base, as the exporter",
-    )
+    add_spelling(parser)
     parser.add_config()
 
 

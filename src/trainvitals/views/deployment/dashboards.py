@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from grafana_foundation_sdk.builders import (
@@ -37,8 +37,6 @@ _COLOURS = {"warning": "#EAB839", "critical": "#E24D42"}
 CONDITIONS = Conditions()
 """A dashboard is for everybody's runs, so its colours are those without anybody's own thresholds."""
 _DASH = model.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [8, 8]})
-
-Make = Callable[[], Any]
 
 
 def build_all(spelling: Spelling) -> dict[str, str]:

@@ -8,8 +8,6 @@ import trainvitals
 from trainvitals.errors import TrainvitalsError
 from trainvitals.exporters.names import Spelling
 
-DASHBOARDS = ("gpu-training-dashboard", "gpu-fleet-dashboard", "gpu-node-dashboard")
-
 
 def folder_of(spelling: Spelling) -> str:
     """The folder of the dashboards inside `deploy/`."""

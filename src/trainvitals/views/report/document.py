@@ -14,7 +14,6 @@ from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.shapes import ReportDataJson
 from trainvitals.views.report.data import make_data
 
-FORMATS = ("html", "md", "json", "png", "svg")
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 SUFFIXES |= {".png": "png", ".svg": "svg"}
 NamedRun = tuple[str, Reader]
@@ -24,7 +23,7 @@ NamedRun = tuple[str, Reader]
 def draw_report(
     runs: Sequence[NamedRun], format: str, settings: Settings, *, theme: str = "light", width: int = 1200
 ) -> bytes:
-    """The report in one of FORMATS; Markdown without pictures."""
+    """The report in one of the formats of SUFFIXES; Markdown without pictures."""
     if format in ("png", "svg"):
         return draw_picture(runs, format, theme=theme, width=width)
     data = _make_data(runs, settings)
