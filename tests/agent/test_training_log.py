@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.agent.training_log import Growth, TrainingLog
+from trainvitals.agent.training_log import LogGrowth, TrainingLog
 from trainvitals.journal import layout
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
@@ -39,7 +39,7 @@ class Log:
         self.relay = Relay(folder, lambda file: (file.rank or 0) in ranks)
         self.relay.add(self.log)
 
-    def poll(self, limit: int | None = None) -> dict[int, Growth]:
+    def poll(self, limit: int | None = None) -> dict[int, LogGrowth]:
         self.relay.poll(limit)
         return self.log.take_growth()
 

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import PATIENCE, free_port
 
 from trainvitals.sources import Notice, Sample, SourceUnavailable, World, create
-from trainvitals.sources.exposition import Page, PageParser, Series, parse_head, split_line
+from trainvitals.sources.exposition import PageParser, ScrapedPage, ScrapedSeries, parse_head, split_line
 from trainvitals.sources.openmetrics import LARGEST_PAGE, TargetUnit, target_name
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
@@ -84,7 +84,7 @@ def series_of(samples: list[Sample | Notice]) -> dict[tuple[str, frozenset[tuple
     return found
 
 
-def parse(text: str, openmetrics: bool = False, most: int = 1000) -> Page:
+def parse(text: str, openmetrics: bool = False, most: int = 1000) -> ScrapedPage:
     return PageParser(most).parse(text, openmetrics)
 
 
@@ -142,16 +142,16 @@ def test_not_a_number_and_infinity_are_data(exporter):
 
 
 def test_a_moment_the_page_tells_itself_is_kept():
-    assert parse("a 1 1700000000123\n").series == [Series("a", (), 1, 1700000000.123)]
-    assert parse("a 1 1700000000.123\n# EOF\n", openmetrics=True).series == [Series("a", (), 1, 1700000000.123)]
+    assert parse("a 1 1700000000123\n").series == [ScrapedSeries("a", (), 1, 1700000000.123)]
+    assert parse("a 1 1700000000.123\n# EOF\n", openmetrics=True).series == [ScrapedSeries("a", (), 1, 1700000000.123)]
 
 
 def test_exemplars_are_passed_over():
     text = 'h_bucket{le="1"} 17 # {trace_id="a b",x="}"} 0.67 1700000000\nh_bucket{le="+Inf"} 18\n# EOF\n'
 
     assert parse(text, openmetrics=True).series == [
-        Series("h_bucket", (("le", "1"),), 17, None),
-        Series("h_bucket", (("le", "+Inf"),), 18, None),
+        ScrapedSeries("h_bucket", (("le", "1"),), 17, None),
+        ScrapedSeries("h_bucket", (("le", "+Inf"),), 18, None),
     ]
 
 
@@ -222,7 +222,7 @@ def test_a_second_page_is_read_like_the_first():
     second = parser.parse('a{x="1"} 5\nc{y="}"} 3\nnonsense\n')
 
     assert [series.value for series in first.series] == [1, 2]
-    assert second.series == [Series("a", (("x", "1"),), 5, None), Series("c", (("y", "}"),), 3, None)]
+    assert second.series == [ScrapedSeries("a", (("x", "1"),), 5, None), ScrapedSeries("c", (("y", "}"),), 3, None)]
     assert second.malformed == 1
 
 

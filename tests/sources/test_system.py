@@ -19,8 +19,8 @@ from trainvitals.sources.system import (
     MOST_CORES,
     CpuTimes,
     DiskSpaceUnit,
+    HostMemory,
     HostUnit,
-    Memory,
     core_shares,
     cpu_times,
     parse_cpu_list,
@@ -152,12 +152,12 @@ HugePages_Total:       0
 
 
 def test_memory_and_swap_come_out_of_one_file():
-    assert parse_meminfo(MEMINFO) == Memory(16384000 << 10, 8192000 << 10, 2048000 << 10, 1024000 << 10)
+    assert parse_meminfo(MEMINFO) == HostMemory(16384000 << 10, 8192000 << 10, 2048000 << 10, 1024000 << 10)
 
 
 def test_no_more_is_available_than_there_is():
     raised = MEMINFO.replace(b"MemAvailable:    8192000", b"MemAvailable:   99999999")
-    assert parse_meminfo(raised) == Memory(16384000 << 10, 16384000 << 10, 2048000 << 10, 1024000 << 10)
+    assert parse_meminfo(raised) == HostMemory(16384000 << 10, 16384000 << 10, 2048000 << 10, 1024000 << 10)
 
 
 @pytest.mark.parametrize("text", [b"", b"MemTotal: much", MEMINFO.replace(b"MemAvailable", b"MemUnknown")])

@@ -55,7 +55,7 @@ TOUCH_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Retry:
     """A run whose watch went wrong: since when, and how long until it is tried again."""
 
     since: float
@@ -89,7 +89,7 @@ class Agent:
         self._assigned: dict[Path, Registration] = {}
         self._listening: tuple[WatchedRun, ...] = ()
         self._ranks: list[RankProcess] = []
-        self._failed: dict[str, Failure] = {}
+        self._failed: dict[str, Retry] = {}
         self._first = True
         self._latest_seconds = LATEST_SECONDS
         self._idle_since: float | None = None
@@ -335,7 +335,7 @@ class Agent:
                 registrations.unregister(path, registration)
             return
         longer = min(2 * pause, LONGEST_RETRY_SECONDS) if run.past else RETRY_SECONDS
-        self._failed[folder] = Failure(since, now + pause, longer)
+        self._failed[folder] = Retry(since, now + pause, longer)
 
     def _meet_demand(self) -> None:
         active = tuple(run for run in self._runs.values() if not (run.past or run.finishing or run.over))

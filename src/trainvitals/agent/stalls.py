@@ -22,7 +22,7 @@ GPU_STATE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Standstill:
     """What is known of a stall, once the stacks have been asked for."""
 
     rank: Rank
@@ -41,7 +41,7 @@ class Stalls:
         self._folder = context.folder
         self._settings = context.settings
         self._lines = lines
-        self._found: deque[Finding] = deque()
+        self._found: deque[Standstill] = deque()
 
     def judge(self, rank: Rank, now: float) -> None:
         """Notice a change of state of a living training rank."""
@@ -109,11 +109,11 @@ class Stalls:
                     stacks = collect_stacks(rank.registration, rank.pidfd, state)
                 except OSError as error:
                     stacks = Stacks(note=f"no stacks: {error}")
-            self._found.append(Finding(rank, when, data, stacks))
+            self._found.append(Standstill(rank, when, data, stacks))
 
         threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
 
-    def _describe(self, found: Finding) -> tuple[str, dict[str, Any]]:
+    def _describe(self, found: Standstill) -> tuple[str, dict[str, Any]]:
         """In words where it is (empty if that is not known), and everything that was found."""
         data = {key: value for key, value in found.data.items() if value is not None}
         stacks = found.stacks

@@ -19,7 +19,7 @@ TABLE = "training"
 
 
 @dataclass(slots=True)
-class Growth:
+class LogGrowth:
     """What a rank logged since the last look."""
 
     lines: int = 0
@@ -41,7 +41,7 @@ class TrainingLog:
         self.acknowledged = self.positions.copy()
         self.summarised = 0
         """The rank of which the summary is kept."""
-        self._grown: dict[int, Growth] = {}
+        self._grown: dict[int, LogGrowth] = {}
 
     def wants(self, file: FileName) -> bool:
         return file.table == TABLE
@@ -52,7 +52,7 @@ class TrainingLog:
         if not batch.rows:
             return
         rank = batch.file.rank or 0
-        growth = self._grown.setdefault(rank, Growth())
+        growth = self._grown.setdefault(rank, LogGrowth())
         growth.lines += len(batch.rows)
         growth.timestamp = batch.rows[-1]["timestamp"]
         take = self.summary.add if rank == self.summarised else _step_of
@@ -61,7 +61,7 @@ class TrainingLog:
             if step is not None:
                 growth.step = step
 
-    def take_growth(self) -> dict[int, Growth]:
+    def take_growth(self) -> dict[int, LogGrowth]:
         """What came since the last call, by rank."""
         found, self._grown = self._grown, {}
         return found

@@ -66,7 +66,7 @@ def labels_of(name: FileName, text: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Column:
+class SegmentColumn:
     """The values of one name and label: for each its line number and the value."""
 
     rows: array[int] = field(default_factory=lambda: array("q"))
@@ -86,7 +86,7 @@ class Lines:
         self.damage = Damage()
         self.times = array("q")
         self.steps = array("q")
-        self.columns: dict[tuple[str, str], Column] = {}
+        self.columns: dict[tuple[str, str], SegmentColumn] = {}
         self.texts: list[tuple[int, str, str, str]] = []  # row, name, label, text
         self._clock = TimeParser()
 
@@ -116,7 +116,7 @@ class Lines:
                 continue
             column = columns.get((name, label))
             if column is None:
-                column = columns[(name, label)] = Column()
+                column = columns[(name, label)] = SegmentColumn()
             column.rows.append(place)
             column.values.append(value)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 Labels = tuple[tuple[str, str], ...]
 
 
-class Series(NamedTuple):
+class ScrapedSeries(NamedTuple):
     """One line of a page."""
 
     name: str
@@ -23,10 +23,10 @@ class Series(NamedTuple):
     """Unix seconds, where the page says so itself"""
 
 
-class Page(NamedTuple):
+class ScrapedPage(NamedTuple):
     """A parsed page: what was understood, and how many lines were not."""
 
-    series: list[Series]
+    series: list[ScrapedSeries]
     malformed: int
     beyond: int
     """Series left out because the page has more than allowed"""
@@ -47,9 +47,9 @@ class PageParser:
         self._most = most
         self._heads: dict[str, tuple[str, Labels]] = {}
 
-    def parse(self, text: str, openmetrics: bool = False) -> Page:
+    def parse(self, text: str, openmetrics: bool = False) -> ScrapedPage:
         """OpenMetrics has its timestamps in seconds, the older format in milliseconds."""
-        series: list[Series] = []
+        series: list[ScrapedSeries] = []
         malformed = beyond = 0
         heads: dict[str, tuple[str, Labels]] = {}
         for raw in text.split("\n"):
@@ -69,9 +69,9 @@ class PageParser:
                 beyond += 1
             else:
                 heads[head] = known
-                series.append(Series(known[0], known[1], *numbers))
+                series.append(ScrapedSeries(known[0], known[1], *numbers))
         self._heads = heads
-        return Page(series, malformed, beyond)
+        return ScrapedPage(series, malformed, beyond)
 
 
 def split_line(line: str) -> tuple[str, str]:
@@ -127,7 +127,7 @@ def parse_tail(tail: str, openmetrics: bool) -> tuple[float, float | None] | Non
     return float(parts[0]), moment
 
 
-def group_series(page: Page, reserved: frozenset[str]) -> dict[tuple[Labels, float | None], dict[str, float]]:
+def group_series(page: ScrapedPage, reserved: frozenset[str]) -> dict[tuple[Labels, float | None], dict[str, float]]:
     """Series with the same labels and time together: {(labels, time): {name: value}}.
 
     Names that are reserved get `exported_` in front, as Prometheus does it.

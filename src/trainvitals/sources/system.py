@@ -321,7 +321,7 @@ class MemoryMeter:
         return values
 
 
-class Memory(NamedTuple):
+class HostMemory(NamedTuple):
     """Bytes."""
 
     total: int
@@ -330,7 +330,7 @@ class Memory(NamedTuple):
     swap_used: int
 
 
-def parse_meminfo(raw: bytes) -> Memory | None:
+def parse_meminfo(raw: bytes) -> HostMemory | None:
     """Out of /proc/meminfo; None where it does not say what is available, as before Linux 3.14."""
     sizes = {name: int(size) * 1024 for name, size in _MEMINFO.findall(raw)}
     try:
@@ -339,15 +339,15 @@ def parse_meminfo(raw: bytes) -> Memory | None:
     except KeyError:
         return None
     # Inside some containers `available` is that of the machine and `total` is not.
-    return Memory(total, min(available, total), swap_total, max(swap_total - swap_free, 0))
+    return HostMemory(total, min(available, total), swap_total, max(swap_total - swap_free, 0))
 
 
-def read_memory() -> Memory:
+def read_memory() -> HostMemory:
     """As psutil knows it, on every system; on Linux that costs several times as much."""
     import psutil
 
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    return Memory(memory.total, memory.available, swap.total, swap.used)
+    return HostMemory(memory.total, memory.available, swap.total, swap.used)
 
 
 class DiskMeter:

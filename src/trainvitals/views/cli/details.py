@@ -13,7 +13,7 @@ from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
 from trainvitals.settings import Settings
-from trainvitals.views.cli.summary import Summary
+from trainvitals.views.cli.summary import RunSummary
 from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import prices_of
@@ -39,7 +39,7 @@ def read_diagnosis(reader: Reader, settings: Settings) -> FindingsJson:
     return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
-def make_json(summary: Summary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+def make_json(summary: RunSummary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """Everything, with NaN and infinity spelled as in the journal."""
     data = {
         **summary.info.file.as_json(),
@@ -91,7 +91,7 @@ def _describe_gpu(gpu: GpuUse, with_host: bool) -> dict[str, Any]:
 
 
 def draw_details(
-    summary: Summary, diagnosis: Mapping[str, Any], reader: Reader, paint: Paint, columns: int | None
+    summary: RunSummary, diagnosis: Mapping[str, Any], reader: Reader, paint: Paint, columns: int | None
 ) -> str:
     """Lines of `word  text`; only what there is."""
     run = summary.info.file

@@ -80,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
     check_target(arguments.output, arguments.force)
     if arguments.format in DRAWN:
         return _draw(arguments, reader)
-    progress = Progress(to_stdout)
+    progress = ProgressLine(to_stdout)
     rows = Rows(reader, TABLES if arguments.table == "all" else (arguments.table,), progress.step)
 
     def write(file: BinaryIO) -> None:
@@ -124,7 +124,7 @@ def _draw(arguments: argparse.Namespace, reader: Reader) -> int:
     return 0
 
 
-class Progress:
+class ProgressLine:
     """A counter on the terminal, for exports that take a while."""
 
     def __init__(self, quiet: bool) -> None:

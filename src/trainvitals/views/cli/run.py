@@ -67,7 +67,7 @@ def execute(arguments: argparse.Namespace) -> int:
         words = list(arguments.words)
         words.remove("--top")
         return run_with_top(words, settings)
-    watched: Watched | None = None
+    watched: CommandRun | None = None
     try:
         check_program(command[0])
         watched = prepare(arguments, settings, command)
@@ -98,21 +98,21 @@ def _do_nothing() -> None:
     pass
 
 
-def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str]) -> Watched | None:
+def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str]) -> CommandRun | None:
     """The run folder, or None, said, if there can be none: the program runs unwatched then."""
     try:
         check_exporter(settings)
     except SettingError as error:
         say(f"{error}\n  the program runs all the same, its metrics are not served")
     try:
-        return Watched(arguments, settings, command)
+        return CommandRun(arguments, settings, command)
     except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
         said = str(error) if isinstance(error, TrainvitalsError) else repr(error)
         say(f"{said}\n  the program runs all the same, unwatched")
         return None
 
 
-class Watched:
+class CommandRun:
     """The run of the program, as seen from outside."""
 
     def __init__(self, arguments: argparse.Namespace, settings: Settings, command: list[str]) -> None:

@@ -55,7 +55,7 @@ class AlertCount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RunSummary:
     """A run in numbers."""
 
     info: RunInfo
@@ -83,14 +83,14 @@ class Summary:
 # -- reading
 
 
-def read_summary(reader: Reader, runs: Runs | None = None) -> Summary:
+def read_summary(reader: Reader, runs: Runs | None = None) -> RunSummary:
     """What the run came to; among `runs`, further ones of the same command are looked for."""
     info, statuses = reader.info, reader.statuses()
     row = make_row(info.id, info, statuses)
     metrics = reader.summary()
     events = reader.events()
     severe = [event for event in events if event.severity in ("warning", "critical") and not _tells_end(event)]
-    return Summary(
+    return RunSummary(
         info=info,
         seconds=row.seconds(),
         last_step=find_last_step(reader, row, metrics),
@@ -135,7 +135,7 @@ def print_summary(reader: Reader, runs: Runs | None = None) -> None:
     print_error(f"\n{draw_summary(read_summary(reader, runs), Paint(sys.stderr), columns)}")
 
 
-def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
+def draw_summary(summary: RunSummary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
     """The summary as text, lines at most `columns` wide where that is possible."""
     blocks = [draw_head(summary, paint)]
     if summary.metrics:
@@ -149,7 +149,7 @@ def draw_summary(summary: Summary, paint: Paint, columns: int | None = None, *, 
     return "\n\n".join(blocks)
 
 
-def draw_head(summary: Summary, paint: Paint) -> str:
+def draw_head(summary: RunSummary, paint: Paint) -> str:
     """Who it was and how it ended."""
     info = summary.info
     parts = [paint(f"bold {STATUS_STYLES.get(info.status, 'cyan')}", info.status)]
@@ -216,7 +216,7 @@ def _which_end(name: str) -> str:
     return {"lower": "low", "higher": "high", None: "max"}[better(canonical)]
 
 
-def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
+def draw_gpus(summary: RunSummary, paint: Paint, columns: int | None) -> str:
     """How much the GPUs had to do."""
     rows = []
     with_host = is_of_many_hosts(summary.gpus)
@@ -243,7 +243,7 @@ def draw_gpus(summary: Summary, paint: Paint, columns: int | None) -> str:
     return text
 
 
-def draw_notes(summary: Summary, paint: Paint) -> str:
+def draw_notes(summary: RunSummary, paint: Paint) -> str:
     """Ranks, energy, alerts, damage: only what there is."""
     lines = []
     if summary.ranks:
@@ -289,7 +289,7 @@ def tell_alerts(alerts: Sequence[AlertCount]) -> str:
     return f"{sum(item.times for item in alerts):,}: {', '.join(told)}"
 
 
-def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: bool) -> str:
+def draw_place(summary: RunSummary, paint: Paint, columns: int | None, next_steps: bool) -> str:
     """Where it is, and what to type next."""
     lines = [f"  folder  {one_line(where(summary.info))}"]
     steps = next_commands(summary) if next_steps else []
@@ -301,7 +301,7 @@ def draw_place(summary: Summary, paint: Paint, columns: int | None, next_steps: 
     return "\n".join(lines)
 
 
-def next_commands(summary: Summary) -> list[tuple[str, str]]:
+def next_commands(summary: RunSummary) -> list[tuple[str, str]]:
     """What one may want to type now, and what it gives."""
     program, reference = find_program(), reference_to(summary.info)
     found = [(f"{program} runs show {reference}", "all there is to know")]
