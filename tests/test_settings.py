@@ -175,8 +175,13 @@ def test_sections_become_dotted_names_with_their_lines() -> None:
 
 
 def test_a_dotted_setting_has_a_variable_and_a_flag() -> None:
-    row = Setting(1.0, duration(), "", name="alerts.cool_down")
-    assert (row.variable, row.flag) == ("TRAINVITALS_ALERTS_COOL_DOWN", "--alerts-cool-down")
+    row = Setting(1.0, duration(), "")
+    row.__set_name__(Settings, "alerts_cool_down")
+    assert (row.name, row.variable, row.flag) == (
+        "alerts.cool_down",
+        "TRAINVITALS_ALERTS_COOL_DOWN",
+        "--alerts-cool-down",
+    )
 
 
 # -- refusals

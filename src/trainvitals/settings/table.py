@@ -32,6 +32,8 @@ from trainvitals.settings.secrets import SECRET, TARGET, TARGETS
 T = TypeVar("T")
 
 PREFIX = "TRAINVITALS_"
+SECTIONS = ("alerts", "price", "prometheus", "watch", "web")
+"""Of the file: what an attribute begins with is the section of its setting."""
 
 
 class Setting(Generic[T]):
@@ -39,16 +41,16 @@ class Setting(Generic[T]):
 
     __slots__ = ("attribute", "default", "help", "kind", "name")
 
-    def __init__(self, default: T, kind: Kind[T], help: str, *, name: str = "") -> None:
+    def __init__(self, default: T, kind: Kind[T], help: str) -> None:
         self.default = default
         self.kind = kind
         self.help = help
-        self.name = name
-        self.attribute = ""
+        self.name = self.attribute = ""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
+        section, _, key = attribute.partition("_")
         self.attribute = attribute
-        self.name = self.name or attribute
+        self.name = f"{section}.{key}" if section in SECTIONS else attribute
 
     @overload
     def __get__(self, instance: None, owner: type) -> Setting[T]: ...
@@ -71,7 +73,7 @@ class Setting(Generic[T]):
         return "--" + self.name.replace("_", "-").replace(".", "-")
 
 
-def optional(kind: Kind[T], help: str, *, word: str = "none", name: str = "") -> Setting[T | None]:
+def optional(kind: Kind[T], help: str, *, word: str = "none") -> Setting[T | None]:
     """A setting that may be left open: its default is None, and `word` says None in a file or a variable."""
 
     def parse(value: object) -> T | None:
@@ -80,7 +82,7 @@ def optional(kind: Kind[T], help: str, *, word: str = "none", name: str = "") ->
     def format(value: T | None) -> str:
         return word if value is None else kind.format(value)
 
-    return Setting(None, Kind(kind.word, parse, format), help, name=name)
+    return Setting(None, Kind(kind.word, parse, format), help)
 
 
 class Row(NamedTuple):
@@ -113,8 +115,7 @@ _CAPTURE_ENV = (
 class Settings:
     """The table, and the values in force. Made by `resolve`; never changes.
 
-    A key in a section of the file has a name with a dot: `Setting(..., name="alerts.cooldown")` under the
-    attribute `alerts_cooldown`.
+    A key in a section of the file has a dot in its name: the attribute `alerts_cooldown` is `alerts.cooldown`.
     """
 
     # Where things are
@@ -146,45 +147,20 @@ class Settings:
     console_size_mb = Setting(16.0, size("MB", 0.1), "Size of a rank's kept output above which the oldest goes")
 
     # What `watch` looks at, counted in optimizer steps
-    watch_gradients_every = Setting(
-        1, integer(0, 10**9), "Steps between two gradient norms; 0: never", name="watch.gradients_every"
-    )
-    watch_layers_every = Setting(
-        100, integer(0, 10**9), "Steps between two looks at every layer; 0: never", name="watch.layers_every"
-    )
-    watch_track_layers = Setting(
-        (), TEXTS, "Layers to look at, by name or pattern; none: all", name="watch.track_layers"
-    )
-    watch_max_layers = Setting(
-        200, integer(1, 100_000), "Layers beyond which modules are put together", name="watch.max_layers"
-    )
-    watch_histograms_every = Setting(
-        0,
-        integer(0, 10**9),
-        "Steps between two histograms of every layer; 0: never",
-        name="watch.histograms_every",
-    )
-    watch_activations = Setting(
-        (), TEXTS, "Modules whose outputs are looked at, by name or pattern", name="watch.activations"
-    )
-    watch_activations_every = Setting(
-        100,
-        integer(0, 10**9),
-        "Steps between two looks at activations; 0: never",
-        name="watch.activations_every",
-    )
-    watch_memory_every = Setting(
-        10, integer(0, 10**9), "Steps between two looks at memory; 0: never", name="watch.memory_every"
-    )
-    watch_count_flops = Setting(
-        False, SWITCH, "Count the FLOPs of one forward, for FLOP/s and MFU", name="watch.count_flops"
-    )
+    watch_gradients_every = Setting(1, integer(0, 10**9), "Steps between two gradient norms; 0: never")
+    watch_layers_every = Setting(100, integer(0, 10**9), "Steps between two looks at every layer; 0: never")
+    watch_track_layers = Setting((), TEXTS, "Layers to look at, by name or pattern; none: all")
+    watch_max_layers = Setting(200, integer(1, 100_000), "Layers beyond which modules are put together")
+    watch_histograms_every = Setting(0, integer(0, 10**9), "Steps between two histograms of every layer; 0: never")
+    watch_activations = Setting((), TEXTS, "Modules whose outputs are looked at, by name or pattern")
+    watch_activations_every = Setting(100, integer(0, 10**9), "Steps between two looks at activations; 0: never")
+    watch_memory_every = Setting(10, integer(0, 10**9), "Steps between two looks at memory; 0: never")
+    watch_count_flops = Setting(False, SWITCH, "Count the FLOPs of one forward, for FLOP/s and MFU")
     watch_budget_percent = Setting(
         0.5,
         number(0),
         "Share of the time that looks at gradients, layers, activations and memory may take: what would take more is "
         "looked at less often; 0: no limit",
-        name="watch.budget_percent",
     )
 
     # The agent
@@ -196,104 +172,54 @@ class Settings:
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
 
     # Alerts
-    alerts_enabled = Setting(True, SWITCH, "Judge rules and send messages", name="alerts.enabled")
-    alerts_notify = Setting(
-        (),
-        ADDRESSES,
-        "Where messages go: Apprise URLs, https://, env:NAME ... (docs/alerts.md)",
-        name="alerts.notify",
-    )
-    alerts_rules = Setting((), OBJECTS, "Rules of your own (docs/alerts.md)", name="alerts.rules")
+    alerts_enabled = Setting(True, SWITCH, "Judge rules and send messages")
+    alerts_notify = Setting((), ADDRESSES, "Where messages go: Apprise URLs, https://, env:NAME ... (docs/alerts.md)")
+    alerts_rules = Setting((), OBJECTS, "Rules of your own (docs/alerts.md)")
     alerts_thresholds = Setting(
-        {},
-        NUMBERS,
-        "Thresholds to change, for alerts, findings, colours, `watch` and Prometheus rules (docs/rules.md)",
-        name="alerts.thresholds",
+        {}, NUMBERS, "Thresholds to change, for alerts, findings, colours, `watch` and Prometheus rules (docs/rules.md)"
     )
-    alerts_disable = Setting((), TEXTS, "Built-in rules to switch off, by name; `all`", name="alerts.disable")
+    alerts_disable = Setting((), TEXTS, "Built-in rules to switch off, by name; `all`")
     alerts_min_severity = Setting(
-        "warning",
-        choice("info", "warning", "critical"),
-        "Lower than this is recorded, not sent",
-        name="alerts.min_severity",
+        "warning", choice("info", "warning", "critical"), "Lower than this is recorded, not sent"
     )
-    alerts_cooldown = Setting(300.0, duration(), "Least time between two messages of one rule", name="alerts.cooldown")
-    alerts_repeat = optional(
-        duration(1), "Time after which a message is sent again while it lasts", name="alerts.repeat"
-    )
-    alerts_escalate_after = optional(
-        duration(1),
-        "Time without `trainvitals alerts ack` after which more are told",
-        name="alerts.escalate_after",
-    )
-    alerts_escalate_notify = Setting(
-        (), TEXTS, "Names of the channels to tell then; they get nothing else", name="alerts.escalate_notify"
-    )
-    alerts_actions = Setting(
-        {}, LISTS, "Actions by rule: stop, checkpoint, dump_stacks (docs/alerts.md)", name="alerts.actions"
-    )
+    alerts_cooldown = Setting(300.0, duration(), "Least time between two messages of one rule")
+    alerts_repeat = optional(duration(1), "Time after which a message is sent again while it lasts")
+    alerts_escalate_after = optional(duration(1), "Time without `trainvitals alerts ack` after which more are told")
+    alerts_escalate_notify = Setting((), TEXTS, "Names of the channels to tell then; they get nothing else")
+    alerts_actions = Setting({}, LISTS, "Actions by rule: stop, checkpoint, dump_stacks (docs/alerts.md)")
     alerts_kill_after = optional(
-        duration(),
-        "Time after which a run that was asked to stop is killed (SIGKILL); none: never",
-        name="alerts.kill_after",
+        duration(), "Time after which a run that was asked to stop is killed (SIGKILL); none: never"
     )
-    alerts_checkpoint_signal = Setting(
-        "SIGUSR1", TEXT, "Signal that makes your training save a checkpoint", name="alerts.checkpoint_signal"
-    )
+    alerts_checkpoint_signal = Setting("SIGUSR1", TEXT, "Signal that makes your training save a checkpoint")
     alerts_baseline = Setting(
-        "early",
-        TEXT,
-        "What rules compare with: `early` (of the run itself), `best` of the project, or a run",
-        name="alerts.baseline",
+        "early", TEXT, "What rules compare with: `early` (of the run itself), `best` of the project, or a run"
     )
-    alerts_link = optional(TEXT, "Address of the dashboard to put into messages", name="alerts.link")
+    alerts_link = optional(TEXT, "Address of the dashboard to put into messages")
 
     # Prometheus and the like: docs/prometheus.md
-    prometheus_port = optional(
-        integer(1, 65535), "Port on which metrics are served to Prometheus; none: not served", name="prometheus.port"
-    )
+    prometheus_port = optional(integer(1, 65535), "Port on which metrics are served to Prometheus; none: not served")
     prometheus_address = Setting(
-        "127.0.0.1",
-        TEXT,
-        "Address to serve on; any but this machine's own needs a token or a password",
-        name="prometheus.address",
+        "127.0.0.1", TEXT, "Address to serve on; any but this machine's own needs a token or a password"
     )
-    prometheus_token = optional(SECRET, "Bearer token that a scrape must show", name="prometheus.token")
-    prometheus_password = optional(SECRET, "`user:password` that a scrape must show", name="prometheus.password")
-    prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)", name="prometheus.tls_certificate")
-    prometheus_tls_key = optional(PATH, "Key of the TLS certificate (PEM)", name="prometheus.tls_key")
+    prometheus_token = optional(SECRET, "Bearer token that a scrape must show")
+    prometheus_password = optional(SECRET, "`user:password` that a scrape must show")
+    prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)")
+    prometheus_tls_key = optional(PATH, "Key of the TLS certificate (PEM)")
     prometheus_names = Setting(
-        "mb",
-        choice("mb", "base"),
-        "Units of the names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)",
-        name="prometheus.names",
+        "mb", choice("mb", "base"), "Units of the names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)"
     )
-    prometheus_compat = Setting(
-        (),
-        choices("dcgm", "nvidia_smi"),
-        "Other exporters whose names are served as well",
-        name="prometheus.compat",
-    )
+    prometheus_compat = Setting((), choices("dcgm", "nvidia_smi"), "Other exporters whose names are served as well")
     prometheus_user_metrics = Setting(
         "label",
         choice("label", "name", "both"),
         "Your own metrics by label (training_metric), by sanitised name, or both",
-        name="prometheus.user_metrics",
     )
-    prometheus_max_user_series = Setting(
-        2000, integer(0, 1_000_000), "Series of your own metrics at most", name="prometheus.max_user_series"
-    )
-    prometheus_remote_write = optional(
-        TARGET, "Server to which everything is pushed by remote write", name="prometheus.remote_write"
-    )
-    prometheus_pushgateway = optional(TARGET, "Pushgateway to which runs are pushed", name="prometheus.pushgateway")
-    prometheus_otlp = optional(
-        TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)", name="prometheus.otlp"
-    )
-    prometheus_push_interval = Setting(15.0, duration(1), "Time between two pushes", name="prometheus.push_interval")
-    prometheus_push_token = optional(
-        SECRET, "Bearer token for pushes (Pushgateway: `user:password`)", name="prometheus.push_token"
-    )
+    prometheus_max_user_series = Setting(2000, integer(0, 1_000_000), "Series of your own metrics at most")
+    prometheus_remote_write = optional(TARGET, "Server to which everything is pushed by remote write")
+    prometheus_pushgateway = optional(TARGET, "Pushgateway to which runs are pushed")
+    prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
+    prometheus_push_interval = Setting(15.0, duration(1), "Time between two pushes")
+    prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
 
     export = Setting({}, TARGETS, "Exporters of other packages by name, and where each goes (docs/plugins.md)")
 
@@ -309,11 +235,11 @@ class Settings:
 
     # The dashboard in the browser
     dashboard = Setting(False, SWITCH, "Serve the dashboard while the run lives, and say its address")
-    web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token", name="web.host")
-    web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one", name="web.port")
-    price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs", name="price.gpu_hour")
-    price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour", name="price.kwh")
-    price_currency = optional(TEXT, "Currency of the prices, such as USD", name="price.currency")
+    web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token")
+    web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one")
+    price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs")
+    price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour")
+    price_currency = optional(TEXT, "Currency of the prices, such as USD")
 
     # What run.json says
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")
