@@ -24,7 +24,7 @@ from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
 from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.journal.follower import Wanted, read_table
+from trainvitals.journal.follower import read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
@@ -60,9 +60,9 @@ def _main_metric(change: Change) -> str | None:
     return None if first is None or first.table in ("run", "event") else f"{first.table}.{first.name}"
 
 
-def read_rows(folder: Path, wanted: Wanted = lambda name: True) -> list[AlertRow]:
-    """Every line of the run's alerts in order of time, from the files that are wanted."""
-    return [AlertRow.parse(line) for _, line in read_table(folder, "alerts", wanted)]
+def read_rows(folder: Path) -> list[AlertRow]:
+    """Every line of the run's alerts in order of time."""
+    return [AlertRow.parse(line) for _, line in read_table(folder, "alerts")]
 
 
 def ask(folder: Path, control: str, rule: str, by: str, until: float | None = None) -> AlertRow:

@@ -81,12 +81,11 @@ def compare_metric(
     metric: str,
     baseline: tuple[Floats, Floats],
     other: tuple[Floats, Floats],
-    direction: Direction | None = None,
     stretch: tuple[float, float] | None = None,
 ) -> Verdict:
     """`baseline` and `other` are (x, y), ascending in x; x is the same axis for both. `stretch` is the part of x that
     is compared, where the caller has read no more than that (see `last_stretch`)."""
-    direction = direction if direction is not None else better(metric)
+    direction = better(metric)
     (x0, y0), (x1, y1) = baseline, other
     if not len(x0) or not len(x1):
         reason = "one of the runs never logged it" if stretch is None else "the runs have no step in common"

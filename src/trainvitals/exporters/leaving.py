@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +26,12 @@ class _Ended:
 class Leaving:
     """Not safe for threads by itself: whoever holds it has the lock."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._ended: dict[Path, _Ended] = {}
 
     def add(self, run: RunView, viewers: Iterable[Viewer]) -> None:
         """It has ended, and none of these has seen the end."""
-        self._ended[run.folder] = _Ended(run, self._clock() + LINGER_SECONDS, set(viewers))
+        self._ended[run.folder] = _Ended(run, time.monotonic() + LINGER_SECONDS, set(viewers))
 
     def forget(self, folders: Iterable[Path]) -> None:
         """These are there again."""
@@ -50,5 +49,5 @@ class Leaving:
             item.unseen.discard(viewer)
 
     def _drop_old(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._ended = {path: item for path, item in self._ended.items() if item.unseen and item.until > now}

@@ -70,9 +70,8 @@ class AppleUnit:
 
     key = "apple:0"
 
-    def __init__(self, command: Sequence[str], name: str, patience: float = PATIENCE) -> None:
+    def __init__(self, command: Sequence[str], name: str) -> None:
         self._command = [*command, "pipe", "-s", "0", "-i", str(INTERVAL_MS)]
-        self._patience = patience
         self._stream: LineStream | None = None
         self._worked = False
         self._labels: dict[str, Value] = {
@@ -107,7 +106,7 @@ class AppleUnit:
         return self._stream
 
     def _wait(self, stream: LineStream) -> Sample | None:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + PATIENCE
         while (line := stream.newest(deadline - time.monotonic())) is not None:
             values = parse_macmon(line[1])
             if values:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from trainvitals.sources import Notice, Sample, SourceUnavailable, Unit, Value, World
@@ -119,12 +119,12 @@ class TargetUnit:
         return raw.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text")
 
 
-def fetch_page(url: str, timeout: float, clock: Callable[[], float] = time.monotonic) -> tuple[bytes, str]:
+def fetch_page(url: str, timeout: float) -> tuple[bytes, str]:
     """(body unpacked, content type) of a page, within a time and a size. Raises ValueError past either.
 
     Straight to the address: no proxy of the environment, no redirect (it would carry the password along).
     """
-    deadline = clock() + timeout
+    deadline = time.monotonic() + timeout
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"not an http address: {parts.scheme or 'no scheme'}")
@@ -148,7 +148,7 @@ def fetch_page(url: str, timeout: float, clock: Callable[[], float] = time.monot
             body += unpack.decompress(piece, LARGEST_PAGE + 1 - len(body)) if unpack else piece
             if len(body) > LARGEST_PAGE:
                 raise ValueError(f"the page is larger than {LARGEST_PAGE >> 20} MB")
-            if clock() > deadline:
+            if time.monotonic() > deadline:
                 raise ValueError(f"the page did not come within {timeout:g} s")
         if (unpack and not unpack.eof) or (announced is not None and received != int(announced)):
             raise ValueError("the page is cut short")

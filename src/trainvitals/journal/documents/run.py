@@ -129,9 +129,9 @@ class RunFile(Caused):
         host = self.host or {}
         return text(host.get("name")) or text(host.get("hostname")) or self.process.host
 
-    def end(self, status: str, cause: Cause | None = None, *, ended: str | None = None, **more: Any) -> Self:
+    def end(self, status: str, cause: Cause | None = None, **more: Any) -> Self:
         """The run with its newest attempt ended in this way; `more` are other fields."""
-        ended = ended or format_time()
+        ended = format_time()
         attempts = self.attempts
         if attempts:
             last = replace(attempts[-1], status=status, ended=ended, cause=cause or attempts[-1].cause)

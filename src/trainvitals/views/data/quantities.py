@@ -83,14 +83,14 @@ def format_measure(value: float | None, unit: str) -> str:
     return f"{format_short(value)} {unit}" if unit else format_short(value)
 
 
-def format_percent(value: float | None, decimals: int = 0) -> str:
+def format_percent(value: float | None) -> str:
     """`85 %`, or `-`."""
-    return NONE if value is None or not math.isfinite(value) else f"{value:.{decimals}f} %"
+    return NONE if value is None or not math.isfinite(value) else f"{value:.0f} %"
 
 
-def format_unit(value: float | None, unit: str, decimals: int = 0) -> str:
+def format_unit(value: float | None, unit: str) -> str:
     """`412 W`, or `-`."""
-    return NONE if value is None or not math.isfinite(value) else f"{value:,.{decimals}f} {unit}"
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.0f} {unit}"
 
 
 def format_change(share: float | None) -> str:
