@@ -25,7 +25,7 @@ def read_claims(module: Path) -> list[str]:
     package = module.parent / "__init__.py"
     speakers = [module, package] if len(module.parts) > 2 and (SOURCES / package).is_file() else [module]
     said = [ast.get_docstring(ast.parse((SOURCES / path).read_text())) or "" for path in speakers]
-    return re.findall(r"Tested in (tests/\S+?\.py)\b", " ".join(said))
+    return re.findall(r"Tested\s+in\s+(tests/\S+?\.py)\b", " ".join(said))
 
 
 def test_every_module_has_a_test_file_of_its_name_or_says_where_it_is_tested() -> None:

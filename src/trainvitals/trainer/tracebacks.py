@@ -8,7 +8,8 @@ A function that we put around one of theirs catches what it raises, takes its ow
         drop_frame(error)
         raise
 
-What the program prints, logs or inspects then has the frames it would have without us.
+What the program prints, logs or inspects then has the frames it would have without us. Tested in
+tests/trainer/test_autostart_failures.py.
 """
 
 from __future__ import annotations
