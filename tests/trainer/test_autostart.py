@@ -138,6 +138,8 @@ def test_a_program_that_saves_scripts_and_sends_its_model_works_as_before(tmp_pa
                 model(torch.ones(2, 4)).mean().backward()
                 optimizer.step()
             torch.save(model, "model.pt")
+            with torch.serialization.safe_globals([torch.nn.Linear]):
+                torch.load("model.pt", weights_only=True)
             torch.jit.script(model)
             mp.spawn(use, (model,), nprocs=1)
         """,

@@ -119,20 +119,6 @@ def test_a_parameter_that_becomes_nan_is_named_and_every_number_is_kept(run: Run
     assert len(steps(run)) == 4
 
 
-def test_hooks_that_the_user_removes_are_missed_and_that_is_said(run: Run) -> None:
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run.watch(model, optimizer)
-    train(model, optimizer, torch.ones(2, 4), 2)
-    model._forward_hooks.clear()
-    model._forward_pre_hooks.clear()
-    train(model, optimizer, torch.ones(2, 4), 3)
-    run.finish()
-    assert "the hooks of watch() were removed" in messages(run)
-    assert len(steps(run)) >= 4
-    assert steps(run)[-1]["backward_time"] > 0
-
-
 class Raises(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -1,18 +1,19 @@
 """What flows through chosen modules: mean, spread, zeros, dead units, kurtosis, entropy of attention.
 
-Hooks are on the modules only during the forward passes of a step that is looked at, so other steps pay nothing.
+Modules are looked at only during the forward passes of a step that is due, so other steps pay nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from trainvitals.handlers import is_from_handler
 from trainvitals.trainer.watch.device import Arrival
-from trainvitals.trainer.watch.hooks import Guest
 from trainvitals.trainer.watch.layers import matches
+from trainvitals.trainer.watch.taps import look_at_parts
 
 ELEMENTS = 1 << 12
 """About as many elements of one output are looked at: every k-th row of a larger one."""
@@ -26,7 +27,6 @@ class ActivationSample:
 
     def __init__(self, modules: Iterable[tuple[str, Any]], patterns: Sequence[str]) -> None:
         self._modules = [(name, module) for name, module in modules if name and matches(name, patterns)]
-        self._handles: list[Any] = []
         self._rows: dict[str, Any] = {}
         self._entropies: dict[str, Any] = {}
         self._names: list[str] = []
@@ -43,17 +43,10 @@ class ActivationSample:
         return len(self._modules)
 
     def place(self) -> None:
-        for name, module in self._modules:
-
-            def look(module: Any, args: Any, output: Any, name: str = name) -> None:
-                self._look(name, module, output)
-
-            self._handles.append(module.register_forward_hook(Guest(look)))
+        look_at_parts({id(module): partial(self._look, name) for name, module in self._modules})
 
     def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        look_at_parts({})
 
     def _look(self, name: str, module: Any, output: Any) -> None:
         began = time.perf_counter()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple, cast
 
 _MOST = 64  # tensors looked at: a batch of a thousand tensors is described by the first ones
 
@@ -15,9 +17,14 @@ class BatchSize(NamedTuple):
     tokens: int = 0
 
 
+@cache
+def _tensor_class() -> type:
+    return cast("type", import_module("torch").Tensor)  # by its class: a proxy of torch.fx has every attribute
+
+
 def tensors_in(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
     """(key, tensor) of every tensor inside a batch; the key is empty outside of mappings."""
-    if hasattr(value, "is_cpu") and hasattr(value, "shape"):
+    if isinstance(value, _tensor_class()):
         yield "", value
     elif depth and isinstance(value, Mapping):
         for key, item in list(value.items())[:_MOST]:
@@ -30,7 +37,7 @@ def tensors_in(value: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
 
 def find_first(batch: Any) -> Any:
     """The tensor that tells the size of a batch: `input_ids`, else the first one; None if there is none."""
-    if isinstance(batch, (list, tuple)) and batch and hasattr(batch[0], "is_cpu"):
+    if isinstance(batch, (list, tuple)) and batch and isinstance(batch[0], _tensor_class()):
         return batch[0]  # what nearly every loader yields; the walk below would find the same
     first = None
     for key, tensor in tensors_in(batch):

@@ -11,7 +11,6 @@ time, so short steps are handled many at once, which is several times cheaper th
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 import weakref
@@ -34,7 +33,6 @@ from trainvitals.trainer.watch.clock import (
     PHASES,
     StepClock,
 )
-from trainvitals.trainer.watch.hooks import Guest
 from trainvitals.trainer.watch.lines import FinishedStep, StepLines
 from trainvitals.trainer.watch.measures import Measures
 from trainvitals.trainer.watch.options import Options
@@ -91,7 +89,7 @@ class Watch:
         self._optimizers: list[weakref.ref[Any]] = []
         self._loader: weakref.ref[Any] | None = None
         self._handles: list[Any] = []
-        self._forward_handles: list[tuple[weakref.ref[Any], int]] = []
+        self._parts: dict[int, weakref.ref[Any]] = {}
         self._thread: int | None = None
         self._told: set[str] = set()
         self.alive = True
@@ -110,7 +108,7 @@ class Watch:
         self._begun = False
         """The loop has been seen from its first batch or forward on; a step that we came into is not timed."""
         # of the step under way
-        self._entered: list[bool] = []
+        self._entered = False
         self._data_depth = 0
         self._data_seen = False
         self._forward_seen = False
@@ -169,17 +167,12 @@ class Watch:
         self._find_models = models
 
     def _add_model(self, model: Any) -> None:
-        if isinstance(model, type) or not hasattr(model, "register_forward_pre_hook"):
+        if isinstance(model, type) or not isinstance(model, self._torch.nn.Module):
             what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
             self._tell(what, f"{what} is no torch module: its forward is not seen")
             return
         self._models.append(weakref.ref(model))
-        first = model.register_forward_pre_hook(Guest(self.forward_begins), with_kwargs=True, prepend=True)
-        last = model.register_forward_hook(
-            Guest(lambda module, args, output: self.forward_ends(module)), always_call=True
-        )
-        self._handles += [first, last]
-        self._forward_handles.append((weakref.ref(model), first.id))
+        self._parts |= {id(part): weakref.ref(part) for part in model.modules()}
         if next(model.parameters(), None) is None:
             self._tell("parameters", f"{type(model).__name__} has no parameters: no gradients or layers to look at")
         self._find_device()
@@ -232,7 +225,7 @@ class Watch:
             self._counting = False
             self._counter.__exit__(None, None, None)
         self._measures.drop()
-        self._entered.clear()
+        self._entered = False
         self._data_depth = self._optimizer_depth = 0
         self._data_seen = self._forward_seen = self._backward_seen = self._begun = False
         self._shapes, self._losses = [], []
@@ -280,15 +273,18 @@ class Watch:
         if self._is_elsewhere():
             self.clock.moved = batches.lies_on_host(batch)
 
+    def sees(self, module: Any) -> bool:
+        """The module is a model that is watched, or a part of one (`module_calls.CallListener`)."""
+        part = self._parts.get(id(module))
+        # An id is somebody else's once its owner is gone.
+        return part is not None and part() is module and self.alive and not self._is_foreign_thread(claim=True)
+
     @_guarded
     def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:
-        if self._is_foreign_thread(claim=True):
-            return
         clock = self.clock
-        if clock.slot == BACKWARD:  # activation checkpointing runs the forward again
-            self._entered.append(False)
+        self._entered = clock.slot != BACKWARD  # activation checkpointing runs the forward again
+        if not self._entered:
             return
-        self._entered.append(True)
         if not (module.training and self._torch.is_grad_enabled()):
             clock.enter(OTHER)
             return
@@ -298,31 +294,25 @@ class Watch:
             self._begin()
             self._add_size(args or kwargs)
         self._forward_seen = True
-        if len(self._entered) == 1:
-            self._measures.before_forward(self)
-            if self.options.count_flops and self._lines.flops is None and self.steps == FLOPS_STEP:
-                self._counter = self._counter or flops.make_counter()
-                self._counting = True
-                self._counter.__enter__()
+        self._measures.before_forward(self)
+        if self.options.count_flops and self._lines.flops is None and self.steps == FLOPS_STEP:
+            self._counter = self._counter or flops.make_counter()
+            self._counting = True
+            self._counter.__enter__()
         clock.enter(FORWARD)
 
     @_guarded
-    def forward_ends(self, module: Any) -> None:
-        if self._is_foreign_thread() or not self._entered:
-            return
-        entered = self._entered.pop()
-        failure = sys.exception()
-        if failure is not None:
-            self.save_memory_summary(failure)
-        if self._counting and not self._entered:
+    def forward_ends(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.save_memory_summary(error)
+        if self._counting:
             self._counting = False
             self._counter.__exit__(None, None, None)
-        if not entered:
-            return
-        training = self.clock.slot == FORWARD
-        self.clock.leave(AFTER_FORWARD if training else OTHER)
         if not self._entered:
-            self._measures.after_forward()
+            return
+        self._entered = False
+        self.clock.leave(AFTER_FORWARD if self.clock.slot == FORWARD else OTHER)
+        self._measures.after_forward()
 
     @_guarded
     def backward_begins(self, tensors: Any) -> None:
@@ -419,8 +409,6 @@ class Watch:
         self._lines.add(FinishedStep(number, self._begun, marks, timer, values, parts, self._shapes, self._cost))
         self._begun = True
         self._cost = 0
-        if self._backward_seen and not self._forward_seen:
-            self._check_hooks()
         self._data_seen = self._forward_seen = self._backward_seen = False
         self._stepped.clear()
         self._optimizer_steps = 0
@@ -452,7 +440,7 @@ class Watch:
     # -- the end of watching
 
     def remove(self) -> None:
-        """Take every hook off the model, the optimizer and torch. What was measured is kept."""
+        """Take every hook off the optimizers and torch. What was measured is kept."""
         self.alive = False
         taps.stop(self)
         for handle in self._handles:
@@ -548,12 +536,6 @@ class Watch:
         self.clock.time_device(None if self._timer is None else self._timer.mark)
         if self._lines.peak is None:
             self._lines.peak = flops.peak_flops(flops.read_device_name(self._device))
-
-    def _check_hooks(self) -> None:
-        for reference, number in self._forward_handles:
-            model = reference()
-            if model is not None and number not in model._forward_pre_hooks:
-                self._tell("hooks", "the hooks of watch() were removed: forward is what happens before backward")
 
     # -- telling
 

@@ -1,5 +1,5 @@
-"""The few places in torch that have no hook of their own: the data loader's next batch, backward, gradient clipping;
-and one that takes hooks for a part of the model.
+"""The few places in torch that have no hook of their own: the data loader's next batch, the call of a module, backward,
+gradient clipping.
 
 Each is wrapped once per process, whoever listens, and put back when nobody listens any more. A wrapper calls the
 original with the very same arguments and returns its very result. While torch.compile traces a function the wrappers
@@ -9,14 +9,14 @@ only pass on, so that nothing of ours ends up in a graph.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from trainvitals.trainer.watch.hooks import shown_out
+from trainvitals.trainer.watch.module_calls import CallListener, Look, wrap_module_calls
 
 
-class LoopListener(Protocol):
+class LoopListener(CallListener, Protocol):
     """Who wants to know. Nothing here may raise."""
 
     def data_begins(self, iterator: Any) -> None: ...
@@ -34,6 +34,8 @@ class _Place(NamedTuple):
     attribute: str
     wrap: Callable[[Any], Any]
 
+
+CALL = "_compiled_call_impl"
 
 _listeners: list[LoopListener] = []
 _placed: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, original, ours
@@ -55,6 +57,13 @@ def stop(listener: LoopListener) -> None:
             owner, attribute, original, ours = _placed.pop()
             if owner.__dict__.get(attribute) is ours:  # else somebody wrapped us in turn: ours just passes on
                 setattr(owner, attribute, original)
+
+
+def look_at_parts(looks: Mapping[int, Look]) -> None:
+    """While the model is being called, show each of these modules, by their id, what it returned; none to stop."""
+    for _, attribute, _, ours in _placed:
+        if attribute == CALL:
+            ours.looks = dict(looks)
 
 
 def _place_all() -> list[str]:
@@ -144,24 +153,11 @@ def _wrap_scale(original: Any) -> Any:
     return scale
 
 
-def _wrap_script(original: Any) -> Any:
-    nn = import_module("torch.nn")
-
-    @functools.wraps(original)
-    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(obj, nn.Module):
-            return original(obj, *args, **kwargs)
-        with shown_out(obj):
-            return original(obj, *args, **kwargs)
-
-    return script
-
-
 _PLACES = (
     _Place("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", _wrap_next),
+    _Place("torch.nn.modules.module:Module", CALL, lambda _: wrap_module_calls(_listeners)),
     _Place("torch.autograd", "backward", _wrap_backward),  # Tensor.backward calls it by this name
     # What clip_grad_norm_ computes is the norm before clipping, for free; it calls it by this name.
     _Place("torch.nn.utils.clip_grad", "_get_total_norm", _wrap_total_norm),
     _Place("torch.amp.grad_scaler:GradScaler", "scale", _wrap_scale),
-    _Place("torch.jit", "script", _wrap_script),  # would compile hooks, too
 )

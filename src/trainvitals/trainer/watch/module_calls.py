@@ -1,0 +1,88 @@
+"""Calls of the user's modules, seen without anything on the modules themselves.
+
+A hook on a module is a part of it: it is saved, copied, scripted and sent with it. So there is none. A module that is
+called first asks for `_compiled_call_impl`, which `Module.compile()` sets on the module and which is None in the class;
+`ModuleCalls` is that attribute of the class. It answers None, so that the call goes on as ever, for every module but
+the outermost one that somebody watches.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, Protocol
+
+Look = Callable[[Any, Any], None]
+"""(module, output): a look at what a module returned."""
+
+
+class CallListener(Protocol):
+    """Who wants to know of calls. Nothing here may raise."""
+
+    def sees(self, module: Any) -> bool: ...
+    def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None: ...
+    def forward_ends(self, error: BaseException | None) -> None: ...
+
+
+class ModuleCalls:
+    """The attribute of the class. `looks` are for parts of the model, by their id, while it is being called."""
+
+    def __init__(self, listeners: Sequence[CallListener]) -> None:
+        self.looks: dict[int, Look] = {}
+        self._listeners = listeners
+        self._is_tracing = import_module("torch._C")._get_tracing_state
+        self._compiler = import_module("torch._C._dynamo.eval_frame").get_eval_frame_callback
+        self._inside = False
+        self._quiet = False
+
+    def __get__(self, module: Any, owner: Any = None) -> Callable[..., Any] | None:
+        # First, because torch.compile takes it for a constant: what follows is in no graph and in no guard.
+        if is_compiling() or self._quiet or module is None:
+            return None
+        # What we do would become a graph, or a part of one.
+        if self._compiler() or self._is_tracing():
+            return None
+        if self._inside:
+            look = self.looks.get(id(module))
+            return None if look is None else partial(self._call_part, module, look)
+        listeners = [listener for listener in self._listeners if listener.sees(module)]
+        return partial(self._call, module, listeners) if listeners else None
+
+    def _call(self, module: Any, listeners: Sequence[CallListener], /, *args: Any, **kwargs: Any) -> Any:
+        for listener in listeners:
+            listener.forward_begins(module, args, kwargs)
+        self._inside, self._quiet = True, not self.looks
+        failure: BaseException | None = None
+        look = self.looks.get(id(module))
+        try:
+            if look is not None:  # a model that is a single layer
+                return self._call_part(module, look, *args, **kwargs)
+            return module._call_impl(*args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._inside = self._quiet = False
+            for listener in listeners:
+                listener.forward_ends(failure)
+
+    def _call_part(self, module: Any, look: Look, /, *args: Any, **kwargs: Any) -> Any:
+        output = module._call_impl(*args, **kwargs)
+        look(module, output)
+        return output
+
+
+def is_compiling() -> bool:
+    """Replaced by torch's own function once torch is there."""
+    return False
+
+
+def wrap_module_calls(listeners: Sequence[CallListener]) -> ModuleCalls:
+    global is_compiling
+    is_compiling = import_module("torch.compiler").is_compiling
+    # torch.compile begins no graph in a function of this file of torch: nor shall it in ours, called from there.
+    where = inspect.getfile(import_module("torch.nn.modules.module"))
+    ModuleCalls.__get__.__code__ = ModuleCalls.__get__.__code__.replace(co_filename=where)
+    return ModuleCalls(listeners)
