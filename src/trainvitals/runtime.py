@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainvitals.errors import AgentError
+from trainvitals.ownership import explain_foreign_status
 
 MOST_DESCRIPTORS = 65_536
 MOST_BYTES = 64 << 20
@@ -34,6 +35,8 @@ LONGEST_INT = 300
 """Digits of an integer in a document; one with more is taken for a float, and so for infinity."""
 HIDING = ("_VISIBLE_DEVICES", "_VISIBLE_CORES", "_AFFINITY_MASK")
 """How the variables end with which vendors hide devices from a program."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""For files that we write: in a folder that others may write, a link could lead to any file of this user."""
 START_SECONDS = 60.0
 """How long who needs the agent waits for it: it is up in half a second, or on a busy node after many of them."""
 
@@ -148,7 +151,7 @@ def catches_signal(pid: int, number: int) -> bool:
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace `path` in one step: a reader sees the old or the new content, never half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -159,9 +162,10 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def read_regular(path: Path, most: int) -> bytes:
+def read_regular(path: Path, most: int, *, own: bool = False) -> bytes:
     """The content of a file of at most this many bytes. OSError for anything else: opening a pipe or a device that
-    somebody put in its place would wait for ever, or read without end."""
+    somebody put in its place would wait for ever, or read without end. With `own` also for a file that somebody else
+    may have written."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         found = os.fstat(descriptor)
@@ -169,6 +173,8 @@ def read_regular(path: Path, most: int) -> bytes:
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"is larger than {most >> 20} MB", str(path))
+        if own and (why := explain_foreign_status(found)) is not None:
+            raise PermissionError(errno.EPERM, f"is not used: {why}", str(path))
         pieces = []
         while piece := os.read(descriptor, found.st_size + 1):
             pieces.append(piece)
@@ -177,19 +183,20 @@ def read_regular(path: Path, most: int) -> bytes:
         os.close(descriptor)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in the file, or None if it is not there or not an object."""
+def read_json(path: Path, *, own: bool = False) -> dict[str, Any] | None:
+    """The object in the file, or None if it is not there or not an object; with `own` also if somebody else may have
+    written it."""
     try:
-        return load_json(path)
+        return load_json(path, own=own)
     except (OSError, ValueError):
         return None
 
 
-def load_json(path: Path) -> dict[str, Any]:
+def load_json(path: Path, *, own: bool = False) -> dict[str, Any]:
     """The object in the file. OSError or ValueError says what is wrong with it."""
     import orjson  # who reads no document does without
 
-    data = read_regular(path, MOST_BYTES)
+    data = read_regular(path, MOST_BYTES, own=own)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -293,7 +300,7 @@ def agent_is_alive() -> bool:
 
 def read_agent_file() -> dict[str, Any] | None:
     """agent.json of the living agent; None while there is none, or it starts or ends."""
-    about = read_json(runtime_dir() / "agent.json") if agent_is_alive() else None
+    about = read_json(runtime_dir() / "agent.json", own=True) if agent_is_alive() else None
     pid = about.get("pid") if about is not None else None
     # It may be of an agent before, if that one was killed and the new one has not written yet.
     return about if about is not None and type(pid) is int and is_same_process(pid, about.get("start")) else None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from trainvitals.agent.log import Log
 from trainvitals.agent.roster import Roster
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
@@ -15,7 +16,7 @@ from trainvitals.journal.documents.registration import Registration
 @pytest.fixture
 def roster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Roster:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
-    return Roster(tmp_path, "here")
+    return Roster(tmp_path, "here", Log(tmp_path / "agent.log").bind())
 
 
 def registration(run_id: str, host: str = "here", pid: int = 1) -> Registration:
@@ -52,3 +53,19 @@ def test_a_folder_that_has_settled_is_not_read_again(roster: Roster, tmp_path: P
     assert not roster.has_changed()
     roster.look_again()
     assert roster.has_changed()
+
+
+def test_a_registration_that_somebody_else_may_have_written_is_not_used_and_logged_once(
+    roster: Roster, tmp_path: Path
+) -> None:
+    mine = registrations.register(registration("a"))
+    theirs, writable = registrations.register(registration("b")), registrations.register(registration("c"))
+    os.chown(theirs, 12345, 12345)
+    writable.chmod(0o666)
+    for _ in range(2):
+        roster.look_again()
+        assert list(roster.read()) == [mine]
+        os.utime(theirs)
+    text = (tmp_path / "agent.log").read_text()
+    assert text.count("it belongs to user 12345") == 1 and text.count("others may write it") == 1
+    assert [path for path, _ in registrations.read_all()] == [mine]

@@ -349,3 +349,25 @@ def test_a_run_that_its_user_interrupts_is_no_alert_and_one_that_fails_is_with_i
     assert "ValueError: the data is not there" in told["message"]
     assert len(place.messages("process_died")) == 1
     assert told["run"] == place.run.name
+
+
+def test_a_run_resumed_in_a_folder_of_another_user_is_watched_and_sends_nothing(place: Place) -> None:
+    mark = place.folder / "ran"
+    place.config["alerts"]["rules"] = [
+        {"name": "mine", "when": "training.loss > 5", "actions": ["exec"], "command": f"touch {mark}"}
+    ]
+    place.train("run.log({'loss': 1.0}, step=0)\nrun.finish()\n").wait()
+    os.chown(place.run, 12345, 12345)
+    place.agent()
+    resumed = place.spawn(
+        "-c",
+        "import time, trainvitals\n"
+        f"run = trainvitals.init(resume={str(place.run)!r}, summary=False)\n"
+        "for step in range(1, 100000):\n    run.log({'loss': 9.0}, step=step)\n    time.sleep(0.02)\n",
+    )
+    wait_until(lambda: any(row.get("result", "").startswith("given up") for row in place.rows()), "a refused message")
+    wait_until(lambda: any(row.get("action") == "exec" for row in place.rows()), "a refused action")
+    resumed.kill()
+    events = "".join(path.read_text() for path in place.run.glob("events_*.jsonl"))
+    assert events.count("folder_not_trusted") == 1 and "it belongs to user 12345" in events
+    assert place.receiver.bodies == [] and not mark.exists()

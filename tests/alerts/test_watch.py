@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
 
-from trainvitals import settings
+from trainvitals import runtime, settings
 from trainvitals.alerts import records, watch
 from trainvitals.alerts.watch import RunAlerts
 from trainvitals.journal.encoding import encode_line, format_time
@@ -43,7 +44,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def make(folder: Path, receiver: Receiver, host: str | None = None, **more: Any) -> RunAlerts:
+def make(
+    folder: Path,
+    receiver: Receiver,
+    host: str | None = None,
+    tell: watch.Tell = lambda event, message, severity: None,
+    **more: Any,
+) -> RunAlerts:
     given = {
         "alerts.notify": {"hook": receiver.url},
         "alerts.rules": [HOT],
@@ -52,7 +59,7 @@ def make(folder: Path, receiver: Receiver, host: str | None = None, **more: Any)
     }
     found = settings.resolve(given, environ={}, folder=Path("/"))
     about = {"run": "r1", "name": "r1", "host": host or "node"}
-    alerts = RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host))
+    alerts = RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host), tell=tell)
     alerts.ledger.policy = replace(alerts.ledger.policy, group_wait=0.0)
     return alerts
 
@@ -225,3 +232,59 @@ def test_space_on_disk_is_judged_though_its_sample_comes_right_after_the_hosts(
     alerts.close()
     fired = [row.rule for row in records.read_rows(folder) if row.state == "firing"]
     assert fired == ["disk_space_low"]
+
+
+# -- folders that somebody else may write
+
+FORGED = {"rule": "old", "message": "forged"}
+QUEUED = {"outgoing": "m1", "kind": "firing", "rule": "old", "channels": ["hook"], "body": FORGED}
+
+
+def results(folder: Path) -> list[str]:
+    return [f"{row.result}: {row.reason}" for row in records.read_rows(folder) if row.delivery is not None]
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "why"), [(12345, 0o755, "it belongs to user 12345"), (0, 0o777, "others may write it")]
+)
+def test_in_a_folder_that_is_not_ours_nothing_is_sent_or_run_but_all_is_recorded(
+    folder: Path, receiver: Receiver, tmp_path: Path, owner: int, mode: int, why: str
+) -> None:
+    write_as(folder, FileName("alerts", 1, "", host=None), **QUEUED)
+    os.chown(folder, owner, owner)
+    folder.chmod(mode)
+    mark = tmp_path / "ran"
+    rule = {**HOT, "actions": ["exec"], "command": f"touch {mark}"}
+    alerts = make(folder, receiver, **{"alerts.rules": [rule]})
+    heat(alerts, 90)
+    run_for(alerts, lambda: len(results(folder)) == 2, "both messages to be given up")
+    assert set(results(folder)) == {f"given up: not sent because the run folder is not trusted: {why}"}
+    (action,) = [row for row in records.read_rows(folder) if row.action]
+    assert action.result == f"not done because the run folder is not trusted: {why}"
+    assert [row.rule for row in alerts.firing()] == ["hot"]
+    alerts.close()
+    assert receiver.bodies == [] and not mark.exists()
+
+
+def test_a_message_that_somebody_else_queued_in_our_folder_is_not_sent(folder: Path, receiver: Receiver) -> None:
+    write_as(folder, FileName("alerts", 1, "", host=None), **QUEUED)
+    (theirs,) = folder.glob("alerts_*.jsonl")
+    os.chown(theirs, 12345, 12345)
+    notes: list[str] = []
+    alerts = make(folder, receiver, tell=lambda event, message, severity: notes.append(message))
+    heat(alerts, 90)
+    run_for(alerts, lambda: receiver.bodies, "our own message")
+    alerts.close()
+    assert [body["message"] for body in receiver.bodies] == ["GPU 0"]
+    assert notes == ["alerts in 1 files are ignored: somebody else may have written them"]
+
+
+def test_what_another_user_left_for_an_agent_to_send_is_left_alone(folder: Path, receiver: Receiver) -> None:
+    write_as(folder, FileName("alerts", 1, "", host=None), **QUEUED)
+    outbox = runtime.runtime_dir() / "outbox"
+    outbox.mkdir()
+    note = outbox / "r1.json"
+    note.write_text(json.dumps({"folder": str(folder), "settings": {"alerts.notify": {"hook": receiver.url}}}))
+    os.chown(note, 12345, 12345)
+    assert watch.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/"))) == 0
+    assert note.exists() and not watch.still_sending()

@@ -90,3 +90,11 @@ def test_another_process_goes_on_exactly_where_the_first_was_known_to_be(tmp_pat
     third.go_back(Place(place.inode + 1, 4))  # rotated meanwhile: all of the new file is to be written again
     third.append("three\n")
     assert third.path.read_text() == "three\n"
+
+
+def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "console.rank0.log").symlink_to(precious)
+    log = ConsoleLog(tmp_path, "console.rank0", limit=1000)
+    assert not log.append("text\n") and precious.read_text() == "mine"

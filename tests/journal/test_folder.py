@@ -1,8 +1,10 @@
-"""Listing the runs of a folder: oldest first, however their folders are called."""
+"""Listing the runs of a folder, oldest first, however their folders are called; and writing within one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
@@ -31,3 +33,19 @@ def test_runs_are_listed_oldest_first_by_id_and_where_that_does_not_tell_by_when
         "20260101-000009-copied-1111",
     ]
     assert run_folder.find("latest", tmp_path).name == names[-1]
+
+
+def test_nothing_within_a_run_folder_is_written_through_a_link(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "stacks").symlink_to(elsewhere)
+    with pytest.raises(OSError, match="is a link"):
+        run_folder.make_within(run, "stacks")
+    media = run_folder.make_within(run, "media")
+    (media / "file").symlink_to(elsewhere / "file")
+    with pytest.raises(OSError, match="symbolic links"):
+        run_folder.open_within(media, "file")
+    assert (elsewhere / "file").read_text() == "mine"

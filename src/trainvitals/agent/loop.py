@@ -83,7 +83,7 @@ class Agent:
         self._machine = Machine(
             self._host, self._sampler.describe, self._sampler.health, self._sampler.gpu_users, self._sealer
         )
-        self._roster = Roster(self._folder, self._host)
+        self._roster = Roster(self._folder, self._host, self._log)
         self._backlog = Backlog(self._log)
         self._runs: dict[str, WatchedRun] = {}
         self._assigned: dict[Path, Registration] = {}

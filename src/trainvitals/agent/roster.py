@@ -6,7 +6,9 @@ import os
 import time
 from pathlib import Path
 
+from trainvitals.agent.log import BoundLog
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.ownership import explain_foreign
 
 SETTLED_NS = 2_000_000_000
 """A folder changed just now may change again within the same tick of the file system's clock."""
@@ -17,9 +19,10 @@ _Stamp = tuple[int, int, int]
 class Roster:
     """The registrations of one host."""
 
-    def __init__(self, runtime_folder: Path, host: str) -> None:
+    def __init__(self, runtime_folder: Path, host: str, log: BoundLog) -> None:
         self._folder = runtime_folder / "runs"
         self._host = host
+        self._log = log
         self._listed = 0
         self._known: dict[str, tuple[_Stamp, Registration | None]] = {}
 
@@ -39,13 +42,19 @@ class Roster:
         for name, stamp in self._list():
             before = known.get(name)
             if before is None or before[0] != stamp:
-                before = (stamp, Registration.read(self._folder / name))
+                before = (stamp, self._read(self._folder / name))
             self._known[name] = before
         return {
             self._folder / name: item
             for name, (_, item) in sorted(self._known.items(), reverse=True)  # run ids sort by time
             if item is not None and item.host == self._host
         }
+
+    def _read(self, path: Path) -> Registration | None:
+        found = Registration.read(path)
+        if found is None and path.exists() and (why := explain_foreign(path)) is not None:
+            self._log.warn_once("a registration is not used", file=path.name, reason=why)
+        return found
 
     def _changed(self) -> int:
         try:

@@ -28,6 +28,8 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Listener
+from trainvitals.ownership import explain_foreign
+from trainvitals.settings import Settings
 
 PIECE = 512 << 10
 """Bytes of one file at a time, so that a fast trainer does not keep the agent from everything else."""
@@ -62,14 +64,23 @@ class RunParts:
     def start(self, pid: int, attempt: int, warn: Callable[[str], None]) -> None:
         """Begin to judge and to export. `pid` is a process of the run; `warn` is called from exporters' threads."""
         context = self._context
+        distrust = explain_foreign(context.folder)
+        if distrust is not None and _asks_to_act(context.settings):
+            self.lines.write_event(
+                "folder_not_trusted",
+                f"this run is watched and its alerts are shown, but nothing is sent or run for it: the run folder is "
+                f"not only yours, {distrust}",
+                severity="warning",
+            )
         self.alerting.start(pid, self.training_log.acknowledged)
         self.relay.add(self.alerting)
         self.lines.listen = self.alerting.see_sample
         about = run_folder.find_run(context.folder) or RunFile()
         run = RunDescription(context.run_id, context.folder, context.host, attempt, about)
-        self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
-        for exporter in self.row_exports:
-            self.relay.add(exporter)
+        if distrust is None:
+            self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
+            for exporter in self.row_exports:
+                self.relay.add(exporter)
         again = self.before.state is not None
         self.lines.write_event(
             "agent_attached",
@@ -153,7 +164,7 @@ class RunParts:
             held_gpus=self.holding.describe(),
             gpu_summary=self.gpu_use.as_json(),
             alerts=self.alerting.active(),
-            row_exports=self.row_exports.describe() if self.row_exports is not None else {},
+            row_exports=self.row_exports.describe() if self.row_exports is not None else self._known_row_exports,
             consoles=self.consoles.as_json(),
             dropped_lines=self.lines.dropped,
         )
@@ -161,3 +172,9 @@ class RunParts:
         self.training_log.mark_saved()
         if self.row_exports is not None:
             self.row_exports.mark_saved()
+
+
+def _asks_to_act(settings: Settings) -> bool:
+    """Whether an alert or a row of the run may leave this machine or start something."""
+    rules = (settings.alerts_actions, settings.alerts_rules) if settings.alerts_enabled else ()
+    return bool(settings.export or (settings.alerts_enabled and settings.alerts_notify) or any(rules))

@@ -132,8 +132,8 @@ def _ask_py_spy(registration: Registration) -> Stacks:
     name = f"{registration.kind}{registration.rank}.py-spy.txt"
     try:
         place = run_folder.make_within(Path(registration.folder), layout.STACKS)
-        path, rights = place / name, run_folder.file_rights(place)
-        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, rights), "a") as file:
+        path = place / name
+        with os.fdopen(run_folder.open_within(place, name), "a") as file:
             file.write(text)
     except OSError as error:
         return Stacks(

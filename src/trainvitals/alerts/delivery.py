@@ -14,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.rows import AlertRow, new_alert_row
+from trainvitals.ownership import explain_foreign
 from trainvitals.redaction import redact_text
 from trainvitals.settings.addresses import Address, read_address
 from trainvitals.settings.channels import find_channel
@@ -230,6 +232,8 @@ class Outbox:
         return max(wait, min(result.retry_after or 0.0, 3600.0))
 
     def _carry(self, channel: _Channel, row: AlertRow, late: float) -> Result:
+        if self._folder is not None and (why := explain_foreign(Path(self._folder))) is not None:
+            return Result(False, f"not sent because the run folder is not trusted: {why}", final=True)
         try:
             url = read_address(channel.address.url, self._environment)
         except TrainvitalsError as error:

@@ -34,7 +34,7 @@ from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import find_line
 from trainvitals.journal.documents.cause import Cause
-from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.documents.rows import AlertRow, EventRow, new_alert_row
 from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
 from trainvitals.journal.folder import slugify
@@ -43,6 +43,7 @@ from trainvitals.journal.identity import subject_of
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
+from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import REFERENCES, Address
 from trainvitals.settings.channels import find_channel
@@ -153,7 +154,14 @@ class RunAlerts:
         )
         found = sorted(history.poll(), key=lambda item: str(item[1]["timestamp"]))
         self.positions = history.positions
-        alerts = [(name, AlertRow.parse(line)) for name, line in found if name.table == "alerts"]
+        foreign = {
+            name for name, _, path in layout.list_files(self.folder) if name.table == "alerts" and explain_foreign(path)
+        }
+        if foreign:
+            self._notes.append(f"alerts in {len(foreign)} files are ignored: somebody else may have written them")
+        alerts = [
+            (name, AlertRow.parse(line)) for name, line in found if name.table == "alerts" and name not in foreign
+        ]
         rows = [row for name, row in alerts if is_own(name)]
         # A line logged before the last change was judged: the agent may have read on further than it could note down.
         self._judged_until = max((row.seconds for row in records.changes(rows)), default=0.0)
@@ -306,8 +314,13 @@ class RunAlerts:
     def _act(self, rule: Rule, row: AlertRow) -> None:
         wanted = dict.fromkeys((*rule.actions, *self._settings.alerts_actions.get(rule.name, ())))
         means = Means(self._settings.alerts_kill_after, self._settings.alerts_checkpoint_signal)
+        distrust = explain_foreign(self.folder) if wanted else None
         for action in wanted:
-            act(action, row, rule.command, self._targets(), means, self._write)
+            if distrust is None:
+                act(action, row, rule.command, self._targets(), means, self._write)
+            else:
+                result = f"not done because the run folder is not trusted: {distrust}"
+                self._write(new_alert_row(action=action, rule=row.rule, result=result))
 
     # -- what others may know
 
@@ -435,7 +448,9 @@ def resume_sending(make_settings: Callable[[Mapping[str, Any]], Settings]) -> in
     place = runtime.runtime_dir() / "outbox"
     count = 0
     for path in sorted(place.glob("*.json")) if place.is_dir() else ():
-        note = runtime.read_json(path) or {}
+        note = runtime.read_json(path, own=True)
+        if note is None:
+            continue  # somebody else's
         folder = Path(str(note.get("folder", "")))
         path.unlink(missing_ok=True)
         if not (folder / layout.RUN_FILE).is_file():

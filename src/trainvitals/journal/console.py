@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.redaction import redact_text
+from trainvitals.runtime import NO_LINK
 from trainvitals.settings import Settings
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -147,7 +148,8 @@ class ConsoleLog:
             self._close()
 
     def _open(self) -> None:
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), self._mode)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
+        self._fd = os.open(self.path, flags, self._mode)
         self._size = os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:

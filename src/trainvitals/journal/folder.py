@@ -6,6 +6,7 @@ writes the end. What the agent knows of a living run stands in its own file, `st
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -63,12 +64,20 @@ def make_within(folder: Path, name: str) -> Path:
     """A folder within a run folder, for whom that one is."""
     place = folder / name
     place.mkdir(mode=folder.stat().st_mode & 0o777, exist_ok=True)
+    if place.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "is a link, so nothing is written there", str(place))
     return place
 
 
 def file_rights(folder: Path) -> int:
     """Rights of a file within such a folder."""
     return folder.stat().st_mode & 0o666
+
+
+def open_within(folder: Path, name: str) -> int:
+    """A descriptor that appends to a file within such a folder; the file is made if it is missing."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | runtime.NO_LINK
+    return os.open(folder / name, flags, file_rights(folder))
 
 
 def write_run(folder: Path, run: RunFile, mode: int = 0o600) -> None:

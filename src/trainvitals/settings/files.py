@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainvitals.errors import SettingError
-from trainvitals.settings.ownership import find_distrust
+from trainvitals.ownership import find_distrust
 
 if TYPE_CHECKING:
     from yaml import Node

@@ -156,7 +156,7 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
         known = runtime.read_json(meeting)
         # On one machine the identity holds the launcher's own process, so no other launch can have left the file.
         if known is not None and (rank.is_on_one_machine or _is_fresh(meeting, project / str(known.get("run_id")))):
-            return project / str(known["run_id"])
+            return project / Path(str(known["run_id"])).name  # a folder of this project, whoever wrote the file
         if known is None or rank.rank == 0 or time.monotonic() > deadline:
             run_id = folder.new_run_id(name)
             if known is not None:

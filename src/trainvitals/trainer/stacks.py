@@ -8,6 +8,7 @@ alone. The agent sends it only after it has seen in /proc that it is caught. Tes
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 from pathlib import Path
 from typing import IO
@@ -33,8 +34,8 @@ def arm(folder: Path, rank: int) -> tuple[int | None, Path | None]:
         return None, None
     place = run_folder.make_within(folder, layout.STACKS)
     path = place / f"rank{rank}.txt"
-    file = open(path, "ab", buffering=0)  # noqa: SIM115 - stays open for as long as the signal may come
-    path.chmod(run_folder.file_rights(place))
+    # It stays open for as long as the signal may come.
+    file = os.fdopen(run_folder.open_within(place, path.name), "ab", buffering=0)
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     _armed = (number, file)
     return number, path

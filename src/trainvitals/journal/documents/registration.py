@@ -46,8 +46,9 @@ class Registration(Document):
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The registration in the file; None if it is gone, or does not say which process of which run."""
-        found = cls.parse(runtime.read_json(path))
+        """The registration in the file; None if it is gone, does not say which process of which run, or may be somebody
+        else's: its settings name programs to start and files to read."""
+        found = cls.parse(runtime.read_json(path, own=True))
         earlier = text(found.rest.get("cuda_visible_devices"))  # the only variable that was kept by the version before
         if earlier is not None and not found.visible_devices:
             found = replace(found, visible_devices={"CUDA_VISIBLE_DEVICES": earlier})

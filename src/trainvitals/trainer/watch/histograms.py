@@ -115,8 +115,7 @@ def _count_finite(row: Any) -> dict[str, Any]:
 def append_rows(folder: Path, rank: int, rows: list[dict[str, Any]]) -> None:
     """Add the lines to the rank's file in the run folder."""
     media = run_folder.make_within(folder, layout.MEDIA)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    descriptor = os.open(media / f"histograms.rank{rank}.jsonl", flags, run_folder.file_rights(media))
+    descriptor = run_folder.open_within(media, f"histograms.rank{rank}.jsonl")
     try:
         os.write(descriptor, b"".join(encode_line(row) for row in rows))
     finally:

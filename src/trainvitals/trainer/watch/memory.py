@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 
@@ -112,6 +113,5 @@ def save_summary(folder: Path, name: str, error: BaseException, device: Any) -> 
         return None
     place = run_folder.make_within(folder, layout.REPORTS)
     path = place / f"oom.{name}.txt"
-    path.write_text(f"{error}\n\n{summary}\n")
-    path.chmod(run_folder.file_rights(place))
+    runtime.write_atomically(path, f"{error}\n\n{summary}\n".encode(), run_folder.file_rights(place))
     return path
