@@ -92,7 +92,7 @@ def make_runs(root: Path, counts: list[int]) -> Path:
 
 @contextmanager
 def server(root: Path) -> Iterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "trainvitals", "serve", "--dir", str(root), "--port", "0"]
+    command = [sys.executable, "-m", "trainvitals", "serve", "--dir", str(root), "--port", "0", "--no-token"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None

@@ -32,7 +32,10 @@ def main() -> None:
         demos = [[*program, "demo", *flags, "--steps", steps] for steps in ("900", "1200")]
         subprocess.run(demos[0], check=True, cwd=place, **quiet)  # type: ignore[call-overload]
         server = subprocess.Popen(
-            [*program, "serve", "--dir", runs, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=place
+            [*program, "serve", "--dir", runs, "--port", "0", "--no-token"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=place,
         )
         second = subprocess.Popen(demos[1], cwd=place, **quiet)  # type: ignore[call-overload]
         try:

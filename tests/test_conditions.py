@@ -226,11 +226,14 @@ def test_the_page_sees_it(places: Places) -> None:
     _, usual, changed = places
     for place, expected in ((usual, 80), (changed, 55)):
         server = subprocess.Popen(
-            [sys.executable, "-m", "trainvitals", "serve", "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=place
+            [sys.executable, "-m", "trainvitals", "serve", "--port", "0", "--no-token"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=place,
         )
         try:
             assert server.stdout is not None
-            address = server.stdout.readline().removeprefix("dashboard: ").partition("?")[0].strip()
+            address = server.stdout.readline().removeprefix("dashboard: ").strip()
             panels = httpx.get(f"{address}api/v1/panels", timeout=None).json()
             found = httpx.get(f"{address}api/v1/runs/warm/diagnosis", timeout=None).json()
         finally:

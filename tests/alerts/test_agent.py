@@ -369,5 +369,5 @@ def test_a_run_resumed_in_a_folder_of_another_user_is_watched_and_sends_nothing(
     wait_until(lambda: any(row.get("action") == "exec" for row in place.rows()), "a refused action")
     resumed.kill()
     events = "".join(path.read_text() for path in place.run.glob("events_*.jsonl"))
-    assert events.count("folder_not_trusted") == 1 and "it belongs to user 12345" in events
+    assert "folder_not_trusted" in events and "it belongs to user 12345" in events
     assert place.receiver.bodies == [] and not mark.exists()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from waiting import PATIENCE, free_port, wait_until
 
@@ -39,7 +39,8 @@ def test_init_says_an_address_that_shows_the_run_and_ends_with_it(tmp_path: Path
         assert line, "no address was printed"
     address = line.removeprefix("dashboard: ").strip()
     key = next(tmp_path.glob("runs/*/*/run.json")).parent.name
-    assert address == f"http://127.0.0.1:{port}/#/run/{key}"
+    start, _, code = address.removesuffix(f"#/run/{key}").partition("?code=")
+    assert start == f"http://127.0.0.1:{port}/" and code and address.endswith(f"#/run/{key}")
     server = next(
         int(path.name)
         for path in Path("/proc").iterdir()
@@ -77,7 +78,8 @@ def test_the_program_of_run_gets_a_dashboard_at_the_port_of_the_settings_file(tm
         env={**os.environ, "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "rt")},
     )
     assert program.stderr is not None
-    assert program.stderr.readline().startswith(f"dashboard: http://127.0.0.1:{port}/#/run/")
+    line = program.stderr.readline()
+    assert line.startswith(f"dashboard: http://127.0.0.1:{port}/?code=") and "#/run/" in line
     program.communicate("\n", timeout=PATIENCE)
     assert program.returncode == 0
 
@@ -91,8 +93,10 @@ def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:
     while "the dashboard is " not in line:
         line = demo.stderr.readline()
         assert line, "no address was printed"
-    base = line.partition("the dashboard is ")[2].partition("#")[0]
-    with urlopen(f"{base}api/v1/runs/latest", timeout=PATIENCE) as answer:
+    base = line.partition("the dashboard is ")[2].partition("?")[0]
+    token = (tmp_path / "rt" / "serve.token").read_text().strip()
+    request = Request(f"{base}api/v1/runs/latest", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, timeout=PATIENCE) as answer:
         assert b'"project":"demo"' in answer.read()
     demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0

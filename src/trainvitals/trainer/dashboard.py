@@ -13,7 +13,7 @@ from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"
 """Set for the programs below one that has a dashboard, so that they do not start another."""
-PASSED_ON = ("web.host", "web.port", "price.gpu_hour", "price.kwh", "price.currency", "alerts.thresholds")
+PASSED_ON = ("web.host", "web.port", "web.token", "price.gpu_hour", "price.kwh", "price.currency", "alerts.thresholds")
 """Settings that the dashboard uses, and that may stand where it cannot see them: in an argument, a flag, a file."""
 
 

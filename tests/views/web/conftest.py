@@ -114,7 +114,9 @@ def keys(root: Path) -> list[str]:
 class Server:
     """`trainvitals serve` in a process of its own."""
 
-    def __init__(self, root: Path, *flags: str, port: int = 0, under: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, root: Path, *flags: str, port: int = 0, under: tuple[str, ...] = (), asks_for_token: bool = False
+    ) -> None:
         self._command = [
             *under,
             sys.executable,
@@ -126,6 +128,7 @@ class Server:
             "--port",
             str(port),
             *flags,
+            *(() if asks_for_token or {"--host", "--token-file"} & set(flags) else ("--no-token",)),
         ]
         self.process: subprocess.Popen[str]
         self.url = ""
@@ -171,8 +174,8 @@ def serve() -> Iterator[Callable[..., Server]]:
     """`serve(root, *flags)` starts a server that ends with the test."""
     made: list[Server] = []
 
-    def start(root: Path, *flags: str, port: int = 0, under: tuple[str, ...] = ()) -> Server:
-        made.append(Server(root, *flags, port=port, under=under))
+    def start(root: Path, *flags: str, **more: Any) -> Server:
+        made.append(Server(root, *flags, **more))
         return made[-1]
 
     yield start

@@ -19,7 +19,8 @@ from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.segments import seal
 from trainvitals.views.web.api import ENDPOINTS
 from trainvitals.views.web.app import MAX_BODY, PREFIX, make_app
-from trainvitals.views.web.gate import Door, new_token
+from trainvitals.views.web.gate import Door, cookie_name
+from trainvitals.views.web.login import new_token
 
 from .conftest import Server, Tab, make_run
 
@@ -55,11 +56,11 @@ def contents(place: Path) -> dict[str, bytes]:
 @pytest.mark.promise("a thousand guessed tokens, and odd ones", "401 for each; the right one still opens")
 def test_guessing_tokens_leads_nowhere_and_locks_nobody_out(place: Path) -> None:
     token = new_token()
-    client = ask(place, token)
+    client, cookie = ask(place, token), f"{cookie_name('localhost')}=".encode()
     odd = ("", " ", "\x7f", "é", "%00", "*", token[:-1], token + "x", token.swapcase(), token[::-1], "x" * 50_000)
     for guess in (*odd, *(new_token() for _ in range(300))):
         spelled = guess.encode("latin-1")
-        for headers in ({"authorization": b"Bearer " + spelled}, {"cookie": b"trainvitals_token=" + spelled}):
+        for headers in ({"authorization": b"Bearer " + spelled}, {"cookie": cookie + spelled}):
             assert client.get(f"{PREFIX}/runs", headers=headers).status_code == 401
         assert client.get(f"/?token={quote(guess[:1000])}").status_code == 401
     basic = {"authorization": f"Basic {token}"}

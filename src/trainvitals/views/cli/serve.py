@@ -5,24 +5,27 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import say
 from trainvitals.views.data.cost import prices_of
 
 DESCRIPTION = (
-    "Serve the dashboard for all runs of the run folder, live and ended. Listens on this machine only; any other "
-    "address needs a token, which is made and printed. Reads only, unless --allow-edit."
+    "Serve the dashboard for all runs of the run folder, live and ended. Listens on this machine only, and prints a "
+    "link that lets one browser in. Reads only, unless --allow-edit."
 )
 EXAMPLES = """
 trainvitals serve
 trainvitals serve latest --open
 trainvitals serve --port 9000 --dir /mnt/shared/runs
-trainvitals serve --host 0.0.0.0           # prints an address with a token
+trainvitals serve --link                   # another link to the server that runs
+trainvitals serve --host 0.0.0.0           # for other machines too
 """
 
 
@@ -31,9 +34,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", metavar="PORT", help="port to listen on; 0: any free one (default: 8080)")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="file with the token to ask for; also asked for on loopback"
-    )
+    parser.add_argument("--link", action="store_true", help="print a new link to a server that runs, and end")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
+    parser.add_argument("--no-token", action="store_true", help="let every account of this machine look")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="name under which this server may be asked"
     )
@@ -49,51 +52,56 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     _check_extra()
     from trainvitals.views.data.page import read_assets
-    from trainvitals.views.web.server import Options, address_of, bind, make_door, serve
+    from trainvitals.views.web.server import Options, bind, is_served, make_door, make_link, serve
 
-    read_assets()
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
+    host = arguments.host or settings.web_host
+    port = _number("--port", arguments.port, 65535) if given else settings.web_port
+    token = _choose_token(arguments, settings, host)
+    # Who is sent here by a name gets nothing that lies elsewhere.
+    runs = FolderRuns(root, inside_only=True)
+    page = f"#/run/{quote(runs.find(arguments.run))}" if arguments.run is not None else ""
+    if arguments.link:
+        if not is_served(host, port):
+            raise TrainvitalsError(
+                f"nobody serves on {host} port {port}", hint="start a server: trainvitals serve; another port: --port N"
+            )
+        _show_link(make_link(host, port, token) + page, arguments)
+        return 0
+    read_assets()
 
     def draw_report(key: str, reader: Reader, format: str, theme: str) -> bytes:
         from trainvitals.views.report.document import draw_report
 
         return draw_report([(key, reader)], format, settings, theme=theme)
 
-    # Who is sent here by a name gets nothing that lies elsewhere.
-    runs = FolderRuns(root, inside_only=True)
-
     options = Options(
         runs=runs,
         draw_report=draw_report,
-        host=arguments.host or settings.web_host,
-        port=_number("--port", arguments.port, 65535) if given else settings.web_port,
+        host=host,
+        port=port,
         port_is_wish=not given,
-        token=_read_token(arguments.token_file),
+        token=token,
+        has_own_token=arguments.token_file is not None,
         allow_hosts=tuple(arguments.allow_host),
         editable=runs if arguments.allow_edit else None,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
     )
-    page = ""
-    if arguments.run is not None:
-        from urllib.parse import quote
-
-        page = f"#/run/{quote(runs.find(arguments.run))}"
-    bound = bind(options.host, options.port, options.port_is_wish)
-    if options.port and bound.getsockname()[1] != options.port:
-        say(f"port {options.port} is taken, so port {bound.getsockname()[1]} is used")
-    door = make_door(options)
-    address = address_of(options, bound, door) + page
+    bound = bind(host, port, options.port_is_wish)
+    taken = bound.getsockname()[1]
+    if port and taken != port:
+        say(f"port {port} is taken, so port {taken} is used")
+    door = make_door(options, taken)
     if not root.is_dir():
         say(f"there is no folder {root} yet: runs show up once there are any")
-    print(f"dashboard: {address}", flush=True)
+    if token is None and arguments.allow_edit:
+        say("without a token, every account of this machine may tag, remove and silence")
+    _show_link(make_link(host, taken, token) + page, arguments)
     if not arguments.until_pid:
-        say("Ctrl-C ends it")
-    if arguments.open:
-        import webbrowser
-
-        webbrowser.open(address)
+        once = "" if token is None else f"; the link works once, for another: {door.how_to_enter}"
+        say(f"Ctrl-C ends it{once}")
     if arguments.until_pid:
         # Whoever waits for the end of that program's output must not wait for this process.
         for stream in (1, 2):
@@ -110,9 +118,29 @@ def _number(flag: str, text: str | None, most: int) -> int:
     return int(text)
 
 
-def _read_token(file: Path | None) -> str | None:
-    if file is None:
-        return None
+def _show_link(address: str, arguments: argparse.Namespace) -> None:
+    print(f"dashboard: {address}", flush=True)
+    if arguments.open:
+        import webbrowser
+
+        webbrowser.open(address)
+
+
+def _choose_token(arguments: argparse.Namespace, settings: Settings, host: str) -> str | None:
+    """What viewers must show; None where that was not wanted and the address is only this machine's."""
+    from trainvitals.views.web.server import choose_token
+
+    if arguments.token_file is not None:
+        if arguments.no_token:
+            raise UsageError("use either --token-file or --no-token, not both")
+        return _read_token(arguments.token_file)
+    token = choose_token(host, settings.web_token and not arguments.no_token)
+    if arguments.no_token and token is not None:
+        raise UsageError(f"--no-token: other machines reach {host}, so a token is needed")
+    return token
+
+
+def _read_token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
     except OSError as error:

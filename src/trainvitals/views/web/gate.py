@@ -1,32 +1,34 @@
 """Who may come in: the Host header, the token, and the headers that every answer carries.
 
-Loopback needs no token, but a page of somebody else's must not reach it through the user's browser: the Host header is
-checked against the names this server answers to (DNS rebinding), and a request that changes something must come from
-our own page (Origin, Sec-Fetch-Site). Anything but loopback needs the token, once in the address, then as a cookie.
+A page of somebody else's must not reach this server through the user's browser: the Host header is checked against the
+names this server answers to (DNS rebinding), and a request that changes something must come from our own page (Origin,
+Sec-Fetch-Site), whether or not a token is asked for. A browser comes in by a link (`login`), a program with the token.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
+
+from trainvitals.views.web import entrance, login
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-COOKIE = "trainvitals_token"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+CSP = b"content-security-policy"
 HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -35,11 +37,8 @@ HEADERS = (
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
 )
 SAFE = ("GET", "HEAD", "OPTIONS")
-
-
-def new_token() -> str:
-    """Long enough that nobody guesses it."""
-    return secrets.token_urlsafe(24)
+ENTRANCE = ("code", "token")
+"""Parameters of an address that let somebody in."""
 
 
 def is_loopback(host: str) -> bool:
@@ -60,6 +59,10 @@ class Door:
     hosts: frozenset[str] = field(default_factory=frozenset)
     any_address: bool = False
     """Bound to all addresses: a request may name any of them, but still no foreign name."""
+    port: int = 0
+    begun: float = field(default_factory=time.time)
+    how_to_enter: str = ""
+    """The command that prints a link."""
 
     def knows(self, header: str) -> bool:
         """Whether the Host header names this server."""
@@ -101,6 +104,8 @@ class Gate:
     def __init__(self, app: App, door: Door) -> None:
         self._app = app
         self._door = door
+        self._codes = login.Codes(door.token, door.port, door.begun) if door.token is not None else None
+        self._wrong = login.WrongTokens(door.token or "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -109,7 +114,10 @@ class Gate:
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                headers = list(message.get("headers", ()))
+                if not any(name == CSP for name, _ in headers):
+                    headers.append((CSP, POLICY.encode()))
+                message["headers"] = [*headers, *HEADERS]
             await send(message)
 
         headers = _headers(scope)
@@ -121,36 +129,70 @@ class Gate:
         if scope["method"] not in SAFE and not _is_own(headers, host[0]):
             await _refuse(send_guarded, 403, "a page of another site may not change anything here")
             return
-        if self._door.token is not None and not await self._admit(scope, headers, send_guarded):
+        if self._codes is not None and not await self._admit(self._codes, scope, headers, send_guarded):
             return
         await self._app(scope, receive, send_guarded)
 
-    async def _admit(self, scope: Scope, headers: dict[str, list[str]], send: Send) -> bool:
+    async def _admit(self, codes: login.Codes, scope: Scope, headers: dict[str, list[str]], send: Send) -> bool:
+        """Whether the request may go on; if not, it is answered."""
+        token = self._door.token or ""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        offered = [value for name, value in query if name == "token"]
-        if offered and scope["method"] == "GET":
-            if not self._door.accepts(offered[0]):
-                await _refuse(send, 401, "this is not the token", "open the address that `trainvitals serve` printed")
-                return False
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
-            # The token leaves the address bar at once; the browser keeps it where scripts cannot read it.
-            cookie = f"{COOKIE}={self._door.token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000"
-            # A relative address: the path of a request never chooses another site.
-            target = "./" + (f"?{rest}" if rest else "") if scope["path"] == "/" else f"?{rest}"
-            location = (b"location", target.encode("latin-1", "replace"))
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 303,
-                    "headers": [location, (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")],
-                }
-            )
-            await send({"type": "http.response.body", "body": b""})
-            return False
-        if any(self._door.accepts(token) for token in _tokens(headers)):
+        offered = {name: value for name, value in query if name in ENTRANCE} if scope["method"] == "GET" else {}
+        name = cookie_name(headers["host"][0])
+        knows_cookie = any(login.is_cookie(token, value) for value in _cookies(headers, name))
+        if knows_cookie and not offered:
             return True
-        await _refuse(send, 401, "a token is needed", "open the address that `trainvitals serve` printed")
+        problem = "A link is needed to come in"
+        if knows_cookie or ("code" in offered and (problem := codes.spend(offered["code"]) or "") == ""):
+            await _let_in(scope, headers, query, send, "" if knows_cookie else login.new_cookie(token))
+            return False
+        given = [offered["token"]] if "token" in offered else list(_bearers(headers))
+        if given:
+            address = scope["client"][0] if scope.get("client") else ""
+            wait = self._wrong.wait(address)
+            if wait > 0:
+                await _refuse(send, 429, "too many wrong tokens", "wait a minute", retry_after=wait)
+                return False
+            if any(self._door.accepts(text) for text in given):
+                if not offered:
+                    return True
+                await _let_in(scope, headers, query, send, login.new_cookie(token))
+                return False
+            self._wrong.note(address)
+            problem = "This is not the token"
+        if scope["method"] == "GET" and any("text/html" in value for value in headers.get("accept", [])):
+            await _show(send, 401, entrance.draw_entrance(problem, self._door.how_to_enter))
+        else:
+            hint = f"a link for the browser: {self._door.how_to_enter}; for programs: Authorization: Bearer TOKEN"
+            await _refuse(send, 401, problem[0].lower() + problem[1:], hint)
         return False
+
+
+async def _let_in(
+    scope: Scope, headers: dict[str, list[str]], query: list[tuple[str, str]], send: Send, cookie: str
+) -> None:
+    """Take the code or the token out of the address bar; the browser keeps `cookie` where scripts cannot read it."""
+    rest = urlencode([(name, value) for name, value in query if name not in ENTRANCE])
+    # A relative address: the path of a request never chooses another site.
+    target = "./" + (f"?{rest}" if rest else "") if scope["path"] == "/" else f"?{rest}"
+    cookies = []
+    if cookie:
+        name = cookie_name(headers["host"][0])
+        text = f"{name}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={login.COOKIE_SECONDS}"
+        cookies.append((b"set-cookie", text.encode()))
+    if headers.get("sec-fetch-site", ["none"])[0] in ("cross-site", "same-site"):
+        # A strict cookie is not sent along a redirect that began on another site, but from a page of ours it is.
+        await _show(send, 200, entrance.draw_step(target), cookies)
+        return
+    headers_sent = [(b"location", target.encode("latin-1", "replace")), (b"cache-control", b"no-store"), *cookies]
+    await send({"type": "http.response.start", "status": 303, "headers": headers_sent})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def cookie_name(host: str) -> str:
+    """By the port that the browser sees: it has one set of cookies for all servers of a host, also forwarded ones."""
+    port = host.strip().rpartition("]")[2].rpartition(":")[2]
+    return f"trainvitals_{port if port.isdecimal() else 80}"
 
 
 def _headers(scope: Scope) -> dict[str, list[str]]:
@@ -160,16 +202,19 @@ def _headers(scope: Scope) -> dict[str, list[str]]:
     return found
 
 
-def _tokens(headers: dict[str, list[str]]) -> Iterable[str]:
+def _bearers(headers: dict[str, list[str]]) -> Iterator[str]:
     for value in headers.get("authorization", []):
         scheme, _, token = value.partition(" ")
         if scheme.lower() == "bearer":
             yield token.strip()
+
+
+def _cookies(headers: dict[str, list[str]], wanted: str) -> Iterator[str]:
     for value in headers.get("cookie", []):
         for part in value.split(";"):
-            name, _, token = part.strip().partition("=")
-            if name == COOKIE:
-                yield token
+            name, _, text = part.strip().partition("=")
+            if name == wanted:
+                yield text
 
 
 def _is_own(headers: dict[str, list[str]], host: str) -> bool:
@@ -186,12 +231,26 @@ def _host_hint(host: str) -> str:
     return f"to allow it: trainvitals serve --allow-host {name}"
 
 
-async def _refuse(send: Send, status: int, message: str, hint: str = "") -> None:
+async def _refuse(send: Send, status: int, message: str, hint: str = "", retry_after: float = 0.0) -> None:
     import orjson
 
     body = orjson.dumps({"error": {"message": message, "hint": hint}})
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="trainvitals"'))
+    if retry_after:
+        headers.append((b"retry-after", str(math.ceil(retry_after)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _show(send: Send, status: int, page: str, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """A page for a browser that has not come in: all of it in one answer."""
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (CSP, entrance.POLICY.encode()),
+        *more,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": page.encode()})

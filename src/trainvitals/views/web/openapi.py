@@ -129,7 +129,9 @@ Made from `src/trainvitals/views/web/api.py` by `python -m trainvitals.views.web
 every answer, is OpenAPI 3.1 at `/api/v1/openapi.json`.
 
 ```bash
-curl -s 'http://127.0.0.1:8080/api/v1/runs/latest/series?name=loss&points=500' | jq '.series[0].y[-1]'
+token=$(cat /tmp/trainvitals-$(id -u)/serve.token)
+api=http://127.0.0.1:8080/api/v1
+curl -s -H "Authorization: Bearer $token" "$api/runs/latest/series?name=loss&points=500" | jq '.series[0].y[-1]'
 ```
 
 - Answers are JSON, compressed where the client accepts gzip, with an `ETag`: an answer that has not changed is a 304.
@@ -139,7 +141,8 @@ curl -s 'http://127.0.0.1:8080/api/v1/runs/latest/series?name=loss&points=500' |
   lost; `total` says how many there were. `start` and `end` zoom in, and the detail comes back.
 - An error is `{"error": {"message": ..., "hint": ...}}` with status 400 (a parameter is wrong), 401 (token), 403 (needs
   `--allow-edit`), 404, 409 (the run is alive) or 421 (wrong Host header).
-- A token, where the server has one, goes into `Authorization: Bearer ...`.
+- The token goes into `Authorization: Bearer ...`; it is in `serve.token` of the [runtime
+  folder](agent.md#where-things-are). `serve --no-token` asks for none.
 """
 
 

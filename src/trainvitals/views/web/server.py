@@ -15,13 +15,15 @@ from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
 from trainvitals.journal.folder_runs import FolderRuns
-from trainvitals.views.web.gate import Door, is_loopback, new_token
+from trainvitals.views.web import login
+from trainvitals.views.web.gate import Door, is_loopback
 
 if TYPE_CHECKING:
     from trainvitals.views.web.api import DrawReport  # numpy, which the address does not wait for
 
 TRIES = 50
 LINGER_SECONDS = 60.0
+KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class Options:
     port_is_wish: bool = True
     """Take the next free port if this one is taken."""
     token: str | None = None
+    """To be asked for; None: whoever reaches this machine's own address comes in."""
+    has_own_token: bool = False
+    """It is not the user's, but in a file that was named."""
     allow_hosts: tuple[str, ...] = ()
     editable: FolderRuns | None = None
     """The same runs, if viewers may change them."""
@@ -90,23 +95,43 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
     return made
 
 
-def make_door(options: Options) -> Door:
-    """Loopback needs no token unless one is given; everything else gets one."""
-    local = is_loopback(options.host)
-    token = options.token or (None if local else new_token())
+def choose_token(host: str, is_wanted: bool) -> str | None:
+    """The token of this user; None if it is not wanted and no other machine can connect."""
+    return login.read_token() if is_wanted or not is_loopback(host) else None
+
+
+def make_door(options: Options, port: int) -> Door:
+    """What a server on this port checks."""
     hosts = {name.lower() for name in options.allow_hosts}
-    if not local:
+    command = f"trainvitals serve --link --port {port}"
+    if not is_loopback(options.host):
         hosts |= {options.host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
-    return Door(token, frozenset(hosts), any_address=options.host in ("0.0.0.0", "::", ""))
+        command += f" --host {options.host}"
+    return Door(
+        options.token,
+        frozenset(hosts),
+        any_address=options.host in ("0.0.0.0", "::", ""),
+        port=port,
+        how_to_enter=f"{command} --token-file FILE" if options.has_own_token else command,
+    )
 
 
-def address_of(options: Options, bound: socket.socket, door: Door) -> str:
-    """What to open in a browser. The token is in it once; the page takes it out of the address bar."""
-    port = bound.getsockname()[1]
-    host = socket.gethostname() if door.any_address else options.host
+def make_link(host: str, port: int, token: str | None) -> str:
+    """What to open in a browser, once."""
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
     if ":" in host:
         host = f"[{host}]"
-    return f"http://{host}:{port}/" + (f"?token={door.token}" if door.token else "")
+    return f"http://{host}:{port}/" + (f"?code={login.new_code(token, port)}" if token else "")
+
+
+def is_served(host: str, port: int) -> bool:
+    """Whether anybody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1" if host in ("0.0.0.0", "::", "") else host, port), 5.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
@@ -127,7 +152,7 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
     config = uvicorn.Config(
         app,
         log_level="warning",
-        access_log=False,  # addresses may hold names of metrics and, once, the token
+        access_log=False,  # addresses may hold names of metrics and, once, a code or the token
         server_header=False,
         timeout_graceful_shutdown=1,  # an open stream never ends by itself
         timeout_keep_alive=30,
@@ -137,9 +162,17 @@ def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0
         h11_max_incomplete_event_size=64 << 10,
     )
     server = uvicorn.Server(config)
+    if options.token is not None and not options.has_own_token:
+        threading.Thread(target=_keep_token, args=(options.token,), daemon=True).start()
     if until_pid:
         threading.Thread(target=_end_after, args=(server, until_pid), daemon=True).start()
     server.run(sockets=[bound])
+
+
+def _keep_token(token: str) -> None:
+    while True:
+        time.sleep(KEEP_SECONDS)
+        login.keep_token(token)
 
 
 def _end_after(server: Any, pid: int) -> None:

@@ -1,0 +1,181 @@
+"""How a browser gets in: by a link with a code that works once, then with a cookie that scripts cannot read.
+
+The token of a user is in a file that only this user can read, and outlives the server: a page that is open goes on
+after a restart, and whoever can read the token can make another link without asking the server. Codes and cookies are
+signed with it. A code is for one port, so that whoever listens on another one cannot use what was meant for us.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainvitals import runtime
+from trainvitals.errors import TrainvitalsError
+
+TOKEN_FILE = "serve.token"
+CODE_SECONDS = 86_400.0
+COOKIE_SECONDS = 30 * 86_400
+WRITE_SECONDS = 2.0
+"""How long another process may take between making the file and writing the token."""
+MOST_WRONG, WRONG_SECONDS = 10, 60.0
+"""Wrong tokens that an address may try, within this time, if the right one can be guessed at all."""
+UNGUESSABLE = 22
+"""Characters of a token that nobody guesses; one that somebody has thought of may be shorter."""
+MOST_ADDRESSES = 10_000
+
+Clock = Callable[[], float]
+
+
+# -- the token
+
+
+def token_file() -> Path:
+    """Where the token of this user is."""
+    return runtime.runtime_dir() / TOKEN_FILE
+
+
+def new_token() -> str:
+    """Long enough that nobody guesses it."""
+    return secrets.token_urlsafe(24)
+
+
+def read_token() -> str:
+    """The token of this user, made if there is none."""
+    path = token_file()
+    deadline = time.monotonic() + WRITE_SECONDS
+    while True:
+        try:
+            if path.is_symlink():
+                raise OSError(errno.ELOOP, "it is a link")
+            token = runtime.read_regular(path, 1000, own=True).decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            token = new_token()
+            if _save(path, token):
+                return token
+            continue  # another server was faster
+        except OSError as error:
+            raise TrainvitalsError(
+                f"the token file {path} cannot be used: {error.strerror}",
+                hint="remove it, or set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+            ) from None
+        if token:
+            return token
+        if time.monotonic() > deadline:
+            path.unlink(missing_ok=True)  # whoever made it was ended before it was written
+        time.sleep(0.02)
+
+
+def keep_token(token: str) -> None:
+    """Let no cleaner of temporary files take the token away while a server uses it."""
+    try:
+        os.utime(token_file())
+    except FileNotFoundError:
+        _save(token_file(), token)
+    except OSError:
+        return
+
+
+def _save(path: Path, token: str) -> bool:
+    """Write a new token file. False if there is one."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | runtime.NO_LINK, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{token}\n")
+    return True
+
+
+# -- codes and cookies
+
+
+def new_code(token: str, port: int, clock: Clock = time.time) -> str:
+    """A code for one visit to the server on this port."""
+    nonce = secrets.token_urlsafe(12)
+    issued = repr(clock())
+    return f"{nonce}~{issued}~{_sign(token, 'code', str(port), nonce, issued)}"
+
+
+def new_cookie(token: str, clock: Clock = time.time) -> str:
+    """What a browser shows from now on."""
+    expires = str(int(clock()) + COOKIE_SECONDS)
+    return f"{expires}~{_sign(token, 'cookie', expires)}"
+
+
+def is_cookie(token: str, value: str, clock: Clock = time.time) -> bool:
+    """Whether this cookie was made with the token and has not expired."""
+    expires, _, signature = value.partition("~")
+    return _is_equal(signature, _sign(token, "cookie", expires)) and clock() < float(expires)
+
+
+class Codes:
+    """The codes that one server takes."""
+
+    def __init__(self, token: str, port: int, begun: float, clock: Clock = time.time) -> None:
+        """`begun` is when the server started, before it made its first link."""
+        self._token = token
+        self._port = str(port)
+        self._begun = begun
+        self._clock = clock
+        self._used: set[str] = set()
+
+    def spend(self, code: str) -> str | None:
+        """None if the code lets somebody in, this once; else why not."""
+        nonce, _, rest = code.partition("~")
+        issued, _, signature = rest.partition("~")
+        if not _is_equal(signature, _sign(self._token, "code", self._port, nonce, issued)):
+            return "This link is not for this server"
+        # What was used before a restart is not known any more.
+        if nonce in self._used or float(issued) < self._begun:
+            return "This link has been used or is from before a restart"
+        if self._clock() - float(issued) > CODE_SECONDS:
+            return "This link has expired"
+        self._used.add(nonce)
+        return None
+
+
+def _sign(token: str, *parts: str) -> str:
+    return hmac.new(token.encode(), "\n".join(parts).encode(), "sha256").hexdigest()
+
+
+def _is_equal(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode(), right.encode())
+
+
+# -- guessing
+
+
+class WrongTokens:
+    """How many wrong tokens each address tried lately. Codes, cookies and long tokens cannot be guessed and are not
+    counted: other accounts come from the same address, and must not be able to lock anybody out."""
+
+    def __init__(self, token: str, clock: Clock = time.monotonic) -> None:
+        self._can_be_guessed = len(token) < UNGUESSABLE
+        self._clock = clock
+        self._tries: dict[str, tuple[float, int]] = {}
+
+    def note(self, address: str) -> None:
+        """A wrong token came from there."""
+        if not self._can_be_guessed:
+            return
+        since, count = self._recent(address)
+        self._tries.pop(address, None)
+        if len(self._tries) >= MOST_ADDRESSES:
+            del self._tries[next(iter(self._tries))]
+        self._tries[address] = (since, count + 1)
+
+    def wait(self, address: str) -> float:
+        """Seconds until this address may try again; 0 if it may."""
+        since, count = self._recent(address)
+        return since + WRONG_SECONDS - self._clock() if count >= MOST_WRONG else 0.0
+
+    def _recent(self, address: str) -> tuple[float, int]:
+        now = self._clock()
+        since, count = self._tries.get(address, (now, 0))
+        return (since, count) if now - since < WRONG_SECONDS else (now, 0)
