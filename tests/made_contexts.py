@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from trainvitals.agent.demand import find_pages
 from trainvitals.agent.log import Log
 from trainvitals.agent.run_context import Machine, RunContext
 from trainvitals.agent.sealing import Sealer
@@ -16,4 +19,5 @@ def make_context(folder: Path, sealer: Sealer | None = None, **settings: Any) ->
     """Run `r` on host `here`, with correlation id `abc`."""
     machine = Machine("here", dict, list, dict, sealer)  # type: ignore[arg-type]
     resolved = resolve(settings, environ={}, folder=Path("/"))
-    return RunContext("r", folder, resolved, "abc", machine, False, Log(Path(os.devnull)).bind())
+    pages = find_pages(resolved, os.environ.get, pytest.fail)
+    return RunContext("r", folder, resolved, "abc", machine, False, Log(Path(os.devnull)).bind(), pages)

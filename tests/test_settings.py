@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from trainvitals.errors import SettingError
 from trainvitals.settings import TABLE, Setting, Settings, render_markdown, resolve
+from trainvitals.settings.addresses import read_address
 from trainvitals.settings.files import parse_toml, parse_yaml
 from trainvitals.settings.kinds import duration, format_duration, parse_duration
 from trainvitals.settings.places import RESERVED, complaints, describe_unknown, mark_told
@@ -665,3 +668,46 @@ def test_a_broken_file_of_ones_own_stops_no_training_unless_strict(tmp_path: Pat
     assert done.stderr.count("The file is ignored, the training goes on") == 1 and "trainvitals.yaml" in done.stderr
     assert train("strict").returncode == 1
     assert train(TRAINVITALS_CONFIG="trainvitals.yaml").returncode == 1, "named, it has to be right"
+
+
+# -- values with a secret, passed on to another process
+
+
+@pytest.mark.parametrize("name", ["openmetrics", "alerts.rules"])
+def test_a_value_with_a_secret_is_passed_on_by_where_it_is_and_read_again_there(tmp_path: Path, name: str) -> None:
+    values: dict[str, Any] = {
+        "openmetrics": ["http://me:hunter2x@host:9/metrics"],
+        "alerts.rules": [{"name": "a", "when": "training.loss > 1", "command": "x --password hunter2x"}],
+    }
+    path = tmp_path / "trainvitals.yaml"
+    path.write_text(json.dumps({name: values[name]} if "." not in name else {"alerts": {"rules": values[name]}}))
+    variable = f"TRAINVITALS_{name.upper().replace('.', '_')}"
+    text = values[name][0] if name == "openmetrics" else json.dumps(values[name])
+    for found, environ in (
+        (resolve_in(tmp_path), {}),
+        (resolve_in(Path("/"), environ={variable: text}), {variable: text}),
+    ):
+        passed = json.dumps(found.as_json())
+        assert "hunter2x" not in passed and not any("hunter2x" in row.text for row in found)
+        again = resolve(json.loads(passed), environ=environ, folder=Path("/"))
+        if name == "openmetrics":
+            assert read_address(again.openmetrics[0].url, environ.get) == values[name][0]
+        else:
+            assert again.alerts_rules == tuple(values[name])
+        assert again.as_json()[name] == found.as_json()[name], "and so on to the next"
+    with pytest.raises(SettingError, match="holds a secret"):
+        resolve({name: values[name]}, environ={}, folder=Path("/"))
+
+
+def test_a_value_that_cannot_be_read_again_is_left_out_and_reported(tmp_path: Path) -> None:
+    gone = f"config:{tmp_path / 'gone.yaml'}#alerts.rules"
+    found = resolve({"alerts.rules": gone, "interval": 2}, environ={}, folder=Path("/"))
+    assert found.alerts_rules == () and found.interval == 2
+    assert "alerts.rules" in found.ignored_files[0] and "gone.yaml" in found.ignored_files[0]
+
+
+def test_the_link_in_messages_has_no_token_and_a_push_target_may_have_none() -> None:
+    found = resolve({"alerts.link": "http://box:8080/?token=hunter2x"}, environ={}, folder=Path("/"))
+    assert found.alerts_link == "http://box:8080/?token=[redacted]"
+    with pytest.raises(SettingError, match="env:NAME"):
+        resolve({"prometheus.otlp": "http://box/v1/metrics?token=hunter2x"}, environ={}, folder=Path("/"))

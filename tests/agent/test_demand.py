@@ -31,7 +31,8 @@ def test_processes_are_looked_at_every_two_seconds_at_most() -> None:
 def test_sources_are_those_that_one_run_wants() -> None:
     assert "simulated" not in combine([make()]).sources and "openmetrics" not in combine([make()]).sources
     assert combine([make(sources=["system"]), make(sources=["nvidia"])]).sources == ("nvidia", "system")
-    both = combine([make(simulate_gpus=2), make(simulate_gpus=4, openmetrics=["http://a/m"]), make()])
+    wishes = [make(simulate_gpus=2), make(simulate_gpus=4, openmetrics=["http://a/m"]), make()]
+    both = combine(wishes, ["http://a/m", "http://a/m"])
     assert both.simulated_gpus == 4 and both.openmetrics_urls == ("http://a/m",)
     assert {"simulated", "openmetrics"} <= set(both.sources)
     assert not wants_source(make(simulate_gpus=2, sources=["system"]), "simulated")

@@ -87,8 +87,9 @@ def test_a_slice_of_a_gpu_goes_with_it(tmp_path: Path) -> None:
     assert len(rows(tmp_path, "gpu")) == 1
 
 
-def test_what_belongs_to_another_run_is_left_to_it(tmp_path: Path) -> None:
-    lines = make(tmp_path, simulate_gpus=1, openmetrics=["http://user:secret@a:1/metrics"])
+def test_what_belongs_to_another_run_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGE", "http://user:secret@a:1/metrics")
+    lines = make(tmp_path, simulate_gpus=1, openmetrics=["env:PAGE"])
     lines.take(reading(Sample("process", {"run_id": "other", "rank": 0}, {}, CATALOG_TIME), source="process"))
     lines.take(reading(Sample("process", {"run_id": "r", "rank": 0}, {}, CATALOG_TIME), source="process"))
     for index in range(3):

@@ -60,7 +60,7 @@ def test_a_secret_in_the_file_is_neither_shown_nor_passed_on(tmp_path: Path) -> 
     shown = repr(found.as_json()) + "".join(row.text for row in found) + repr(found.alerts_notify)
     assert "TokenAAAA" not in shown
     reference = found.as_json()["alerts.notify"]["slack"]  # type: ignore[index]
-    assert reference == f"config:{tmp_path / 'trainvitals.yaml'}#slack"
+    assert reference == f"config:{tmp_path / 'trainvitals.yaml'}#alerts.notify#slack"
 
 
 def test_the_agent_finds_the_address_by_its_reference(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ class RunLines:
         self._settings = context.settings
         self._attempt = attempt
         self._intervals = intervals_of(context.settings)
-        self._targets = _target_names(context.settings.openmetrics)
+        self._targets = _target_names(context.openmetrics_urls)
         self._writers: dict[str, LineWriter] = {}
         self._due: dict[str, float] = {}
         self.gpu_use = gpu_use

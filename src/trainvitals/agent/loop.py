@@ -16,7 +16,7 @@ import trainvitals
 from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
 from trainvitals.agent.backlog import Backlog, Entry
-from trainvitals.agent.demand import combine
+from trainvitals.agent.demand import combine, find_pages
 from trainvitals.agent.exporting import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
@@ -26,6 +26,7 @@ from trainvitals.agent.run_context import Machine
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
 from trainvitals.alerts import builtin
+from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.watch import resume_sending, still_sending
 from trainvitals.errors import SettingError
 from trainvitals.journal import registrations
@@ -36,6 +37,7 @@ from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.plugins import Plugin
 from trainvitals.runtime import AgentLock
 from trainvitals.settings import Settings
+from trainvitals.settings.secrets import Environment
 from trainvitals.sources import RankProcess, World
 
 TICK = 0.5
@@ -299,15 +301,25 @@ class Agent:
     def _settings_of(self, registration: Registration) -> Settings:
         """The settings of the run's own process; the agent's environment has nothing to say about them."""
         try:
-            return self._settings_from(registration.settings)
+            return self._settings_from(registration.settings, process_environment(registration.pid))
         except SettingError as error:  # a trainer of another version
             self._log.warning("a run's settings cannot be used", run_id=registration.run_id, error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
 
-    def _settings_from(self, values: Mapping[str, Any]) -> Settings:
+    def _settings_from(self, values: Mapping[str, Any], environment: Environment = os.environ.get) -> Settings:
         known = {row.name for row in settings_room.TABLE}
         given = {name: value for name, value in values.items() if name in known}
-        return settings_room.resolve(given, environ={}, folder=Path("/"))
+        # A variable counts only where the run's process says that a value with a secret is in it.
+        variables = {
+            value.removeprefix("config:$").rpartition("#")[0]
+            for value in given.values()
+            if isinstance(value, str) and value.startswith("config:$")
+        }
+        environ = {name: environment(name) or "" for name in variables}
+        found = settings_room.resolve(given, environ=environ, folder=Path("/"))
+        for text in found.ignored_files:
+            self._log.warning("settings", reason=text)
+        return found
 
     def _forget_over(self) -> None:
         for folder, run in list(self._runs.items()):
@@ -342,7 +354,10 @@ class Agent:
         if active != self._listening or self._first:
             self._first = False
             self._listening = active
-            demand = combine([run.settings for run in active] + ([self._settings] if self._keep else []))
+            pages = [url for run in active for url in run.openmetrics_urls]
+            if self._keep:
+                pages += find_pages(self._settings, os.environ.get, self._log.warning)
+            demand = combine([run.settings for run in active] + ([self._settings] if self._keep else []), pages)
             world = World(
                 openmetrics_urls=demand.openmetrics_urls,
                 simulated_gpus=demand.simulated_gpus,

@@ -89,6 +89,10 @@ class WatchedRun:
         return self._context.settings
 
     @property
+    def openmetrics_urls(self) -> tuple[str, ...]:
+        return self._context.openmetrics_urls
+
+    @property
     def attempt(self) -> int:
         return self._account.attempt
 

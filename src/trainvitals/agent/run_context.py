@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainvitals.agent.demand import find_pages
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sealing import Sealer
+from trainvitals.alerts.environment import process_environment
 from trainvitals.journal import layout
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.registration import Registration
@@ -41,11 +43,17 @@ class RunContext:
     machine: Machine
     has_many_hosts: bool
     log: BoundLog
+    openmetrics_urls: tuple[str, ...] = field(default=(), repr=False)
+    """Metrics pages to scrape, with the passwords that may be in them."""
 
     @classmethod
     def of(cls, first: Registration, settings: Settings, machine: Machine, log: BoundLog) -> RunContext:
         """From the registration of any of its ranks."""
         correlation_id = first.correlation_id or secrets.token_hex(16)
+        bound = log.bind(run_id=first.run_id, attempt=first.attempt, correlation_id=correlation_id)
+        pages: tuple[str, ...] = ()
+        if settings.openmetrics:
+            pages = find_pages(settings, process_environment(first.pid), bound.warning)
         return cls(
             run_id=first.run_id,
             folder=Path(first.folder),
@@ -53,7 +61,8 @@ class RunContext:
             correlation_id=correlation_id,
             machine=machine,
             has_many_hosts=first.world_size > first.local_world_size,
-            log=log.bind(run_id=first.run_id, attempt=first.attempt, correlation_id=correlation_id),
+            log=bound,
+            openmetrics_urls=pages,
         )
 
     @property

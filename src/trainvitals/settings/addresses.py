@@ -1,4 +1,4 @@
-"""Where messages go, kept so that a secret in an address is never written or shown.
+"""Where messages go and metrics come from, kept so that a secret in an address is never written or shown.
 
 An address is a text such as `ntfy://topic`, or refers to one: `env:NAME`, `file:PATH`, `keyring:SERVICE/USER`, or with
 `${env:NAME}` inside. What is passed on to another process (`reference`) is never the secret itself but where it stands.
@@ -20,10 +20,15 @@ from trainvitals.settings.secrets import PLACES, Environment, is_reference, read
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 REFERENCES = (*PLACES, "config")
 SHOWN = 12
+UNSAFE = (
+    "safe in an argument or a flag, because it holds a secret; put it into an environment variable and write env:NAME, "
+    "or into trainvitals.yaml"
+)
 
 
 class Address(NamedTuple):
-    """One channel. `where` is the file or variable in which it was found."""
+    """One channel or metrics page. `where` is the file or variable in which it was found, with the setting there:
+    `trainvitals.yaml#alerts.notify`."""
 
     name: str
     url: str
@@ -102,15 +107,17 @@ def _parse(value: object) -> tuple[Address, ...]:
     return tuple(found.values())
 
 
-def place(addresses: tuple[Address, ...], origin: str, path: Path | None) -> tuple[Address, ...]:
+def find_where(setting: str, origin: str, path: Path | None) -> str:
+    """Where another process can read the value of a setting again; empty if only this process knows it."""
+    place = str(path) if path is not None else f"${origin}" if origin.startswith("TRAINVITALS_") else ""
+    return f"{place}#{setting}" if place else ""
+
+
+def place(addresses: tuple[Address, ...], where: str) -> tuple[Address, ...]:
     """The same, knowing where they stand. ValueError if one with a secret stands where nothing else can find it."""
-    where = str(path) if path is not None else f"${origin}" if origin.startswith("TRAINVITALS_") else ""
     placed = tuple(address if address.where else address._replace(where=where) for address in addresses)
     if not all(address.reference for address in placed):
-        raise ValueError(
-            "safe in an argument or a flag, because it holds a secret; put the address into an environment variable "
-            "and write env:NAME, or into trainvitals.yaml"
-        )
+        raise ValueError(UNSAFE)
     return placed
 
 
@@ -125,25 +132,45 @@ def read_address(url: str, environment: Environment = os.environ.get) -> str:
 
 def _read_config(rest: str, environment: Environment) -> str:
     """The address of that name in a configuration file, or in the variable that lists them."""
-    from trainvitals.settings.files import parse_file, read_text
-    from trainvitals.settings.table import TABLE
-
-    place, _, name = rest.rpartition("#")
-    if place.startswith("$"):
-        value: object = environment(place[1:])
-    else:
-        names = [row.name for row in TABLE]
-        entries = parse_file(Path(place), read_text(Path(place), place), place, names)
-        value = next((item for key, item, _ in entries if key in ("alerts.notify", "alerts_notify")), None)
+    where, _, name = rest.rpartition("#")
     try:
-        found = {item.name: item.url for item in ADDRESSES.parse(value or [])}
+        found = {item.name: item.url for item in ADDRESSES.parse(read_value(where, environment) or [])}
     except ValueError:
         found = {}
     if name not in found:
-        raise SettingError(f"{place.removeprefix('$')} names no channel '{name}' any more")
+        raise SettingError(f"{where.removeprefix('$')} names no '{name}' any more")
     return found[name]
+
+
+def read_value(where: str, environment: Environment) -> object:
+    """The value of a setting where `find_where` has found it, as it stands there; None if it is not there any more."""
+    from trainvitals.settings.files import parse_file, read_text
+    from trainvitals.settings.table import TABLE
+
+    place, _, setting = where.rpartition("#")
+    if place.startswith("$"):
+        return environment(place[1:])
+    entries = parse_file(Path(place), read_text(Path(place), place), place, [row.name for row in TABLE])
+    return next((item for key, item, _ in entries if setting in (key, key.replace("_", ".", 1))), None)
 
 
 ADDRESSES: Kind[tuple[Address, ...]] = Kind(
     "list of addresses", _parse, lambda value: ",".join(item.shown for item in value) or "none"
 )
+
+
+_PAGE = re.compile(r"https?://[^\s/]|(?:env|keyring|config):.|file:(?!//).")
+
+
+def _parse_pages(value: object) -> tuple[Address, ...]:
+    expected = "a list of addresses that begin with http:// or https://, or env:NAME where one with a password stands"
+    try:
+        found = _parse(value)
+    except ValueError:
+        raise ValueError(expected) from None
+    if not all(_PAGE.match(address.url) for address in found):
+        raise ValueError(expected)
+    return found
+
+
+PAGES: Kind[tuple[Address, ...]] = Kind("list of URLs", _parse_pages, ADDRESSES.format)

@@ -208,15 +208,6 @@ def _parse_texts(value: object) -> tuple[str, ...]:
 TEXTS: Kind[tuple[str, ...]] = Kind("list", _parse_texts, _format_items)
 
 
-def _parse_urls(value: object) -> tuple[str, ...]:
-    urls = _parse_texts(value)
-    if not all(re.match(r"https?://[^\s/]", url) for url in urls):
-        raise ValueError("a list of addresses that begin with http:// or https://")
-    return urls
-
-
-URLS: Kind[tuple[str, ...]] = Kind("list of URLs", _parse_urls, _format_items)
-
 # GPU-…, MIG-… and what other vendors call theirs: a word, a hyphen, and more.
 _GPU_UUID = re.compile(r"[A-Za-z]+-[0-9A-Za-z:/.-]+")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError, nearest
-from trainvitals.settings.addresses import Address, BadEntry, place
+from trainvitals.settings.addresses import UNSAFE, Address, BadEntry, find_where, place, read_value
 from trainvitals.settings.files import CONFIG_VARIABLE, find_file, parse_file, read_text
+from trainvitals.settings.kinds import OBJECTS
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, explain_removed, find
 
 SYSFS_VARIABLE = "TRAINVITALS_SYSFS_ROOT"
@@ -80,8 +81,16 @@ def resolve(
             given[row.attribute] = _Given(value, f"flag {row.flag}")
     for name, value in (arguments or {}).items():
         row = find(name, "argument")
-        if value is not None:
+        if row.kind is OBJECTS and isinstance(value, str) and value.startswith("config:"):
+            try:
+                again = _read_again(value.removeprefix("config:"), environ)
+            except SettingError as error:
+                ignored.append(f"setting '{row.name}' is not used: {error.message}")
+                continue
+            given[row.attribute] = again
+        elif value is not None:
             given[row.attribute] = _Given(value, "argument")
+    given = {attribute: item for attribute, item in given.items() if item.value is not None}
 
     known = {row.variable for row in TABLE} | RESERVED
     return Settings(
@@ -142,13 +151,27 @@ def describe_unknown(variable: str) -> str:
     return f"the variable {variable} names no setting and is ignored{close or ': see trainvitals config --describe'}"
 
 
+def _read_again(where: str, environ: Mapping[str, str]) -> _Given:
+    """What another process found there and did not pass on because it holds a secret."""
+    place, _, _ = where.rpartition("#")
+    value = read_value(where, environ.get)
+    if place.startswith("$"):
+        return _Given(value, place[1:])
+    return _Given(value, place, Path(place).parent, Path(place))
+
+
 def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
     if given is None:
         return Row(row.name, row.default, row.kind.format(row.default), "default")
+    where = find_where(row.name, given.origin, given.path)
     try:
         value = row.kind.parse(given.value)
         if isinstance(value, tuple) and value and isinstance(value[0], Address):
-            value = place(value, given.origin, given.path)
+            value = place(value, where)
+        elif row.kind is OBJECTS and (shown := _redact(value)) != value:
+            if not where:
+                raise ValueError(UNSAFE)
+            return Row(row.name, value, row.kind.format(shown), given.origin, where)
     except ValueError as error:
         refused = error.entry if isinstance(error, BadEntry) else given.value
         raise SettingError(
@@ -160,15 +183,19 @@ def _parse_row(row: Setting[Any], given: _Given | None) -> Row:
     return Row(row.name, value, row.kind.format(value), given.origin)
 
 
+def _redact(value: object) -> Any:
+    from trainvitals.redaction import redact
+
+    return redact(value)
+
+
 def _quote(name: str, value: object) -> str:
     """A value that was refused, short, and without the token that it may be or hold."""
     from reprlib import Repr
 
-    from trainvitals.redaction import redact
-
     short = Repr()
     short.maxstring = short.maxother = 100
-    return short.repr(redact({name: value})[name])
+    return short.repr(_redact({name: value})[name])
 
 
 def _read_file(folder: Path | None, config: Path | None, *, search: bool = True) -> tuple[dict[str, _Given], list[str]]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from trainvitals.errors import SettingError
-from trainvitals.settings.kinds import Kind, format_structure, parse_structure
+from trainvitals.settings.kinds import TEXT, Kind, format_structure, parse_structure
 
 PLACES = ("env", "file", "keyring")
 
@@ -44,7 +44,7 @@ def _parse_target(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     if is_reference(text):
         return _parse_secret(text)
-    if not re.match(r"https?://[^\s/@]+(?:[/?]|$)", text):
+    if not re.match(r"https?://[^\s/@]+(?:[/?]|$)", text) or _holds_secret(text):
         raise ValueError(f"an address http://... or https://... (with a password in it: {_EXPECTED})")
     return text
 
@@ -52,16 +52,30 @@ def _parse_target(value: object) -> str:
 TARGET: Kind[str] = Kind("address", _parse_target)
 
 
-def _parse_targets(value: object) -> dict[str, str]:
+def _holds_secret(text: str) -> bool:
     from trainvitals.redaction import redact_text
 
+    return redact_text(text) != text
+
+
+def _parse_link(value: object) -> str:
+    from trainvitals.redaction import redact_text
+
+    return redact_text(TEXT.parse(value))
+
+
+LINK: Kind[str] = Kind("text", _parse_link)
+"""An address for people: what looks like a secret in it is left out, because it goes into every message."""
+
+
+def _parse_targets(value: object) -> dict[str, str]:
     expected = f"a mapping of exporters to where each goes (with a password in it: {_EXPECTED})"
     pairs = parse_structure(value, expected) or {}
     if not isinstance(pairs, dict) or not all(isinstance(text, str) and text.strip() for text in pairs.values()):
         raise ValueError(expected)
     found = {}
     for name, text in pairs.items():
-        if not is_reference(text) and redact_text(text) != text:
+        if not is_reference(text) and _holds_secret(text):
             raise ValueError(expected)
         found[str(name)] = _parse_secret(text) if is_reference(text) else text.strip()
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 from trainvitals.errors import SettingError, nearest
-from trainvitals.settings.addresses import ADDRESSES, Address
+from trainvitals.settings.addresses import ADDRESSES, PAGES, Address
 from trainvitals.settings.kinds import (
     GPUS,
     LISTS,
@@ -18,7 +18,6 @@ from trainvitals.settings.kinds import (
     SWITCH,
     TEXT,
     TEXTS,
-    URLS,
     Kind,
     choice,
     choices,
@@ -27,7 +26,7 @@ from trainvitals.settings.kinds import (
     number,
     size,
 )
-from trainvitals.settings.secrets import SECRET, TARGET, TARGETS
+from trainvitals.settings.secrets import LINK, SECRET, TARGET, TARGETS
 
 T = TypeVar("T")
 
@@ -92,6 +91,8 @@ class Row(NamedTuple):
     value: Any
     text: str
     origin: str
+    where: str = ""
+    """Where another process can read it again, if it holds a secret and so is not passed on (`find_where`)."""
 
 
 # fmt: off
@@ -128,7 +129,9 @@ class Settings:
     gpu_interval = optional(duration(0.05), "Time between two samples of a GPU; none: `interval`")
     gpus = optional(GPUS, "GPUs to measure, by index or UUID", word="all")
     sources = optional(TEXTS, "Sources to measure with, by name", word="all")
-    openmetrics = Setting((), URLS, "Exporters to scrape into the run, such as DCGM exporter or node exporter")
+    openmetrics = Setting(
+        (), PAGES, "Exporters to scrape into the run, such as DCGM exporter; one with a password: env:NAME"
+    )
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
     # How the training process behaves
@@ -194,7 +197,7 @@ class Settings:
     alerts_baseline = Setting(
         "early", TEXT, "What rules compare with: `early` (of the run itself), `best` of the project, or a run"
     )
-    alerts_link = optional(TEXT, "Address of the dashboard to put into messages")
+    alerts_link = optional(LINK, "Address of the dashboard to put into messages")
 
     # Prometheus and the like: docs/prometheus.md
     prometheus_port = optional(integer(1, 65535), "Port on which metrics are served to Prometheus; none: not served")
@@ -287,8 +290,9 @@ class Settings:
         return self._rows[find(name, "asked for").attribute].origin
 
     def as_json(self) -> dict[str, object]:
-        """Plain values by name; `resolve(arguments=...)` makes the same values of them again."""
-        return {row.name: _plain(row.value) for row in self}
+        """Plain values by name; `resolve(arguments=...)` makes the same values of them again. Of what holds a secret,
+        where it is."""
+        return {row.name: f"config:{row.where}" if row.where else _plain(row.value) for row in self}
 
 
 def _plain(value: object) -> object:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from trainvitals import runtime, sources
+from trainvitals.agent.demand import find_pages
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.exporters import registry as exporters
@@ -92,8 +93,12 @@ def check_python(_: Settings) -> Iterator[Checked]:
 
 
 def check_sources(settings: Settings) -> Iterator[Checked]:
+    problems: list[str] = []
+    pages = find_pages(settings, os.environ.get, problems.append)
+    for text in problems:
+        yield Checked("openmetrics", "fail", text)
     looked_at = sources.World(
-        openmetrics_urls=settings.openmetrics,
+        openmetrics_urls=pages,
         simulated_gpus=settings.simulate_gpus,
         disk_path=lambda: str(settings.dir),
     )
