@@ -239,7 +239,9 @@ class Settings:
     # The dashboard in the browser
     dashboard = Setting(False, SWITCH, "Serve the dashboard while the run lives, and say its address")
     web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token")
-    web_token = Setting(True, SWITCH, "Ask for a token on loopback too, where other accounts of this machine can connect")
+    web_token = Setting(
+        True, SWITCH, "Ask for a token on loopback too, where other accounts of this machine can connect"
+    )
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one")
     price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs")
     price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour")
