@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from waiting import wait_until
+
 from trainvitals import runtime
-from trainvitals.agent.stacks import collect_stacks, parse_main_thread, parse_py_spy
+from trainvitals.agent.stacks import Stacks, collect_stacks, find_own_frame, parse_main_thread, parse_py_spy
 from trainvitals.journal.documents.registration import Registration
 
 FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
@@ -142,3 +146,63 @@ def test_the_process_that_has_the_number_now_is_not_mistaken_for_the_one_that_ha
     collect_stacks(reused, None, "sleeping")
     assert (tmp_path / "stacks.txt").stat().st_size == size
     stop(process)
+
+
+LOADER = """
+import faulthandler, os, signal, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "ab", buffering=0))
+
+class Slow(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        read_shard(index)
+
+def read_shard(index):
+    print("ready", flush=True)
+    time.sleep(600)
+
+def train():
+    for batch in DataLoader(Slow(), num_workers=1):
+        pass
+
+train()
+"""
+
+
+def test_a_loader_that_hangs_is_named_by_the_programs_own_lines_and_those_of_its_worker(tmp_path: Path) -> None:
+    script, target = tmp_path / "loader.py", tmp_path / "stacks.txt"
+    script.write_text(LOADER)
+    command = [sys.executable, str(script), str(target)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    item = registration(tmp_path, process, stack_signal=signal.SIGUSR1, stack_file=str(target))
+
+    def is_waiting() -> Stacks | None:
+        found = collect_stacks(item, None, "sleeping")
+        return found if "DataLoader" in found.describe() else None
+
+    place = wait_until(is_waiting).describe()
+    assert re.search(r'main thread is at File ".*loader\.py", line 20 in train, waiting for a DataLoader', place)
+    assert re.search(r'its worker \d+ is at File ".*loader\.py", line 17 in read_shard', place)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def test_frames_of_the_standard_library_torch_and_ours_are_not_the_programs_own() -> None:
+    own = 'File "/home/me/train.py", line 11 in <module>'
+    frames = (
+        'File "/usr/lib/python3.11/selectors.py", line 415 in select',
+        'File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1 in __next__',
+        f'File "{runtime.__file__}", line 1 in anything',
+        own,
+    )
+    assert find_own_frame(frames) == own
+    assert Stacks(frames=frames).describe() == f"the main thread is at {own}, waiting for a DataLoader"
+    assert Stacks(frames=frames[:1]).describe() == f"the main thread is at {frames[0]}"

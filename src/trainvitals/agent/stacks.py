@@ -2,7 +2,8 @@
 
 The trainer has armed faulthandler with a signal nobody uses and a file in `<run>/stacks/`; it works when every
 thread is stuck and needs no rights. A process that does not import trainvitals is asked with py-spy, where that is
-installed and allowed.
+installed and allowed. Worker processes that were forked from it, such as those of a DataLoader, have the signal and the
+file from it, and are asked as well: what the training waits for may be stuck in one of them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import trainvitals
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.runtime import catches_signal, is_same_process
+from trainvitals.sources.procfs import read_children
 
 WAIT_SECONDS = 3.0
 """How long a process may take to begin its dump, and then to go on with it: on a busy node it waits for its turn."""
@@ -28,18 +32,54 @@ SETTLE_SECONDS = 0.3
 PY_SPY_SECONDS = 15.0
 LARGEST_DUMP = 1 << 20
 EXTRACT_FRAMES = 6
+MAX_WORKERS = 16
 
 _CURRENT = "Current thread"
 _HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where such a process hangs"
 
 
+_FOREIGN = re.compile(
+    r"<frozen |/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/torch/|"
+    + re.escape(f"{Path(trainvitals.__file__).parent}{os.sep}")
+)
+"""Of the standard library, torch, or ours: every training is at such places."""
+_LOADER = "/torch/utils/data/dataloader.py"
+_WORKER_START = "/multiprocessing/process.py"
+
+
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """What was found: the file with all stacks and the top of the main thread's, or why there is neither."""
+    """What was found: the file with all stacks and the frames of the main thread, innermost first, or why there is
+    neither."""
 
     path: Path | None = None
-    extract: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
     note: str | None = None
+    workers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Of each worker process that is at work, its frames."""
+
+    @property
+    def extract(self) -> tuple[str, ...]:
+        """The innermost frames, which is where it is."""
+        return self.frames[:EXTRACT_FRAMES]
+
+    def describe(self) -> str:
+        """Where it hangs, in words; empty if that is not known."""
+        if not self.frames:
+            return ""
+        own = find_own_frame(self.frames)
+        place = f"the main thread is at {own or self.frames[0]}"
+        inner = self.frames[: self.frames.index(own)] if own else ()
+        if any(_LOADER in frame for frame in inner):
+            place += ", waiting for a DataLoader"
+        stuck = {pid: find_own_frame(frames) for pid, frames in self.workers.items()}
+        pid = next((pid for pid, frame in stuck.items() if frame), None)
+        return place if pid is None else f"{place}; its worker {pid} is at {stuck[pid]}"
+
+
+def find_own_frame(frames: Sequence[str]) -> str | None:
+    """The innermost frame that is not of the standard library, torch or trainvitals."""
+    return next((frame for frame in frames if not _FOREIGN.search(frame)), None)
 
 
 def collect_stacks(registration: Registration, pidfd: int | None, state: str | None) -> Stacks:
@@ -74,7 +114,26 @@ def _ask_faulthandler(registration: Registration, pidfd: int | None, number: int
     text = _read_appended(path, before)
     if not text:
         return None
-    return Stacks(path, parse_main_thread(text))
+    return Stacks(path, parse_main_thread(text), workers=_ask_workers(registration.pid, number, path))
+
+
+def _ask_workers(parent: int, number: int, path: Path) -> dict[int, tuple[str, ...]]:
+    """The frames of the processes that were forked from it to work for it and are at work."""
+    found = {}
+    for pid in (read_children("/proc", parent) or ())[:MAX_WORKERS]:
+        before = path.stat().st_size
+        if not catches_signal(pid, number):
+            continue  # another program, or one that was not forked after the signal was armed
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
+        frames = parse_main_thread(_read_appended(path, before))
+        # A forked process has the frames of its parent below its own.
+        start = next((place for place, frame in enumerate(frames) if _WORKER_START in frame), 0)
+        if find_own_frame(frames[:start]):
+            found[pid] = frames[:start]
+    return found
 
 
 def _read_appended(path: Path, before: int) -> str:
@@ -100,15 +159,14 @@ def _read_from(path: Path, offset: int) -> str:
 
 
 def parse_main_thread(dump: str) -> tuple[str, ...]:
-    """The innermost frames of the main thread out of a dump of faulthandler, innermost first.
+    """The frames of the main thread out of a dump of faulthandler, innermost first.
 
     The signal reaches the main thread, which faulthandler calls the current one; where it does not, the main thread
     is the last, for the newest threads come first.
     """
     blocks = re.split(r"\n\s*\n", dump.strip())
     current = next((block for block in blocks if block.startswith(_CURRENT)), blocks[-1])
-    frames = [line.strip() for line in current.splitlines()[1:] if line.strip().startswith("File ")]
-    return tuple(frames[:EXTRACT_FRAMES])
+    return tuple(line.strip() for line in current.splitlines()[1:] if line.strip().startswith("File "))
 
 
 # -- py-spy from outside
@@ -118,7 +176,7 @@ def _ask_py_spy(registration: Registration) -> Stacks:
     program = _find_py_spy()
     if program is None:
         return Stacks(note=_HELP)
-    command = [program, "dump", "--nonblocking", "--pid", str(registration.pid)]
+    command = [program, "dump", "--nonblocking", "--full-filenames", "--pid", str(registration.pid)]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_SECONDS, check=False
@@ -137,7 +195,7 @@ def _ask_py_spy(registration: Registration) -> Stacks:
             file.write(text)
     except OSError as error:
         return Stacks(
-            extract=parse_py_spy(text, registration.pid),
+            frames=parse_py_spy(text, registration.pid),
             note=f"the stacks could not be kept: {error.strerror}",
         )
     return Stacks(path, parse_py_spy(text, registration.pid))
@@ -149,10 +207,10 @@ def _find_py_spy() -> str | None:
 
 
 def parse_py_spy(dump: str, pid: int) -> tuple[str, ...]:
-    """The innermost frames of the main thread out of `py-spy dump`, innermost first.
+    """The frames of the main thread out of `py-spy dump`, innermost first.
 
     The main thread has the number of the process; py-spy does not know its name in a process without threading.
     """
     blocks = [block.splitlines() for block in re.split(r"\n(?=Thread )", dump) if block.startswith("Thread ")]
     main = next((block for block in blocks if re.match(rf"Thread {pid} |.*\"MainThread\"", block[0])), [])
-    return tuple(line.strip() for line in main[1 : EXTRACT_FRAMES + 1])
+    return tuple(line.strip() for line in main[1:])

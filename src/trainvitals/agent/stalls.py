@@ -12,7 +12,7 @@ from typing import Any
 from trainvitals.agent.lines import RunLines
 from trainvitals.agent.liveness import Rank
 from trainvitals.agent.run_context import RunContext
-from trainvitals.agent.stacks import Stacks, collect_stacks
+from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
 from trainvitals.journal.documents.cause import STALLED, Cause
 
 GPU_STATE = (
@@ -120,13 +120,15 @@ class Stalls:
         place = ""
         if data.get("process_state") == "stopped":
             place = "the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
-        elif stacks.extract:
-            place = f"the main thread is at {stacks.extract[0]}"
+        else:
+            place = stacks.describe()
         if stacks.path is not None:
             inside = stacks.path.is_relative_to(self._folder)
             data["stacks"] = str(stacks.path.relative_to(self._folder) if inside else stacks.path)
         if stacks.extract:
             data["main_thread"] = list(stacks.extract)
+        if stacks.workers:
+            data["workers"] = {str(pid): list(frames[:EXTRACT_FRAMES]) for pid, frames in stacks.workers.items()}
         if stacks.note:
             data["note"] = stacks.note
         return place, data
