@@ -38,6 +38,8 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._base = 0
         self._epoch = 0
         self._begun: tuple[int, int] | None = None
+        self._runs_ahead = keras.backend.backend() == "jax"
+        """JAX begins a batch while others are still being computed: a batch ends when its loss can be read."""
         self._in_fit = False
         self._noted: dict[str, Any] = {}
 
@@ -59,12 +61,17 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     @guarded
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._write_time(batch)
-        self._begun = (batch, time.perf_counter_ns())
+        if self._begun is None or not self._runs_ahead:
+            self._write_time(batch)
+            self._begun = (batch, time.perf_counter_ns())
 
     @guarded
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         run = self.attachment.run
+        if self._runs_ahead and self._begun is not None and batch >= self._begun[0]:
+            # Its loss was read just now. Keras calls from several threads: one that overtook another has its time too.
+            self._write_time(batch + 1)
+            self._begun = (batch + 1, time.perf_counter_ns())
         if run is not None and logs:
             steps = (self.params or {}).get("steps")
             epoch = self._epoch + ((batch + 1) / steps if steps else 0)
@@ -101,11 +108,12 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     @guarded
     def on_test_end(self, logs: Any = None) -> None:
-        """`evaluate()`. Inside of `fit()`, on_epoch_end gets the same values as `val_...`."""
+        """`evaluate()`. Inside of `fit()`, on_epoch_end gets the same values as `val_...`; on its own it is of other
+        data."""
         if self._in_fit or not logs:
             return
         run = self.attachment.run or self.attachment.begin(describe(self.model, self.params))
-        run.log({f"eval/{key}": value for key, value in logs.items()}, step=max(run.step, 0))
+        run.log({f"test/{key}": value for key, value in logs.items()}, step=max(run.step, 0))
         run.event("evaluation", "", metrics=dict(logs))
 
     # -- parts
@@ -120,7 +128,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.attachment.run.write_row(self._base + batch, {"batch_time": seconds}, time.time_ns() // 1000)
 
     def _end_last_batch(self) -> None:
-        if self._begun is not None:
+        if self._begun is not None and not self._runs_ahead:
             self._write_time(self._begun[0] + 1)
             self._begun = None
 
