@@ -18,7 +18,7 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals.settings import Settings, resolve
-from trainvitals.trainer.facts import capture, correlation_id, read_packages, select_environment
+from trainvitals.trainer.facts import capture, correlation_id, find_imported, read_packages, select_environment
 
 CANARY = "CaNaRy4711"
 
@@ -168,6 +168,11 @@ def test_odd_folders_on_the_path_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "archive.zip").write_bytes(b"PK")
     paths = [str(tmp_path / "missing"), str(tmp_path / "archive.zip"), str(first), str(second)]
     assert read_packages(paths) == {"flash-attn": "2.6.3", "ray": "2.9", "torch": "2.4.0+cu121"}
+
+
+def test_what_was_imported_is_known_by_package_torch_first() -> None:
+    packages = ("accelerate", "numpy", "pytorch-lightning", "scikit-learn", "torch")
+    assert find_imported(packages, {"sklearn", "torch", "numpy"}) == ["torch", "numpy", "scikit-learn"]
 
 
 def test_capturing_imports_none_of_the_packages(tmp_path: Path) -> None:

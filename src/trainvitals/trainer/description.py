@@ -46,7 +46,9 @@ def describe(
         kind=TRAINING,
         project=effective.project,
         name=name or place.folder.name,
-        facts=facts.capture(effective, config=config, argv=sys.orig_argv, environ=os.environ, cwd=_cwd()),
+        facts=facts.capture(
+            effective, config=config, argv=sys.orig_argv, environ=os.environ, cwd=_cwd(), modules=sys.modules
+        ),
         pid=os.getpid(),
         attempt=place.attempt,
         before=before,

@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ PACKAGES = frozenset({
     "xgboost", "lightgbm", "wandb", "mlflow", "tensorboard", "trainvitals",
 })
 # fmt: on
+_MODULES = {"scikit-learn": "sklearn", "nvidia-ml-py": "pynvml", "megatron-core": "megatron", "nemo-toolkit": "nemo"}
+"""What is imported of packages whose module has another name."""
 
 
 def capture(
@@ -39,9 +41,10 @@ def capture(
     argv: Sequence[str],
     environ: Mapping[str, str],
     cwd: Path,
+    modules: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Plain JSON for run.json. `argv` is the command as it was typed (`sys.orig_argv`). What cannot be told,
-    or is switched off by a setting, is absent."""
+    """Plain JSON for run.json. `argv` is the command as it was typed (`sys.orig_argv`), `modules` are those that the
+    program has imported. What cannot be told, or is switched off by a setting, is absent."""
     # `python -c` has a whole program in a word; more than this is cut anyway.
     words = redact_command([word[: 2 * MAX_TEXT] for word in argv], extra=settings.redact)
     facts: dict[str, Any] = {
@@ -57,6 +60,7 @@ def capture(
         "environment": select_environment(environ, settings.capture_env),
         "packages": read_packages(sys.path),
     }
+    facts["imported"] = find_imported(facts["packages"], modules)
     if settings.capture_git and (git := read_git(cwd, environ)):
         facts["git"] = git
     if config is not None:
@@ -109,6 +113,12 @@ def read_packages(paths: Iterable[str]) -> dict[str, str]:
             if package in PACKAGES and version:
                 found.setdefault(package, version)  # the first on the path is the one that is imported
     return dict(sorted(found.items()))
+
+
+def find_imported(packages: Iterable[str], modules: Collection[str]) -> list[str]:
+    """The packages that have been imported, torch first."""
+    found = [name for name in packages if _MODULES.get(name, name.replace("-", "_")) in modules]
+    return sorted(found, key=lambda name: (name != "torch", name))
 
 
 def select_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:

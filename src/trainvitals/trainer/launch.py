@@ -66,6 +66,8 @@ def find_place(
             return Place(found, known.attempt + 1, identity)
     if identity is not None:
         return Place(join_launch(project, name, identity, rank, effective.shared), 1 + restarts, identity)
+    if name is None and wrapped:  # a further run of the same command
+        name = (folder.find_run(Path(wrapped)) or RunFile()).name or None
     return find_place_alone(effective, name)
 
 

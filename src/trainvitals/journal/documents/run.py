@@ -109,6 +109,9 @@ class RunFile(Caused):
     host: Mapping[str, Any] | None = entry(mapping, None)
     environment: Mapping[str, Any] | None = entry(mapping, None)
     packages: Mapping[str, Any] | None = entry(mapping, None)
+    """Versions of what is installed."""
+    imported: tuple[str, ...] = entry(texts, ())
+    """Those of the packages that the program had imported when the run began, torch first."""
     git: Mapping[str, Any] | None = entry(mapping, None)
     config: Mapping[str, Any] | None = entry(mapping, None)
     attempts: tuple[Attempt, ...] = entry(list_of(document(Attempt)), ())

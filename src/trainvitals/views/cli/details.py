@@ -159,5 +159,6 @@ def _git(git: Mapping[str, Any]) -> str:
 
 def _python(run: RunFile) -> str:
     version = (run.python or {}).get("version", "")
-    known = [f"{name} {text}" for name, text in (run.packages or {}).items()]
+    packages = run.packages or {}
+    known = [f"{name} {packages.get(name, '')}" for name in run.imported or packages]
     return ", ".join([str(version), *known[:6]]) if version else ""
