@@ -210,6 +210,18 @@ def test_a_program_that_trains_nothing_is_left_alone(tmp_path: Path) -> None:
     assert not list(folder.glob("training_metrics_*"))
 
 
+def test_a_program_in_which_no_training_was_seen_is_told_so_once_and_one_that_trains_is_not(tmp_path: Path) -> None:
+    write(tmp_path / "train.py", PLAIN)
+    said = []
+    for arguments in (["-c", "import torch"], ["train.py"]):
+        done = trainvitals_run(tmp_path, sys.executable, *arguments, TRAINVITALS_SUMMARY="1")
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr.count("no training was seen"))
+    assert said == [1, 0]
+    events = [[row["event"] for row in read(folder, "events_*.jsonl")] for folder in folders(tmp_path)]
+    assert events == [["no_training"], []]
+
+
 def test_the_setting_turns_it_off(tmp_path: Path) -> None:
     write(tmp_path / "train.py", PLAIN)
     done = trainvitals_run(tmp_path, sys.executable, "train.py", TRAINVITALS_AUTOSTART="false")
@@ -327,7 +339,7 @@ def test_a_run_that_cannot_begin_does_not_stop_the_training(tmp_path: Path) -> N
     done = trainvitals_run(tmp_path, sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     (folder,) = folders(tmp_path)
-    (event,) = read(folder, "events_*.jsonl")
+    (event,) = [event for event in read(folder, "events_*.jsonl") if event["event"] == "autostart"]
     assert "the training is not watched: SettingError" in event["message"]
 
 

@@ -41,6 +41,10 @@ trainvitals run --simulate-gpus 2 -- python train.py       # no GPU here: try it
 
 WATCH_SECONDS = 5.0
 FINAL_SECONDS = 3.0
+NO_TRAINING_TEXT = (
+    "no training was seen: nothing that is watched by itself (docs/integrations.md) made a step. To log it: "
+    'run = trainvitals.init(), then run.log({"loss": loss})'
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -206,6 +210,8 @@ class CommandRun:
                 self._registered.unlink(missing_ok=True)  # nobody is there to do it, and nothing is left to watch
             if asked:
                 write_end(self.folder, ended, self._mode)
+            if self._settings.autostart and not ended.code:
+                note_no_training(self.folder, self._mode)
             if self._settings.summary:
                 from trainvitals.journal.folder_runs import FolderRuns
                 from trainvitals.journal.reader import RunReader
@@ -267,6 +273,21 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
         run = replace(run, tentative=False) if stands else run.end(verdict.status, verdict.cause)
     known = replace(run, exit_code=ended.code) if ended.signal is None else replace(run, signal=ended.signal_name)
     run_folder.write_run(folder, known, mode)
+
+
+def note_no_training(folder: Path, mode: int) -> None:
+    """Write an event if no program of the command began to train, as far as could be seen."""
+    if run_folder.read_run(folder).kind != COMMAND:
+        return
+    from trainvitals.journal.documents.rows import new_event
+    from trainvitals.journal.encoding import encode_line
+    from trainvitals.journal.layout import FileName
+    from trainvitals.journal.writer import LineWriter
+    from trainvitals.views.cli.summary import NO_TRAINING
+
+    writer = LineWriter(folder, FileName("events", 1, "", pid=os.getpid()), mode=mode)
+    writer.append(encode_line(new_event(NO_TRAINING, NO_TRAINING_TEXT, host=runtime.host_name()).as_json()))
+    writer.close()
 
 
 def wait_for_agent(folder: Path, seconds: float) -> None:

@@ -28,6 +28,7 @@ from trainvitals.views.cli.terminal import (
     draw_table,
     is_terminal,
     print_error,
+    shorten,
     width,
 )
 from trainvitals.views.data import quantities
@@ -41,7 +42,10 @@ _FIRST = ("loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "le
 MAX_METRICS = 8
 MAX_GPUS = 16
 MAX_ALERTS = 4
+MAX_CAUSE = 200
 MAX_BELOW = 5
+NO_TRAINING = "no_training"
+"""The event of a command in which no training was seen."""
 _SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -73,6 +77,8 @@ class RunSummary:
     """None if there is only one."""
     below: Sequence[ListedRun] = field(default=())
     """Further runs that the same command began."""
+    no_training: str = ""
+    """That no training was seen, and what to do; empty if one was."""
 
     @property
     def energy_joules(self) -> float | None:
@@ -103,6 +109,7 @@ def read_summary(reader: Reader, runs: Runs | None = None) -> RunSummary:
         last_events=severe[-5:],
         ranks=read_ranks(reader, info),
         below=read_below(runs, info) if runs is not None else (),
+        no_training=next((event.message for event in events if event.event == NO_TRAINING), ""),
     )
 
 
@@ -163,7 +170,7 @@ def draw_head(summary: RunSummary, paint: Paint) -> str:
         parts.append(paint("yellow", "GPUs simulated"))
     lines = [f"{paint('bold', one_line(info.id))}  {'  '.join(parts)}"]
     if info.cause and info.status != "running":
-        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), one_line(info.cause_text)[:300])}")
+        lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), shorten(one_line(info.cause_text), MAX_CAUSE))}")
     return "\n".join(lines)
 
 
@@ -246,6 +253,8 @@ def draw_gpus(summary: RunSummary, paint: Paint, columns: int | None) -> str:
 def draw_notes(summary: RunSummary, paint: Paint) -> str:
     """Ranks, energy, alerts, damage: only what there is."""
     lines = []
+    if summary.no_training:
+        lines.append(("steps", one_line(summary.no_training)))
     if summary.ranks:
         lines.append(("ranks", tell_ranks(summary.ranks, summary.info.status)))
     if summary.energy_joules is not None:
