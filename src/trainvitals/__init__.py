@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from trainvitals.integrations.classic.training import TrainingMonitor as TrainingMonitor
     from trainvitals.integrations.classic.training import TrainingMonitorCallback as TrainingMonitorCallback
     from trainvitals.integrations.keras import KerasCallback as KerasCallback
+    from trainvitals.integrations.lightgbm import LightGBMCallback as LightGBMCallback
     from trainvitals.integrations.lightning import LightningCallback as LightningCallback
     from trainvitals.integrations.lightning import LightningLogger as LightningLogger
     from trainvitals.integrations.transformers import TransformersCallback as TransformersCallback
+    from trainvitals.integrations.xgboost import XGBoostCallback as XGBoostCallback
     from trainvitals.journal.reader import RunReader as RunReader
     from trainvitals.journal.reader import open_run as open_run
     from trainvitals.journal.run_info import list_runs as list_runs
@@ -51,6 +53,8 @@ _MENU = {
     "LightningCallback": "trainvitals.integrations.lightning",
     "LightningLogger": "trainvitals.integrations.lightning",
     "KerasCallback": "trainvitals.integrations.keras",
+    "XGBoostCallback": "trainvitals.integrations.xgboost",
+    "LightGBMCallback": "trainvitals.integrations.lightgbm",
     "AccelerateTracker": "trainvitals.integrations.accelerate",
     "GPUMonitor": "trainvitals.integrations.classic.monitors",
     "GPUResourceMonitor": "trainvitals.integrations.classic.monitors",

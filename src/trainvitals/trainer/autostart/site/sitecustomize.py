@@ -15,6 +15,11 @@ WANTED = {
     "lightning.pytorch.trainer.trainer": "trainvitals.integrations.lightning",
     "pytorch_lightning.trainer.trainer": "trainvitals.integrations.lightning",
     "keras": "trainvitals.integrations.keras",
+    "flax.nnx": "trainvitals.integrations.flax",
+    "xgboost": "trainvitals.integrations.xgboost",
+    "lightgbm": "trainvitals.integrations.lightgbm",
+    "sklearn.neural_network._multilayer_perceptron": "trainvitals.integrations.sklearn",
+    "sklearn.ensemble._gb": "trainvitals.integrations.sklearn",
 }
 
 
