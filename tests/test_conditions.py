@@ -120,7 +120,9 @@ def test_a_warning_beyond_the_critical_value_takes_its_place() -> None:
 
 
 def test_a_misspelt_threshold_and_one_that_is_no_number_are_errors() -> None:
-    with pytest.raises(SettingError, match="no threshold 'gpu_temp_celsius', did you mean 'gpu_temperature_celsius'"):
+    with pytest.raises(
+        SettingError, match="unknown threshold 'gpu_temp_celsius', did you mean 'gpu_temperature_celsius'"
+    ):
         Conditions({"gpu_temp_celsius": 70})
     with pytest.raises(SettingError, match="'gpu_temperature_celsius' cannot be nan"):
         Conditions({"gpu_temperature_celsius": math.nan})

@@ -87,7 +87,7 @@ def test_the_reason_says_how_few_independent_values_there_are() -> None:
     falling = STEPS, 1 - STEPS / 2000
     found = compare_metric("loss", falling, (STEPS, falling[1] * 0.9))
     assert found.word == "uncertain"
-    assert "200 against 200 values" in found.reason and "2.5 and 2.5 independent ones" in found.reason
+    assert "200 vs. 200 values" in found.reason and "2.5 and 2.5 independent values" in found.reason
     few = np.arange(3.0)
     assert "too few" in compare_metric("loss", (few, few), (few, few + 1)).reason
 
@@ -97,7 +97,7 @@ def test_only_the_steps_both_have_are_compared() -> None:
     longer = np.arange(5000.0), np.concatenate([y, np.full(4000, 0.1)])
     verdict = compare_metric("loss", (x, y), longer)
     assert verdict.word == "same"
-    assert "differ by less than 1%" in verdict.reason
+    assert "differ by less than 1 %" in verdict.reason
 
 
 def test_configurations_differ_where_a_key_differs_or_is_missing() -> None:

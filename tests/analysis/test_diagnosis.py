@@ -99,7 +99,7 @@ def test_a_loss_that_comes_back_from_nan_is_a_warning() -> None:
     values = LOSS.copy()
     values[700] = math.inf
     found = find(with_curves(loss=by_step(values)), "loss.nonfinite")
-    assert found.severity == "warning" and "came back" in found.title
+    assert found.severity == "warning" and "recovered" in found.title
 
 
 def test_divergence() -> None:
@@ -144,7 +144,7 @@ def test_overfitting_with_a_metric_that_still_improves_is_overconfidence() -> No
     better = by_step(np.linspace(0.5, 0.9, 15), 200)
     curves = {**training(), "val_loss": by_step(values, 200), "val_accuracy": better}
     found = find(healthy(training=Curves(curves)), "loss.overfit")
-    assert found.severity == "info" and "over-confident" in found.evidence[-1]
+    assert found.severity == "info" and "overconfident" in found.evidence[-1]
 
 
 def test_exploding_gradients() -> None:
@@ -239,7 +239,7 @@ def test_low_use_blames_storage_and_the_cpu() -> None:
 
 def test_bursts() -> None:
     values = np.tile(np.repeat([98.0, 2.0], 20), SECONDS // 40)
-    assert "bursts" in find(healthy(gpus=[gpu(utilization_percent=values)]), "gpu.low_use").title
+    assert "busy and idle" in find(healthy(gpus=[gpu(utilization_percent=values)]), "gpu.low_use").title
 
 
 def test_throttling_tells_the_share_of_time_and_the_temperature() -> None:

@@ -2,7 +2,7 @@
 
 The verdict on a metric compares the last stretch of both runs over the same steps. Neighbouring values of a training
 are alike, so they count as fewer than they are (effective sample size from the autocorrelation), and the difference is
-judged by Welch's t with a normal approximation: good from a dozen independent values on, and said to be uncertain
+judged by Welch's t with a normal approximation: good from a dozen independent values on, and reported as uncertain
 below that.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.analysis.metric_sense import Direction, better, is_share
+from trainvitals.analysis.wording import percent
 
 Floats = NDArray[np.float64]
 
@@ -88,18 +89,18 @@ def compare_metric(
     direction = better(metric)
     (x0, y0), (x1, y1) = baseline, other
     if not len(x0) or not len(x1):
-        reason = "one of the runs never logged it" if stretch is None else "the runs have no step in common"
+        reason = "not logged by both runs" if stretch is None else "the runs have no steps in common"
         return Verdict(metric, "uncertain", None, None, None, None, reason)
     begin, end = last_stretch(x0, x1) if stretch is None else stretch
     if end < begin:
-        return Verdict(metric, "uncertain", None, None, None, None, "the runs have no step in common")
+        return Verdict(metric, "uncertain", None, None, None, None, "the runs have no steps in common")
     a, b = _stretch(x0, y0, begin, end), _stretch(x1, y1, begin, end)
     broken = len(b) - int(np.isfinite(b).sum()), len(a) - int(np.isfinite(a).sum())
     if broken[0] and not broken[1]:
-        return Verdict(metric, "worse", _mean(a), None, None, 1.0, "it is NaN or infinite, the baseline is not")
+        return Verdict(metric, "worse", _mean(a), None, None, 1.0, "NaN or infinite, unlike the baseline")
     a, b = a[np.isfinite(a)], b[np.isfinite(b)]
     if not len(a) or not len(b):
-        return Verdict(metric, "uncertain", _mean(a), _mean(b), None, None, "no finite values in the last stretch")
+        return Verdict(metric, "uncertain", _mean(a), _mean(b), None, None, "no finite values in the compared steps")
     mean_a, mean_b = float(a.mean()), float(b.mean())
     change = (mean_b - mean_a) / abs(mean_a) if mean_a else None
     sizes = effective_size(a), effective_size(b)
@@ -138,18 +139,18 @@ def _word(a: float, b: float, notable: float, confidence: float | None, directio
 
 
 def _explain(word: Word, confidence: float | None, counts: tuple[int, int], sizes: tuple[float, float]) -> str:
-    said = f"mean of the last {STRETCH:.0%} of the common steps, {counts[0]} against {counts[1]} values"
+    basis = f"mean of the last {percent(STRETCH)} of the common steps, {counts[0]} vs. {counts[1]} values"
     if word == "same":
-        return f"{said}; they differ by less than {NOTABLE:.0%}"
+        return f"{basis}; they differ by less than {percent(NOTABLE, 0)}"
     if word != "uncertain":
-        return said
+        return basis
     if confidence is not None:
-        return f"{said}; a difference like this is chance in more than 1 of 100 cases"
+        return f"{basis}; the difference could be chance (p > 0.01)"
     if min(counts) < FEWEST:
-        return f"{said}; too few to rule out chance"
+        return f"{basis}; too few to rule out chance"
     return (
-        f"{said}; neighbours are so alike that they tell no more than {sizes[0]:.1f} and {sizes[1]:.1f} "
-        "independent ones, too few to rule out chance"
+        f"{basis}; strongly autocorrelated, equivalent to {sizes[0]:.1f} and {sizes[1]:.1f} independent values, "
+        "too few to rule out chance"
     )
 
 

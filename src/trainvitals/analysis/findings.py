@@ -92,18 +92,20 @@ class Measurements:
         """A training curve with at least that many finite values; raises NotJudged."""
         found = self.training.get(name)
         if found is None:
-            raise NotJudged(f"'{name}', which was not logged")
+            raise NotJudged(f"'{name}' (not logged)")
         count = int(np.isfinite(found.y).sum())
         if count < points:
-            raise NotJudged(f"{points} values of '{name}'; there are {count}")
+            raise NotJudged(f"{points} values of '{name}' (found {count})")
         return found
 
     def with_curve(self, devices: Sequence[Device], name: str, of: str, points: int = 30) -> Iterator[Device]:
         """The devices that have `name` with at least that many finite values; raises NotJudged if none has."""
         found = [d for d in devices if name in d.curves and int(np.isfinite(d.curves[name].y).sum()) >= points]
         if not devices:
-            raise NotJudged(f"measurements of {of}; there are none")
+            raise NotJudged(f"{of} samples (none found)")
         if not found:
             have = max((len(d.curves[name].y) for d in devices if name in d.curves), default=0)
-            raise NotJudged(f"{points} samples of '{name}' of {of}; there are {have}" if have else f"'{name}' of {of}")
+            raise NotJudged(
+                f"{points} {of} samples of '{name}' (found {have})" if have else f"{of} samples of '{name}'"
+            )
         return iter(found)

@@ -57,9 +57,9 @@ class GpuUse:
         return str(self.labels.get("host") or ""), index if isinstance(index, int) else 1 << 30, gpu_key(self.labels)
 
     def title(self, with_host: bool = False) -> str:
-        """`GPU0`, or `node1 GPU0`."""
+        """`GPU 0`, or `node1 GPU 0`."""
         index = self.labels.get("gpu_index")
-        title = f"GPU{index}" if index is not None else str(self.labels.get("gpu_uuid", "GPU"))[:12]
+        title = f"GPU {index}" if index is not None else str(self.labels.get("gpu_uuid", "GPU"))[:12]
         return f"{self.labels.get('host')} {title}" if with_host else title
 
     def as_json(self) -> dict[str, Any]:

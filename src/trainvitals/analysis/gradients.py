@@ -40,18 +40,18 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
         step = int(x[first])
         peak = int(high[y[high].argmax()])
         evidence.append(
-            f"{count_of(len(high), 'norm')} above {factor:g} times the usual; highest {show(y[peak])} at step "
-            f"{int(x[peak]):,}, usual there {show(level[peak])}"
+            f"{count_of(len(high), 'norm')} above {factor:g} times the usual; max {show(y[peak])} at step "
+            f"{int(x[peak]):,}, where {show(level[peak])} is usual"
         )
         worst = _largest_layer(measured, x[peak])
-        evidence += [f"largest layer near it: {worst}"] if worst else []
+        evidence += [f"largest layer at that time: {worst}"] if worst else []
     if broken:
-        evidence.append(f"{broken} of the last {len(norm.y[-200:])} norms are NaN or infinite: those steps are lost")
+        evidence.append(f"{broken} of the last {len(norm.y[-200:])} norms are NaN or infinite: those steps were wasted")
     return [
         Finding(
             "grad.explode",
             "warning",
-            "The gradients explode" + (f" from step {step:,} on" if step is not None else ""),
+            "Exploding gradients" + (f" from step {step:,}" if step is not None else ""),
             tuple(evidence),
             conditions["gradient_outlier"].advice,
             step=step,
@@ -98,11 +98,11 @@ def detect_vanishing(measured: Measurements, conditions: Conditions) -> list[Fin
         Finding(
             "grad.vanish",
             "warning",
-            f"{count_of(len(still), 'layer')} of {len(layers)} learn nothing",
+            f"{count_of(len(still), 'layer')} of {len(layers)} not learning",
             (
-                f"median gradient norm of their last 20 looks below {limit:g} of their weights' "
-                f"({percent(share)} of the layers)",
-                "they are " + ", ".join(still[:8]) + (" ..." if len(still) > 8 else ""),
+                f"median gradient norm over the last 20 samples below {limit:g} of the weight norm ({percent(share)} "
+                f"of the layers)",
+                "layers: " + ", ".join(still[:8]) + (" ..." if len(still) > 8 else ""),
             ),
             conditions["layer_vanishing"].advice,
             values={"layers": float(len(still))},

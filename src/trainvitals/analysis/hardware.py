@@ -13,7 +13,7 @@ from trainvitals.conditions import Conditions
 
 SAMPLES = 60
 BUSY = 50.0
-"""Percent of utilisation below which GPUs wait for something."""
+"""Percent of utilization below which GPUs wait for something."""
 HOT_SHARE = 0.1
 """Of the samples; a short peak is not worth a finding."""
 
@@ -27,7 +27,7 @@ def name_devices(devices: Sequence[Device]) -> str:
 
 def mark_simulated(devices: Sequence[Device]) -> tuple[str, ...]:
     """A line of evidence that says so, where the devices are not real."""
-    return ("simulated: there is no such GPU",) if any(device.simulated for device in devices) else ()
+    return ("simulated: not a real GPU",) if any(device.simulated for device in devices) else ()
 
 
 def steady(curve: Curve) -> Curve:
@@ -42,7 +42,7 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
     """GPUs that have little to do, or wait between bursts."""
     little, idle = conditions.thresholds["gpu_low_use_p95_percent"], conditions.thresholds["gpu_idle_percent"]
     low, bursts, numbers = [], [], []
-    for gpu in measured.with_curve(measured.gpus, "utilization_percent", "the GPUs", SAMPLES):
+    for gpu in measured.with_curve(measured.gpus, "utilization_percent", "GPU", SAMPLES):
         bottom, middle, top = np.percentile(steady(gpu.curves["utilization_percent"]).y, (5, 50, 95))
         numbers.append((float(bottom), float(middle), float(top)))
         if top < little:
@@ -55,17 +55,16 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
     bottom, middle, top = np.median(np.array(numbers), axis=0)
     cause, advice = find_cause(measured, conditions)
     many = len(chosen) > 1
-    bursting = "work in bursts and wait between" if many else "works in bursts and waits between"
-    said = ("have little to do" if many else "has little to do") if low else bursting
+    bursting = "alternate between busy and idle" if many else "alternates between busy and idle"
+    verdict = ("are underused" if many else "is underused") if low else bursting
     severity = "critical" if low and middle < idle else "warning" if low or middle < little else "info"
     return [
         Finding(
             "gpu.low_use",
             severity,  # type: ignore[arg-type]
-            f"{name_devices(chosen)} {said}",
+            f"{name_devices(chosen)} {verdict}",
             (
-                f"utilisation: 5 % of the samples below {bottom:.0f} %, half below {middle:.0f} %, "
-                f"95 % below {top:.0f} %",
+                f"utilization p5 / p50 / p95: {bottom:.0f} / {middle:.0f} / {top:.0f} %",
                 f"likely cause: {cause}",
                 *mark_simulated(chosen),
             ),
@@ -82,29 +81,29 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
     try:
         share, _, _ = share_of_step(measured, "data_time")
         if share > limits["data_share_notable_percent"] / 100:
-            return f"waiting for data, {percent(share)} of the step time", conditions["data_bound"].advice
+            return f"waiting for data ({percent(share)} of the step time)", conditions["data_bound"].advice
         share, _, _ = share_of_step(measured, "other_time")
         if share > limits["other_work_percent"] / 100:
             return (
-                f"work between the steps, {percent(share)} of the time (logging, evaluation, checkpoints)",
+                f"work between steps such as logging, evaluation and checkpoints ({percent(share)} of the time)",
                 conditions["other_work"].advice,
             )
     except NotJudged:
         pass  # the phases are not known: the host may tell
-    for name, threshold, said, condition in (
+    for name, threshold, explanation, condition in (
         ("cpu_iowait_percent", "io_wait_percent", "the host waits for storage", "io_bound"),
         ("pressure_io_percent", "io_pressure_percent", "the host waits for storage", "io_bound"),
-        ("cpu_usage_percent", "cpu_usage_percent", "the CPUs are at their limit", "cpu_bound"),
+        ("cpu_usage_percent", "cpu_usage_percent", "the CPUs are saturated", "cpu_bound"),
     ):
         limit = limits[threshold]
         if (often := share_while_idle(measured, measured.hosts, name, limit)) is not None and often > 0.5:
-            cause = f"{said} ({name} above {limit:g} in {percent(often)} of the samples)"
+            cause = f"{explanation} ({name} above {limit:g} in {percent(often)} of the samples)"
             return cause, conditions[condition].advice
     often = share_while_idle(measured, measured.processes, "main_cpu_percent", limits["main_thread_percent"])
     if often is not None and often > 0.5:
-        cause = f"one Python thread is at the limit of its core in {percent(often)} of the samples"
+        cause = f"one Python thread saturates its core in {percent(often)} of the samples"
         return cause, conditions["cpu_bound"].advice
-    return "not visible in what was measured", conditions["gpu_low_use"].advice
+    return "unknown from the available measurements", conditions["gpu_low_use"].advice
 
 
 def share_while_idle(measured: Measurements, devices: Sequence[Device], name: str, limit: float) -> float | None:
@@ -129,7 +128,7 @@ def detect_cpu_bound(measured: Measurements, conditions: Conditions) -> list[Fin
         ("cpu_usage_percent", limits["cpu_usage_percent"], measured.hosts),
         ("main_cpu_percent", limits["main_thread_percent"], measured.processes),
     )
-    return _host_bound(measured, "cpu.bound", signs, "The CPUs are the limit", conditions["cpu_bound"].advice)
+    return _host_bound(measured, "cpu.bound", signs, "The CPUs are the bottleneck", conditions["cpu_bound"].advice)
 
 
 def detect_io_bound(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -139,7 +138,7 @@ def detect_io_bound(measured: Measurements, conditions: Conditions) -> list[Find
         ("cpu_iowait_percent", limits["io_wait_percent"], measured.hosts),
         ("pressure_io_percent", limits["io_pressure_percent"], measured.hosts),
     )
-    return _host_bound(measured, "io.bound", signs, "Storage is the limit", conditions["io_bound"].advice)
+    return _host_bound(measured, "io.bound", signs, "Storage is the bottleneck", conditions["io_bound"].advice)
 
 
 def _host_bound(
@@ -150,7 +149,7 @@ def _host_bound(
     advice: str,
 ) -> list[Finding]:
     if not measured.gpus:
-        raise NotJudged("measurements of the GPUs; there are none")
+        raise NotJudged("GPU samples (none found)")
     seen = [(name, limit, share_while_idle(measured, devices, name, limit)) for name, limit, devices in signs]
     if all(share is None for _, _, share in seen):
         raise NotJudged(f"{SAMPLES} samples of " + " or ".join(f"'{name}'" for name, _, _ in signs))
@@ -176,7 +175,7 @@ def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Fi
     limits = conditions.thresholds
     gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in _THROTTLED)]
     if not gpus:
-        raise NotJudged("'throttle_thermal_seconds' of the GPUs" if measured.gpus else "measurements of the GPUs")
+        raise NotJudged("GPU samples of 'throttle_thermal_seconds'" if measured.gpus else "GPU samples (none found)")
     found = []
     for gpu in gpus:
         shares = {name: _share_rising(gpu.curves[name]) for name in _THROTTLED if name in gpu.curves}
@@ -184,7 +183,7 @@ def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Fi
         if share <= limits["gpu_throttled_percent"] / 100:
             continue
         holder, condition = _THROTTLED[name]
-        evidence = [f"held down {percent(share)} of the time by {holder}"]
+        evidence = [f"throttled {percent(share)} of the time by {holder}"]
         if "temperature_celsius" in gpu.curves and len(heat := gpu.curves["temperature_celsius"].finite().y):
             evidence.append(f"up to {heat.max():.0f} °C, median {np.median(heat):.0f} °C")
         evidence += [f"clock {loss}" for loss in _clock_loss(gpu)]
@@ -192,7 +191,7 @@ def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Fi
             Finding(
                 "gpu.throttle",
                 "critical" if share > limits["gpu_throttled_critical_percent"] / 100 else "warning",
-                f"{gpu.title} slows itself down",
+                f"{gpu.title} is throttling",
                 (*evidence, *mark_simulated([gpu])),
                 conditions[condition].advice,
                 subject=gpu.title,
@@ -221,7 +220,7 @@ def _clock_loss(gpu: Device) -> list[str]:
         return []
     low, high = np.percentile(busy, (5, 95))
     return (
-        [f"under load down to {low:,.0f} MHz of {high:,.0f} MHz (-{percent(1 - low / high)})"]
+        [f"under load drops from {high:,.0f} to {low:,.0f} MHz (-{percent(1 - low / high)})"]
         if low < 0.97 * high
         else []
     )
@@ -241,7 +240,7 @@ def detect_errors(measured: Measurements, conditions: Conditions) -> list[Findin
     """Errors that the cards reported during the run."""
     gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in _ERRORS)]
     if not gpus:
-        raise NotJudged("error counters of the GPUs (ECC, Xid, row remapping)")
+        raise NotJudged("GPU error counters (ECC, Xid, row remapping)")
     found = []
     for gpu in gpus:
         for name, condition in _ERRORS.items():
@@ -277,7 +276,7 @@ def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:
     warm = conditions.thresholds["gpu_temperature_celsius"]
     critical = max(warm, conditions.thresholds["gpu_temperature_critical_celsius"])
     hot, evidence, peaks, severity = [], [], [], conditions["gpu_temperature_high"].severity
-    for gpu in measured.with_curve(measured.gpus, "temperature_celsius", "the GPUs", SAMPLES):
+    for gpu in measured.with_curve(measured.gpus, "temperature_celsius", "GPU", SAMPLES):
         limit_curve = gpu.curves.get("temperature_limit_celsius")
         limits = limit_curve.finite().y if limit_curve is not None else np.zeros(0)
         most = min(critical, float(limits[-1])) if len(limits) else critical

@@ -12,11 +12,11 @@ from trainvitals.journal.documents.run import BAD_ENDS
 
 STUCK = ("stalled", "hung")
 _ADVICE = {
-    "failed": "Read the exception in the events, fix it and resume from the newest checkpoint.",
-    "crashed": "Look at the last events and the console of the process; resume from the newest checkpoint.",
-    "killed": "If it was out of memory, lower the batch size or ask for more memory; then resume.",
-    "stalled": "Look at the stacks of the ranks: they show what each waits for.",
-    "hung": "Look at the stacks of the ranks: they show what each waits for. Then stop and resume the run.",
+    "failed": "See the exception in the events, fix it and resume from the latest checkpoint.",
+    "crashed": "Check the last events and the console output; resume from the latest checkpoint.",
+    "killed": "If it ran out of memory, lower the batch size or request more memory, then resume.",
+    "stalled": "The stacks of the ranks show what each one is waiting for.",
+    "hung": "The stacks of the ranks show what each one is waiting for. Then stop and resume the run.",
 }
 
 
@@ -47,7 +47,7 @@ def judge_health(
         severity = SEVERITIES[worst.weight]
         more = f" (and {len(firing) - 1} more)" if len(firing) > 1 else ""
         word = "healthy" if severity == "info" else severity
-        return Health(word, severity, (worst.message or worst.rule or "an alert fires") + more, worst.advice)
+        return Health(word, severity, (worst.message or worst.rule or "alert firing") + more, worst.advice)
     broken = sorted(name for name, value in latest.items() if "loss" in name and not math.isfinite(value))
     if broken:
         return Health(
@@ -58,4 +58,4 @@ def judge_health(
         )
     if status == "finished":
         return Health("finished", "ok", cause)
-    return Health("healthy", "ok", "nothing fires and every rank steps" if latest else "no value was logged yet")
+    return Health("healthy", "ok", "no active alerts, all ranks progressing" if latest else "no values logged yet")

@@ -39,7 +39,7 @@ def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Fin
         Finding(
             "loss.nonfinite",
             "critical" if lasting or share > conditions.thresholds["loss_not_finite_percent"] / 100 else "warning",
-            f"The loss became {word} at step {step:,}" + ("" if lasting else " and came back"),
+            f"The loss became {word} at step {step:,}" + ("" if lasting else " and recovered"),
             tuple(evidence),
             conditions["loss_not_finite"].advice,
             step=step,
@@ -49,15 +49,15 @@ def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Fin
 
 
 def _just_before(measured: Measurements, x: float) -> list[str]:
-    said = []
+    lines = []
     for name, title in (("gradient_norm", "gradient norm"), ("learning_rate", "learning rate")):
         found = measured.training.get(name)
         before = found.finite() if found is not None else None
         if before is not None and (place := int(np.searchsorted(before.x, x, side="left"))) > 0:
             earlier = before.y[max(place - 20, 0) : place]
-            rose = f" (20 values before: {show(earlier[0])})" if name == "gradient_norm" and len(earlier) == 20 else ""
-            said.append(f"{title} just before: {show(earlier[-1])}{rose}")
-    return said
+            rose = f" (20 values earlier: {show(earlier[0])})" if name == "gradient_norm" and len(earlier) == 20 else ""
+            lines.append(f"{title} just before it: {show(earlier[-1])}{rose}")
+    return lines
 
 
 def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -79,7 +79,7 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
     rise = (now - best) / abs(best) if best else float("inf")
     rate = measured.training.get("learning_rate")
     evidence = [
-        f"median of {WINDOW} values: {show(best)} at best (step {int(x[best_at]):,}), {show(now)} at the end "
+        f"median of {WINDOW} values: best {show(best)} (step {int(x[best_at]):,}), {show(now)} at the end "
         f"({'+' + percent(rise) if best else 'from zero'})",
         f"noise of the loss: {show(noise)}",
     ]
@@ -90,7 +90,7 @@ def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Fi
         Finding(
             "loss.divergence",
             "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning",
-            f"The loss rises since about step {int(x[start]):,} and does not recover",
+            f"The loss has been rising since about step {int(x[start]):,} without recovering",
             tuple(evidence),
             conditions["loss_diverging"].advice,
             step=int(x[start]),
@@ -124,11 +124,11 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
     crowded = max((int(np.searchsorted(starts, s + 500, side="right") - at) for at, s in enumerate(starts)), default=0)
     known = [int(r) for r in recoveries if r is not None]
     evidence = [
-        f"highest: {show(y[peak])} at step {int(x[peak]):,}, {height[peak]:,.0f} scales above the median "
+        f"max {show(y[peak])} at step {int(x[peak]):,}, {height[peak]:,.0f} robust deviations above the median "
         f"{show(level[peak])}",
         f"recovered within {count_of(max(known), 'value')}"
         if len(known) == len(episodes)
-        else "the last one had not recovered",
+        else "the last one did not recover",
     ]
     if len(episodes) > 1:
         shown = ", ".join(f"{int(s):,}" for s in starts[:8]) + (" ..." if len(starts) > 8 else "")
@@ -138,8 +138,7 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
         Finding(
             "loss.spike",
             "warning" if unstable else "info",
-            f"{count_of(len(episodes), 'spike')} in the loss"
-            + (f", {crowded} of them within 500 steps" if unstable else ""),
+            f"{count_of(len(episodes), 'loss spike')}" + (f", {crowded} within 500 steps" if unstable else ""),
             tuple(evidence),
             conditions["loss_spike"].advice,
             step=int(x[peak]),
@@ -163,7 +162,7 @@ def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Findi
     steps = int(conditions.thresholds["loss_plateau_steps"])
     loss = measured.need("loss", 2 * WARM_UP).finite()
     if loss.x[-1] - loss.x[0] < steps:
-        raise NotJudged(f"{steps:,} steps; there are {int(loss.x[-1] - loss.x[0]):,}")
+        raise NotJudged(f"{steps:,} steps (found {int(loss.x[-1] - loss.x[0]):,})")
     rate = measured.training.get("learning_rate")
     if rate is not None and len(rates := rate.finite().y) and rates[-1] < 0.1 * rates.max():
         return []  # the learning rate has decayed: the loss is meant to settle
@@ -202,7 +201,7 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
     """The loss on held-out data rises while the training loss falls."""
     names = [n for n in measured.training.names() if _EVALUATION.search(n.lower()) and "loss" in n.lower()]
     if not names:
-        raise NotJudged("a loss on held-out data, such as 'val_loss'")
+        raise NotJudged("a validation loss such as 'val_loss'")
     name = min(names, key=len)
     held = measured.need(name, 6).finite()
     best_at = int(held.y.argmin())
@@ -219,16 +218,16 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
     gap = float(np.median(held.y[-3:])) - now
     metric = _still_improves(measured, int(held.x[best_at]))
     evidence = (
-        f"{name}: {show(best)} at best (step {int(held.x[best_at]):,}), {show(held.y[-1])} at the end "
+        f"{name}: best {show(best)} (step {int(held.x[best_at]):,}), {show(held.y[-1])} at the end "
         f"(+{percent((held.y[-1] - best) / abs(best)) if best else 'from zero'})",
         f"training loss meanwhile: {show(then)} to {show(now)}; gap at the end {show(gap)}",
-        *([f"{metric} still improves: over-confident rather than over-fitted"] if metric else []),
+        *([f"{metric} is still improving: overconfident rather than overfitted"] if metric else []),
     )
     return [
         Finding(
             "loss.overfit",
             "info" if metric else "warning",
-            f"{name} rises since step {int(held.x[best_at]):,} while the training loss falls",
+            f"{name} has been rising since step {int(held.x[best_at]):,} while the training loss falls",
             evidence,
             conditions["loss_overfit"].advice,
             step=int(held.x[best_at]),

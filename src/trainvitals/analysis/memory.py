@@ -34,11 +34,11 @@ def detect_device_leak(measured: Measurements, conditions: Conditions) -> list[F
         Finding(
             "gpu.memory_leak",
             "warning",
-            "Device memory held by tensors grows with the steps",
+            "GPU memory held by tensors grows with every step",
             (
                 f"floor of memory_allocated_mb: {show(y[0])} MB to {show(y[-1])} MB "
                 f"(+{percent(growth / max(y[0], 1.0))})",
-                f"about {show(per_thousand)} MB for each 1,000 steps",
+                f"about {show(per_thousand)} MB per 1,000 steps",
             ),
             conditions["gpu_memory_leak"].advice,
             step=int(held.x[start]),
@@ -65,7 +65,7 @@ def detect_fragmentation(measured: Measurements, conditions: Conditions) -> list
     held, kept = measured.need("memory_allocated_mb", 50).finite(), measured.need("memory_reserved_mb", 50).finite()
     totals = _last_values(measured.gpus, "memory_total_mb")
     if not totals:
-        raise NotJudged("'memory_total_mb' of the GPUs")
+        raise NotJudged("GPU samples of 'memory_total_mb'")
     gap = float(np.median(kept.y[-200:])) - float(np.median(held.y[-200:]))
     if gap <= conditions.thresholds["gpu_fragmentation_percent"] / 100 * min(totals):
         return []
@@ -73,8 +73,8 @@ def detect_fragmentation(measured: Measurements, conditions: Conditions) -> list
         Finding(
             "gpu.fragmentation",
             "info",
-            f"The allocator keeps {show(gap / 1024)} GB more than the tensors need",
-            (f"memory_reserved_mb - memory_allocated_mb: {percent(gap / min(totals))} of the card",),
+            f"The allocator reserves {show(gap / 1024)} GB more than the tensors use",
+            (f"memory_reserved_mb - memory_allocated_mb: {percent(gap / min(totals))} of GPU memory",),
             conditions["gpu_memory_fragmented"].advice,
             values={"gap_mb": gap},
         )
@@ -85,7 +85,7 @@ def detect_device_full(measured: Measurements, conditions: Conditions) -> list[F
     """Little memory left on the cards, or none soon."""
     limit, soonest = conditions.thresholds["gpu_memory_percent"], conditions.thresholds["oom_minutes"] * 60
     full, soon = [], []
-    for gpu in measured.with_curve(measured.gpus, "memory_percent", "the GPUs"):
+    for gpu in measured.with_curve(measured.gpus, "memory_percent", "GPU"):
         curve = gpu.curves["memory_percent"].finite()
         peak = float(curve.y.max())
         if peak > limit:
@@ -100,7 +100,7 @@ def detect_device_full(measured: Measurements, conditions: Conditions) -> list[F
             Finding(
                 "gpu.memory_forecast",
                 "critical",
-                f"{gpu.title} is out of memory in about {span(left)}",
+                f"{gpu.title} will run out of memory in about {span(left)}",
                 (f"memory use {gpu.curves['memory_percent'].finite().y[-1]:.0f} % and rising", *mark_simulated([gpu])),
                 conditions["gpu_oom_soon"].advice,
                 subject=gpu.title,
@@ -113,7 +113,7 @@ def detect_device_full(measured: Measurements, conditions: Conditions) -> list[F
             Finding(
                 "gpu.memory_full",
                 "info",
-                f"{name_devices(gpus)}: less than {100 - limit:g} % of memory left",
+                f"{name_devices(gpus)}: less than {100 - limit:g} % of memory free",
                 (f"peak {max(peak for _, peak in full):.1f} %", *mark_simulated(gpus)),
                 conditions["gpu_memory_high"].advice,
                 subject=name_devices(gpus),
@@ -139,10 +139,10 @@ def detect_host_leak(measured: Measurements, conditions: Conditions) -> list[Fin
     names = ("pss_mb", "rss_mb")
     owners = [p for p in measured.processes if any(name in p.curves for name in names)]
     if not owners:
-        raise NotJudged("memory of the ranks' processes")
+        raise NotJudged("memory samples of the ranks' processes")
     totals = _last_values(measured.hosts, "memory_total_mb")
     if not totals:
-        raise NotJudged("'memory_total_mb' of the host")
+        raise NotJudged("host samples of 'memory_total_mb'")
     found, judged = [], False
     for owner in owners:
         curve = next(owner.curves[name] for name in names if name in owner.curves).finite()
@@ -162,10 +162,10 @@ def detect_host_leak(measured: Measurements, conditions: Conditions) -> list[Fin
             Finding(
                 "host.memory_leak",
                 "critical" if left < limits["leak_critical_hours"] * 3600 else "warning",
-                f"The processes of {owner.title} grow by {show(per_hour)} MB an hour",
+                f"Memory of {owner.title} grows by {show(per_hour)} MB per hour",
                 (
                     f"{show(y[0])} MB to {show(y[-1])} MB",
-                    f"at this pace the memory of the host is full in {span(left)}",
+                    f"at this rate host memory will be full in {span(left)}",
                 ),
                 conditions["host_memory_leak"].advice,
                 subject=owner.title,
@@ -181,7 +181,7 @@ def detect_disk_full(measured: Measurements, conditions: Conditions) -> list[Fin
     """The disk of the run folder is full soon."""
     soonest = conditions.thresholds["disk_full_hours"] * 3600
     found = []
-    for host in measured.with_curve(measured.hosts, "disk_free_gb", "the host"):
+    for host in measured.with_curve(measured.hosts, "disk_free_gb", "host"):
         curve = host.curves["disk_free_gb"].finite()
         left = _seconds_until(Curve(curve.x, -curve.y), 0.0)
         if left is not None and left < soonest:
@@ -189,8 +189,8 @@ def detect_disk_full(measured: Measurements, conditions: Conditions) -> list[Fin
                 Finding(
                     "disk.full",
                     "critical" if measured.is_live else "warning",
-                    f"The disk of {host.title} is full in about {span(left)}",
-                    (f"{show(curve.y[0])} GB free at first, {show(curve.y[-1])} GB at the end",),
+                    f"Disk on {host.title} will be full in about {span(left)}",
+                    (f"{show(curve.y[0])} GB free at the start, {show(curve.y[-1])} GB at the end",),
                     conditions["disk_full_soon"].advice,
                     subject=host.title,
                     values={"seconds": left, "free_gb": float(curve.y[-1])},

@@ -25,7 +25,7 @@ def share_of_step(measured: Measurements, phase: str) -> tuple[float, float, flo
         whole, piece = step.y[at][START:], part.y[other][START:]
     good = np.isfinite(whole) & np.isfinite(piece) & (whole > 0)
     if good.sum() < 40:
-        raise NotJudged(f"steps with both 'batch_time' and '{phase}'; there are {int(good.sum())}")
+        raise NotJudged(f"steps with both 'batch_time' and '{phase}' (found {int(good.sum())})")
     whole, piece = whole[good], piece[good]
     return float(piece.sum() / whole.sum()), float(np.median(piece)), float(np.median(whole))
 
@@ -40,10 +40,10 @@ def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Fi
         Finding(
             "data.bound",
             "critical" if share > conditions.thresholds["data_share_percent"] / 100 else "warning",
-            f"The training waits for data {percent(share)} of the time",
+            f"{percent(share)} of step time is spent waiting for data",
             (
-                f"median wait {seconds_of(wait)} of a step of {seconds_of(step)}",
-                f"without the wait it would be up to {faster:.2f} times as fast",
+                f"median wait {seconds_of(wait)} of a {seconds_of(step)} step",
+                f"without the wait, training would be up to {faster:.2f} times as fast",
             ),
             conditions["data_bound"].advice,
             values={"share": share, "wait_seconds": wait, "step_seconds": step},
@@ -60,8 +60,8 @@ def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Fi
         Finding(
             "step.other",
             "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
-            f"{percent(share)} of the time goes to neither data nor the model",
-            (f"outside of data, transfer, forward, backward and optimizer, in a median step of {seconds_of(step)}",),
+            f"{percent(share)} of step time is spent on neither data nor the model",
+            (f"outside data, transfer, forward, backward and optimizer; median step {seconds_of(step)}",),
             conditions["other_work"].advice,
             values={"share": share, "step_seconds": step},
         )
@@ -93,14 +93,14 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
         f"slowest: step {int(x[worst]):,}, {seconds_of(y[worst])} instead of {seconds_of(level[worst])}",
     ]
     if period is not None:
-        evidence.append(f"they come every {show(period)} steps")
+        evidence.append(f"every {show(period)} steps")
     return [
         Finding(
             "step.outlier" if period is None else "step.periodic",
             "warning" if lost > conditions.thresholds["slow_steps_high_percent"] / 100 else "info",
             f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time"
             if period is None
-            else f"Every {show(period)} steps a step takes {times:.1f} times as long",
+            else f"Every {show(period)} steps, one step takes {times:.1f} times as long",
             tuple(evidence),
             conditions["slow_steps"].advice,
             step=int(x[worst]),
@@ -145,10 +145,10 @@ def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Fin
         Finding(
             "step.fail_slow",
             "warning",
-            f"Steps take {percent(slower)} longer since about step {int(x[split + 1]):,}",
+            f"Steps have been {percent(slower)} slower since about step {int(x[split + 1]):,}",
             (
-                f"median step: {seconds_of(old)} before, {seconds_of(new)} after; chance of that {chance:.1e}",
-                f"that costs {span(86_400 * (1 - old / new))} a day",
+                f"median step: {seconds_of(old)} before, {seconds_of(new)} after (p = {chance:.1e})",
+                f"cost: {span(86_400 * (1 - old / new))} per day",
             ),
             conditions["steps_slower"].advice,
             step=int(x[split + 1]),
@@ -169,7 +169,7 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
         shared = np.intersect1d(shared, curve.x)
     shared = shared[START:][-5000:]
     if len(shared) < 40:
-        raise NotJudged("40 steps that all ranks have")
+        raise NotJudged("40 steps common to all ranks")
     table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
     usual = np.median(table, axis=0)
     ratio = table / np.where(usual > 0, usual, np.inf)
@@ -187,14 +187,14 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
             Finding(
                 "straggler.rank",
                 "warning",
-                f"Rank {rank} is {middle:.2f} times as slow as the others"
+                f"Rank {rank} takes {middle:.2f} times as long as the others"
                 if middle > factor
                 else f"Rank {rank} is often slower than the others",
                 (
                     f"more than {factor:g} times the median of {len(ranks)} ranks in {percent(often)} of "
                     f"{len(shared):,} steps, first at step {first:,}",
-                    f"the others wait for the slowest about {seconds_of(cost)} a step"
-                    + ("; lately less" if len(recent) and recent[-1] < 0.5 else ""),
+                    f"the other ranks wait about {seconds_of(cost)} per step"
+                    + ("; less recently" if len(recent) and recent[-1] < 0.5 else ""),
                 ),
                 conditions["straggler"].advice,
                 subject=f"rank {rank}",

@@ -14,7 +14,7 @@ LONGEST_GAP = 5.0
 
 
 def idle_time(gpu: Device, limit: float) -> tuple[float, float, float]:
-    """Seconds idle (below `limit` percent of utilisation), seconds measured, joules used while idle."""
+    """Seconds idle (below `limit` percent of utilization), seconds measured, joules used while idle."""
     use = gpu.curves["utilization_percent"].finite()
     spans = np.diff(use.x)
     usual = float(np.median(spans)) if len(spans) else 0.0
@@ -31,13 +31,13 @@ def detect_waste(measured: Measurements, conditions: Conditions) -> list[Finding
     """GPUs that were held but did nothing for too much of the time."""
     limits = conditions.thresholds
     limit = limits["gpu_idle_percent"]
-    gpus = list(measured.with_curve(measured.gpus, "utilization_percent", "the GPUs", SAMPLES))
+    gpus = list(measured.with_curve(measured.gpus, "utilization_percent", "GPU", SAMPLES))
     times = [idle_time(gpu, limit) for gpu in gpus]
     idle, total, joules = (sum(column) for column in zip(*times, strict=True))
     share = idle / total if total else 0.0
     if share <= limits["gpu_idle_time_percent"] / 100:
         return []
-    evidence = [f"{span(idle)} of {span(total)} of GPU time below {limit:g} % utilisation"]
+    evidence = [f"{span(idle)} of {span(total)} of GPU time below {limit:g} % utilization"]
     values = {"share": share, "gpu_seconds": idle}
     if joules:
         evidence.append(f"{show(joules / 3.6e6)} kWh used meanwhile")
@@ -50,12 +50,12 @@ def detect_waste(measured: Measurements, conditions: Conditions) -> list[Finding
         values["money"] = money
     worst = [gpu for gpu, (own, whole, _) in zip(gpus, times, strict=True) if whole and own / whole > 0.5]
     if worst:
-        evidence.append(f"idle for more than half of the time: {name_devices(worst)}")
+        evidence.append(f"idle more than half of the time: {name_devices(worst)}")
     return [
         Finding(
             "gpu.waste",
             "warning" if share > limits["gpu_idle_time_high_percent"] / 100 else "info",
-            f"The GPUs were idle {percent(share)} of the time",
+            f"GPUs were idle {percent(share)} of the time",
             (*evidence, *mark_simulated(gpus)),
             conditions["gpu_idle"].advice,
             values=values,

@@ -52,8 +52,8 @@ class Conditions:
         for name, value in self.changed.items():
             if name not in known:
                 raise SettingError(
-                    f"alerts.thresholds: there is no threshold '{name}'{nearest(name, known)}",
-                    hint="see docs/rules.md for all of them",
+                    f"alerts.thresholds: unknown threshold '{name}'{nearest(name, known)}",
+                    hint="docs/rules.md lists all of them",
                 )
             if not math.isfinite(value):
                 raise SettingError(f"alerts.thresholds: '{name}' cannot be {value}")

@@ -16,11 +16,10 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "GPUs that are too hot",
         "warning",
-        "Check the fans and the air in front of the machine, or lower the power limit: "
-        "nvidia-smi -i {gpu_index} -pl WATTS.",
+        "Check fans and air flow, or lower the power limit: nvidia-smi -i {gpu_index} -pl WATTS.",
         thresholds=(
             Threshold("gpu_temperature_celsius", 80, "°C", "a GPU above this is too hot"),
-            Threshold("gpu_temperature_critical_celsius", 90, "°C", "a GPU above this is about to slow itself down"),
+            Threshold("gpu_temperature_critical_celsius", 90, "°C", "a GPU above this is about to throttle"),
         ),
         live=LiveRule(
             "gpu[*].temperature_celsius > $gpu_temperature_celsius",
@@ -38,17 +37,17 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu_temperature_limit",
         "gpu",
-        "GPUs at the temperature at which they slow down",
+        "GPUs at their throttle temperature",
         "critical",
-        "Cooling has failed or is blocked. Stop the run if it does not fall within minutes.",
+        "Cooling has failed or is blocked. Stop the run if the temperature does not fall within minutes.",
         live=LiveRule(
             "gpu[*].temperature_celsius >= gpu[*].temperature_limit_celsius",
-            "GPU {gpu_index} is at {temperature_celsius:.0f} °C: at {threshold:g} °C it slows itself down",
+            "GPU {gpu_index} is at {temperature_celsius:.0f} °C, at or above its {threshold:g} °C throttle limit",
             clear="gpu[*].temperature_celsius < gpu[*].temperature_limit_celsius - 5",
         ),
         prometheus=PrometheusRule(
             "<gpu.temperature_celsius> >= <gpu.temperature_limit_celsius>",
-            GPU + " is at the temperature at which it slows itself down",
+            GPU + " is at or above its throttle temperature",
         ),
         findings=("gpu.hot",),
     ),
@@ -57,10 +56,10 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "GPU memory that is too hot",
         "warning",
-        "Check the cooling of the card's memory; a lower power limit cools it too.",
+        "Check the cooling of the card's memory, or lower the power limit.",
         thresholds=(
-            Threshold("gpu_memory_temperature_celsius", 95, "°C", "memory of a GPU above this is too hot"),
-            Threshold("gpu_memory_temperature_critical_celsius", 105, "°C", "above this it slows down or fails"),
+            Threshold("gpu_memory_temperature_celsius", 95, "°C", "GPU memory above this is too hot"),
+            Threshold("gpu_memory_temperature_critical_celsius", 105, "°C", "GPU memory above this throttles or fails"),
         ),
         colours=(
             Colour(
@@ -74,13 +73,13 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu_memory_high",
         "gpu",
-        "device memory that is nearly full",
+        "GPU memory nearly full",
         "info",
-        "Normal for a run that fits tightly, if nothing varies. If it fails with out of memory, lower the batch size "
-        "or accumulate gradients.",
+        "Fine if memory use is constant. If the run fails with out of memory, lower the batch size or use gradient "
+        "accumulation.",
         thresholds=(
-            Threshold("gpu_memory_percent", 90, "%", "memory of a GPU is nearly full"),
-            Threshold("gpu_memory_critical_percent", 98, "%", "memory of a GPU is full"),
+            Threshold("gpu_memory_percent", 90, "%", "GPU memory above this is nearly full"),
+            Threshold("gpu_memory_critical_percent", 98, "%", "GPU memory above this is full"),
         ),
         live=LiveRule(
             "gpu[*].memory_percent > $gpu_memory_percent",
@@ -97,37 +96,37 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu_throttled_heat",
         "gpu",
-        "GPUs that are slowed down by heat",
+        "GPUs throttled by heat",
         "warning",
-        "It computes slower than it could, and so do all ranks that wait for it. Check its cooling: fans, air flow, "
-        "neighbours in the rack.",
+        "It runs slower than it could, and so does every rank that waits for it. Check its cooling: fans, air flow, "
+        "neighbors in the rack.",
         thresholds=(
-            Threshold("gpu_throttled_percent", 1, "%", "share of the time in which a GPU is slowed down"),
+            Threshold("gpu_throttled_percent", 1, "%", "share of time a GPU is throttled"),
             Threshold("gpu_throttled_critical_percent", 10, "%", "the same, critical"),
         ),
         live=LiveRule(
             'contains(gpu[*].throttle_reasons, "thermal slowdown")',
-            "GPU {gpu_index} is slowed down by heat ({throttle_reasons})",
+            "GPU {gpu_index} is throttled by heat ({throttle_reasons})",
             wait="5s",
             clear='not contains(gpu[*].throttle_reasons, "thermal slowdown")',
             clear_wait="60s",
         ),
         prometheus=PrometheusRule(
-            'gpu_throttle_reason{reason=~".*thermal slowdown"} == 1', GPU + " is slowed down by heat"
+            'gpu_throttle_reason{reason=~".*thermal slowdown"} == 1', GPU + " is throttled by heat"
         ),
         findings=("gpu.throttle",),
     ),
     Condition(
         "gpu_throttled_power",
         "gpu",
-        "GPUs that are slowed down by the hardware",
+        "GPUs throttled by the hardware",
         "warning",
-        "The power supply asks for less, or protects itself. Check cables and supply, or lower the power limit of all "
-        "GPUs.",
+        "The power supply is limiting or protecting itself. Check cables and power supply, or lower the power limit "
+        "of all GPUs.",
         live=LiveRule(
             'contains(gpu[*].throttle_reasons, "power brake") '
             'or contains(gpu[*].throttle_reasons, "hardware slowdown")',
-            "GPU {gpu_index} is slowed down by the hardware ({throttle_reasons})",
+            "GPU {gpu_index} is throttled by the hardware ({throttle_reasons})",
             wait="5s",
             clear='not contains(gpu[*].throttle_reasons, "power brake") '
             'and not contains(gpu[*].throttle_reasons, "hardware slowdown")',
@@ -135,7 +134,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         prometheus=PrometheusRule(
             'gpu_throttle_reason{reason=~".*power brake|.*hardware slowdown"} == 1',
-            GPU + " is slowed down by the hardware",
+            GPU + " is throttled by the hardware",
         ),
         findings=("gpu.throttle",),
     ),
@@ -144,7 +143,7 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "Xid errors",
         "critical",
-        "Look the number up in the events; reset the GPU or restart the machine.",
+        "Look up the Xid in the events; reset the GPU or restart the machine.",
         live=LiveRule(
             "change(gpu[*].xid_errors_total, 10m) > 0",
             "GPU {gpu_index}: Xid {xid:.0f}",
@@ -160,14 +159,14 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "uncorrected memory errors",
         "critical",
-        "Results since then may be wrong. Restart from the last checkpoint and reset the GPU; if it comes again, "
-        "replace it.",
+        "Results since then may be wrong. Restart from the last checkpoint and reset the GPU; if it recurs, replace "
+        "it.",
         live=LiveRule(
             "change(gpu[*].ecc_uncorrected_total, 10m) > 0",
-            "GPU {gpu_index}: {value:.0f} memory errors that ECC could not correct",
+            "GPU {gpu_index}: {value:.0f} uncorrectable ECC memory errors",
         ),
         prometheus=PrometheusRule(
-            "increase(<gpu.ecc_uncorrected_total>[10m]) > 0", GPU + ": ECC could not correct an error"
+            "increase(<gpu.ecc_uncorrected_total>[10m]) > 0", GPU + ": uncorrectable ECC memory error"
         ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "ecc_uncorrected_total", critical=1.0),),
@@ -178,21 +177,23 @@ ROWS: tuple[Condition, ...] = (
         "memory rows that could not be remapped",
         "critical",
         "Replace this GPU; do not start long runs on it.",
-        live=LiveRule("gpu[*].row_remap_failed == 1", "GPU {gpu_index}: a bad memory row could not be set aside"),
-        prometheus=PrometheusRule("<gpu.row_remap_failed> == 1", GPU + ": a bad memory row could not be set aside"),
+        live=LiveRule("gpu[*].row_remap_failed == 1", "GPU {gpu_index}: a bad memory row could not be remapped"),
+        prometheus=PrometheusRule("<gpu.row_remap_failed> == 1", GPU + ": a bad memory row could not be remapped"),
         findings=("gpu.error",),
         colours=(Colour("gpu", "row_remap_failed", critical=1.0),),
     ),
     Condition(
         "gpu_row_remap_pending",
         "gpu",
-        "memory rows waiting for a reset",
+        "memory rows waiting for a GPU reset",
         "warning",
-        "Reset the GPU when the run is done: nvidia-smi --gpu-reset -i {gpu_index}.",
+        "Reset the GPU after the run: nvidia-smi --gpu-reset -i {gpu_index}.",
         live=LiveRule(
-            "gpu[*].row_remap_pending == 1", "GPU {gpu_index}: a bad memory row waits for a reset", wait="10s"
+            "gpu[*].row_remap_pending == 1", "GPU {gpu_index}: a bad memory row is waiting for a GPU reset", wait="10s"
         ),
-        prometheus=PrometheusRule("<gpu.row_remap_pending> == 1", GPU + ": a bad memory row waits for a reset"),
+        prometheus=PrometheusRule(
+            "<gpu.row_remap_pending> == 1", GPU + ": a bad memory row is waiting for a GPU reset"
+        ),
         findings=("gpu.error",),
         colours=(Colour("gpu", "row_remap_pending", 1.0),),
     ),
@@ -201,16 +202,16 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "memory rows remapped after an uncorrected error",
         "warning",
-        "Watch the card: if it comes again, it is defective.",
+        "Watch this GPU: if it recurs, the card is defective.",
         findings=("gpu.error",),
     ),
     Condition(
         "gpu_lost",
         "gpu",
-        "GPUs that are lost",
+        "lost GPUs",
         "critical",
         "Restart the machine (lost) or reset the GPU (reset required), then resume from the last checkpoint. "
-        "If it comes again, replace the GPU.",
+        "If it recurs, replace the GPU.",
         live=LiveRule(
             'gpu[*].state == "lost" or gpu[*].state == "reset required"',
             "GPU {gpu_index} is {state}",
@@ -221,18 +222,18 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu_fan_stopped",
         "gpu",
-        "fans that stand still on a warm GPU",
+        "stopped fans on warm GPUs",
         "critical",
-        "Stop the run before the GPU slows down or switches off, and look at the fan.",
+        "Stop the run before the GPU throttles or shuts down, and check the fan.",
         live=LiveRule(
             # Many cards stop their fans on purpose when cool.
             "gpu[*].fan_speed_percent == 0 and gpu[*].temperature_celsius > $gpu_temperature_celsius - 10",
-            "The fan of GPU {gpu_index} stands still at {temperature_celsius:.0f} °C",
+            "GPU {gpu_index}: fan stopped at {temperature_celsius:.0f} °C",
             clear="gpu[*].fan_speed_percent > 0 or gpu[*].temperature_celsius < $gpu_temperature_celsius - 20",
         ),
         prometheus=PrometheusRule(
             "<gpu.fan_speed_percent> == 0 and <gpu.temperature_celsius> > $gpu_temperature_celsius - 10",
-            f"The fan of {GPU} stands still",
+            GPU + ": fan stopped",
         ),
     ),
     Condition(
@@ -240,44 +241,44 @@ ROWS: tuple[Condition, ...] = (
         "gpu",
         "idle GPUs and what they cost",
         "warning",
-        "See what the run waits for: trainvitals top, or py-spy dump on its process. Data, a lock, or another rank. "
-        "Release GPUs that are not used.",
+        "Find what the run is waiting for (data, a lock, another rank): trainvitals top, or py-spy dump on its "
+        "process. Release unused GPUs.",
         thresholds=(
-            Threshold("gpu_idle_percent", 5, "%", "a GPU that is used less does nothing"),
-            Threshold("gpu_idle_time_percent", 10, "%", "share of the time in which GPUs did nothing"),
-            Threshold("gpu_idle_time_high_percent", 30, "%", "the same, worth a warning"),
+            Threshold("gpu_idle_percent", 5, "%", "a GPU below this utilization is idle"),
+            Threshold("gpu_idle_time_percent", 10, "%", "share of time GPUs were idle"),
+            Threshold("gpu_idle_time_high_percent", 30, "%", "the same, for a warning"),
         ),
         live=LiveRule(
             f"max(gpu[*].utilization_percent, 10m) < $gpu_idle_percent and gpu[*].memory_percent > {HELD_PERCENT} "
             "and gpu[*].held_by_run == 1",
-            "GPU {gpu_index} has done nothing for over 10 minutes while the run holds it",
+            "GPU {gpu_index} has been idle for over 10 minutes while the run holds it",
             wait="5m",
             clear="gpu[*].utilization_percent >= $gpu_idle_percent",
         ),
         prometheus=PrometheusRule(
             "max_over_time(<gpu.utilization_percent>[10m]) < ~gpu.utilization_percent:$gpu_idle_percent"
             f" and <gpu.memory_percent> > ~gpu.memory_percent:{HELD_PERCENT}",
-            GPU + " has done nothing for over 10 minutes while somebody holds it",
+            GPU + " has been idle for over 10 minutes while a process holds it",
         ),
         findings=("gpu.waste",),
     ),
     Condition(
         "gpu_low_use",
         "gpu",
-        "GPUs with little to do, and why",
+        "underused GPUs, and why",
         "info",
-        "Find what it waits for: trainvitals runs show latest. Profile one step; watch the model with "
-        "trainvitals.watch to see its phases; try a larger batch.",
+        "Find what it is waiting for: trainvitals runs show latest. Profile one step; use trainvitals.watch to time "
+        "its phases; try a larger batch.",
         thresholds=(
-            Threshold("gpu_low_use_percent", 30, "%", "a GPU that is used less on average is hardly used"),
-            Threshold("gpu_low_use_p95_percent", 70, "%", "a GPU that is nearly always used less has little to do"),
-            Threshold("gpu_price_per_hour", 2.0, "", "price of an hour of a GPU, for the message"),
+            Threshold("gpu_low_use_percent", 30, "%", "a GPU with a lower mean utilization is underused"),
+            Threshold("gpu_low_use_p95_percent", 70, "%", "a GPU almost always below this utilization is underused"),
+            Threshold("gpu_price_per_hour", 2.0, "", "price of a GPU hour, for the message"),
         ),
         live=LiveRule(
             f"mean(gpu[*].utilization_percent, 30m) < $gpu_low_use_percent and gpu[*].memory_percent > {HELD_PERCENT} "
             "and gpu[*].held_by_run == 1",
-            "GPU {gpu_index} was used {mean_use:.0f} % over 30 minutes: about {waste:.2f} of {price:.2f} per hour is "
-            "paid for nothing",
+            "GPU {gpu_index}: {mean_use:.0f} % utilization over 30 minutes, about {waste:.2f} of every {price:.2f} "
+            "spent per hour is wasted",
             wait="5m",
             clear="mean(gpu[*].utilization_percent, 30m) > $gpu_low_use_percent + 10",
             let={
@@ -285,13 +286,13 @@ ROWS: tuple[Condition, ...] = (
                 "waste": "(1 - mean(gpu[*].utilization_percent, 30m) / 100) * $gpu_price_per_hour",
                 "price": "$gpu_price_per_hour",
             },
-            advice="Find what it waits for: trainvitals runs show latest. "
-            "The price is alerts.thresholds.gpu_price_per_hour.",
+            advice="Find what it is waiting for: trainvitals runs show latest. The price is "
+            "alerts.thresholds.gpu_price_per_hour.",
         ),
         prometheus=PrometheusRule(
             "avg_over_time(<gpu.utilization_percent>[30m]) < ~gpu.utilization_percent:$gpu_low_use_percent"
             f" and <gpu.memory_percent> > ~gpu.memory_percent:{HELD_PERCENT}",
-            GPU + " is hardly used",
+            GPU + " is underused",
         ),
         findings=("gpu.low_use",),
     ),
@@ -300,13 +301,13 @@ ROWS: tuple[Condition, ...] = (
         "rank",
         "tensors that are never freed",
         "warning",
-        "Something keeps tensors: a list of losses without .item() or .detach(), a graph that is retained, a cache, "
-        "hooks added again.",
-        thresholds=(Threshold("gpu_leak_percent", 5, "%", "memory held by tensors that grows by more is a leak"),),
+        "Something keeps tensors alive: a list of losses without .item() or .detach(), a retained graph, a cache, "
+        "hooks registered repeatedly.",
+        thresholds=(Threshold("gpu_leak_percent", 5, "%", "tensor memory that grows by more is a leak"),),
         live=LiveRule(
             "correlation(memory_allocated_mb, 1000) > 0.95 "
             "and change(memory_allocated_mb, 1000) > mean(memory_allocated_mb, 1000) * $gpu_leak_percent / 100",
-            "GPU memory of rank {rank} grows with every step: {memory_allocated_mb:.0f} MB now",
+            "Rank {rank}: GPU memory grows with every step, now {memory_allocated_mb:.0f} MB",
             wait="200 steps",
             after="2000 steps",
             clear="correlation(memory_allocated_mb, 1000) < 0.5",
@@ -317,28 +318,30 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu_memory_fragmented",
         "rank",
-        "fragmented device memory",
+        "fragmented GPU memory",
         "info",
-        "If memory is short: PYTORCH_ALLOC_CONF=expandable_segments:True, or batches of one shape.",
+        "If memory is tight: PYTORCH_ALLOC_CONF=expandable_segments:True, or batches of the same shape.",
         thresholds=(
-            Threshold("gpu_fragmentation_percent", 20, "%", "share of a card that the allocator keeps without use"),
+            Threshold("gpu_fragmentation_percent", 20, "%", "share of GPU memory reserved by the allocator but unused"),
         ),
         findings=("gpu.fragmentation",),
     ),
     Condition(
         "gpu_oom_soon",
         "gpu",
-        "device memory that is full soon",
+        "GPU memory about to run out",
         "critical",
-        "Save a checkpoint now. Then look for tensors that are kept (losses without .item()), or lower the batch size.",
-        thresholds=(Threshold("oom_minutes", 30, "min", "memory that is full within this time is full soon"),),
+        "Save a checkpoint now. Then look for tensors kept alive (losses without .item()), or lower the batch size.",
+        thresholds=(
+            Threshold("oom_minutes", 30, "min", "memory that will be full within this time is about to run out"),
+        ),
         live=LiveRule(
             f"correlation(gpu[*].memory_used_mb, {OOM_WINDOW}) > {OOM_CORRELATION} "
             f"and slope(gpu[*].memory_used_mb, {OOM_WINDOW}) > 0 and "
             "(gpu[*].memory_total_mb - gpu[*].memory_used_mb) "
             f"/ slope(gpu[*].memory_used_mb, {OOM_WINDOW}) < $oom_minutes * 60 "
             f"and max(rank[*].step) > {OOM_STEPS}",
-            "GPU {gpu_index} runs out of memory in about {minutes:.0f} minutes at this rate",
+            "GPU {gpu_index} will run out of memory in about {minutes:.0f} minutes at this rate",
             wait="60s",
             clear=f"correlation(gpu[*].memory_used_mb, {OOM_WINDOW}) < 0.5",
             let={
@@ -351,7 +354,7 @@ ROWS: tuple[Condition, ...] = (
             " > (<gpu.memory_total_mb> - <gpu.memory_used_mb>) / (60 * $oom_minutes)"
             f" and {correlation('<gpu.memory_used_mb>', OOM_WINDOW)} > {OOM_CORRELATION}"
             f" and on (host) max by (host) (training_steps_total) > {OOM_STEPS}",
-            GPU + " runs out of memory at this rate",
+            GPU + " will run out of memory at this rate",
         ),
         findings=("gpu.memory_forecast",),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GPU = "GPU {{ $labels.gpu }} of {{ $labels.host }}"
+GPU = "GPU {{ $labels.gpu }} on {{ $labels.host }}"
 RANK = "rank {{ $labels.rank }} of {{ $labels.run }}"
 
 

@@ -10,9 +10,9 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m trainvitals.conditions > docs/rules.md`. -->
 
-What a leak, a divergence, an idle GPU, too hot and nearly full are. Alerts, [findings](diagnosis.md), the colours of
-numbers in terminal, page and report, the events of [`watch`](watch.md) and the [Prometheus rules](prometheus.md) use
-the same [thresholds](#thresholds): one that you change changes all of them.
+Everything that trainvitals treats as a problem. Alerts, [findings](diagnosis.md), the colors of numbers in the
+terminal, the page and the report, the events of [`watch`](watch.md) and the [Prometheus rules](prometheus.md) share the
+same [thresholds](#thresholds), so changing one changes all of them.
 
 ```yaml
 # trainvitals.yaml
@@ -20,18 +20,19 @@ alerts:
   thresholds: {gpu_temperature_celsius: 75, loss_divergence_percent: 30}
 ```
 
-In a variable: `TRAINVITALS_ALERTS_THRESHOLDS='{"gpu_temperature_celsius": 75}'`. An unknown name is an error.
+As an environment variable: `TRAINVITALS_ALERTS_THRESHOLDS='{"gpu_temperature_celsius": 75}'`. An unknown name is an
+error.
 
-The rules below are on by default; `alerts.disable` switches one off, and a rule of your own with the same name takes
-its place. `$name` is a threshold. How rules are written: [alerts.md](alerts.md).
+All rules below are on by default; `alerts.disable` turns one off, and your own rule of the same name replaces it.
+`$name` is a threshold. The rule syntax is described in [alerts.md](alerts.md).
 
-Severity `info` is recorded and shown but not sent, unless `alerts.min_severity` is `info` or you set a threshold of the
-rule yourself. How they do on healthy and faulty runs: see the table in [alerts.md](alerts.md#how-good-they-are).
+Severity `info` is recorded and shown but not sent, unless `alerts.min_severity` is `info` or you changed a threshold of
+the rule. For results on healthy and faulty runs see [alerts.md](alerts.md#how-good-they-are).
 """
 _CONDITIONS = """
-## Where each condition is seen
+## Where each condition is used
 
-| condition | what it is | alert | Prometheus | finding | colours | event of `watch` |
+| condition | what it is | alert | Prometheus | finding | colors | event of `watch` |
 |---|---|---|---|---|---|---|
 """
 _THRESHOLDS = """
@@ -64,7 +65,7 @@ def _describe_rule(row: Condition, live: LiveRule) -> str:
     clear = f"clear: {live.clear}\n" if live.clear else ""
     return (
         f"\n### {row.id}\n\n"
-        f"{row.severity}; waits: {live.wait or 'at once'}{after}\n\n"
+        f"{row.severity}, {f'must hold for {live.wait}' if live.wait else 'fires at once'}{after}\n\n"
         f"```\nwhen:  {live.when}\n{clear}```\n\n"
         f"> {live.message}. {live.advice or row.advice}\n"
     )

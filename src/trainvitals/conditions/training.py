@@ -11,17 +11,20 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_not_finite",
         "rank",
-        "NaN or infinity in the loss",
+        "NaN or infinite loss",
         "critical",
         "Resume from a checkpoint before that step with half the learning rate, or clip gradients to 1.0; with fp16 "
         "try bf16; look at the batches just before it.",
         thresholds=(
             Threshold(
-                "loss_not_finite_percent", 5, "%", "share of values that are not finite: critical though it recovers"
+                "loss_not_finite_percent",
+                5,
+                "%",
+                "a larger share of non-finite values is critical even if the loss recovers",
             ),
         ),
         live=LiveRule(
-            "not isfinite(loss)", "Loss is {loss} at step {step}", clear="isfinite(loss)", clear_wait="20 steps"
+            "not isfinite(loss)", "Loss became {loss} at step {step}", clear="isfinite(loss)", clear_wait="20 steps"
         ),
         prometheus=PrometheusRule(
             "<training.loss> != <training.loss> or abs(<training.loss>) == Inf",
@@ -32,13 +35,13 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_spike",
         "rank",
-        "spikes in the loss",
+        "loss spikes",
         "warning",
-        "If it recovers, note the batches: if it returns there, it is the data. If spikes come often: clip gradients, "
-        "lower Adam's beta2 to 0.95, or the learning rate.",
+        "If it recovers, note the batches: if the spike recurs there, it is the data. If spikes are frequent, clip "
+        "gradients, lower Adam's beta2 to 0.95, or lower the learning rate.",
         thresholds=(
-            Threshold("loss_spike_deviations", 8, "deviations", "a loss so far above the usual is a spike"),
-            Threshold("loss_spike_count", 3, "", "so many spikes within 500 steps are worth a warning"),
+            Threshold("loss_spike_deviations", 8, "deviations", "a loss this far above the usual is a spike"),
+            Threshold("loss_spike_count", 3, "", "this many spikes within 500 steps are a warning"),
         ),
         live=LiveRule(
             # Distances, not factors: a loss may be negative (a log-likelihood, a policy's).
@@ -60,18 +63,18 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_diverging",
         "rank",
-        "a loss that rises and stays there",
+        "diverging loss",
         "critical",
         "Roll back to before it rose, reduce the learning rate by 25 to 50 %, and skip those batches.",
         thresholds=(
-            Threshold("loss_divergence_percent", 10, "%", "a loss that stays so far above its best diverges"),
-            Threshold("loss_divergence_critical_percent", 50, "%", "the same, critical in a finding"),
+            Threshold("loss_divergence_percent", 10, "%", "a loss that stays this far above its best diverges"),
+            Threshold("loss_divergence_critical_percent", 50, "%", "the same, critical for a finding"),
         ),
         live=LiveRule(
             "median(loss, 100) > min(median(loss, 100), all) + at_least("
             "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 100, "
             "3 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
-            "Loss rises and does not recover: {value:.4g} against {best:.4g} at its best",
+            "Loss is rising and not recovering: {value:.4g} (best {best:.4g})",
             wait="100 steps",
             after="300 steps",
             clear="median(loss, 100) < min(median(loss, 100), all) + at_least("
@@ -85,15 +88,15 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_above_baseline",
         "rank",
-        "a loss above its baseline",
+        "loss above its baseline",
         "warning",
-        "Compare the two: trainvitals compare. Data order, learning rate and batch size first.",
-        thresholds=(Threshold("loss_up_percent", 10, "%", "a loss so far above its baseline is too high"),),
+        "Compare the two runs: trainvitals compare. Start with data order, learning rate and batch size.",
+        thresholds=(Threshold("loss_up_percent", 10, "%", "a loss this far above its baseline is too high"),),
         live=LiveRule(
             # Also by more than the loss of one batch usually lies off: a few noisy batches more move the median too.
             "median(loss, 100) > baseline(loss) + at_least(abs(baseline(loss)) * $loss_up_percent / 100, "
             "0.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
-            "Loss {value:.4g} is over {base:.4g}, its baseline, by more than the limit",
+            "Loss {value:.4g} is well above its baseline of {base:.4g}",
             wait="100 steps",
             after="300 steps",
             clear="median(loss, 100) < baseline(loss)",
@@ -103,13 +106,13 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_plateau",
         "rank",
-        "no progress for half of the run",
+        "loss plateau",
         "info",
-        "Done, or stuck: check the learning rate schedule, the order of the data, and frozen layers. If it is done, "
+        "Converged or stuck: check the learning rate schedule, the data order and frozen layers. If it has converged, "
         "shorter runs cost less.",
         thresholds=(
-            Threshold("loss_plateau_steps", 2000, "steps", "so long without progress is a plateau"),
-            Threshold("loss_plateau_gain", 0.002, "share", "a loss that falls by less makes no progress"),
+            Threshold("loss_plateau_steps", 2000, "steps", "this long without progress is a plateau"),
+            Threshold("loss_plateau_gain", 0.002, "share", "a smaller drop of the loss is not progress"),
         ),
         live=LiveRule(
             "since_improved(median(loss, 200), $loss_plateau_gain) > at_least($loss_plateau_steps, 0.6 * step)",
@@ -122,20 +125,22 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_overfit",
         "run",
-        "over-fitting",
+        "overfitting",
         "warning",
-        "Stop, or take the checkpoint of the best step; add regularisation or data.",
+        "Stop, or use the checkpoint of the best step; add regularization or data.",
         thresholds=(
-            Threshold("loss_overfit_percent", 2, "%", "a held-out loss so far above its best, while training improves"),
+            Threshold(
+                "loss_overfit_percent", 2, "%", "a validation loss this far above its best while training loss improves"
+            ),
         ),
         findings=("loss.overfit",),
     ),
     Condition(
         "gradient_exploded",
         "rank",
-        "gradient norms that are too large",
+        "gradient norm too large",
         "warning",
-        "Clip gradients (torch.nn.utils.clip_grad_norm_ with 1.0), lower the learning rate, or lengthen the warm-up.",
+        "Clip gradients (torch.nn.utils.clip_grad_norm_ with 1.0), lower the learning rate, or use a longer warmup.",
         thresholds=(
             Threshold("grad_norm_exploded", 10, "", "a gradient norm above this is too large"),
             Threshold("grad_norm_critical", 100, "", "the same, critical"),
@@ -155,18 +160,20 @@ ROWS: tuple[Condition, ...] = (
         "rank",
         "exploding gradients",
         "info",
-        "Watch the loss over the next steps. If it comes again: clip the gradient norm at 1.0, lower the learning "
-        "rate, check how the largest layer is initialised.",
+        "Watch the loss over the next steps. If it recurs, clip the gradient norm at 1.0, lower the learning rate, or "
+        "check the initialization of the largest layer.",
         thresholds=(
-            Threshold("gradient_outlier_factor", 10, "times", "a gradient norm of so many times the usual is far off"),
-            Threshold("gradient_outlier_deviations", 8, "deviations", "and it lies so far above the usual"),
-            Threshold("gradient_not_finite_percent", 5, "%", "share of the newest norms that are NaN or infinite"),
+            Threshold(
+                "gradient_outlier_factor", 10, "times", "a gradient norm this many times the usual is an outlier"
+            ),
+            Threshold("gradient_outlier_deviations", 8, "deviations", "if it is also this far above the usual"),
+            Threshold("gradient_not_finite_percent", 5, "%", "share of recent norms that are NaN or infinite"),
         ),
         live=LiveRule(
             "gradient_norm > $gradient_outlier_factor * median(gradient_norm, 200) "
             "and deviation(gradient_norm, 200) > $gradient_outlier_deviations "
             "and gradient_norm > 3 * early(gradient_norm)",
-            "Gradient norm {gradient_norm:.4g} is far from its own history",
+            "Gradient norm {gradient_norm:.4g} is far above its usual range",
             wait="3 steps",
             after="200 steps",
             clear="gradient_norm < 3 * median(gradient_norm, 200)",
@@ -177,26 +184,26 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "gradient_vanished",
         "rank",
-        "gradients that have vanished",
+        "vanished gradients",
         "warning",
-        "Nothing is learned. Check for dead activations, a loss that is detached, or a loss scale of 0.",
-        thresholds=(Threshold("grad_norm_vanished", 1e-7, "", "a gradient norm below this is nothing", below=True),),
+        "The model is not learning. Check for dead activations, a detached loss, or a loss scale of 0.",
+        thresholds=(Threshold("grad_norm_vanished", 1e-7, "", "a gradient norm below this has vanished", below=True),),
         live=LiveRule(
             # Where the loss is exactly 0 nothing is left to learn, and the gradient is rightly 0.
             "gradient_norm < $grad_norm_vanished and (gradient_norm > 0 or loss != 0)",
-            "Gradients have vanished: norm {gradient_norm:.3g}",
+            "Gradients vanished: norm {gradient_norm:.3g}",
             wait="20 steps",
             clear="gradient_norm > 10 * $grad_norm_vanished",
         ),
         prometheus=PrometheusRule(
             "max_over_time(<training.gradient_norm>[<held>]) < $grad_norm_vanished",
-            f"The gradients of {RANK} have vanished",
+            f"Gradients of {RANK} vanished",
         ),
     ),
     Condition(
         "layer_nonfinite_weights",
         "layer",
-        "layers whose weights are NaN or infinite",
+        "layers with NaN or infinite weights",
         "critical",
         "The weights are lost: resume from a checkpoint before that step with half the learning rate, or clip "
         "gradients to 1.0; with fp16 try bf16.",
@@ -205,7 +212,7 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "layer_nonfinite_gradient",
         "layer",
-        "layers whose gradient is NaN or infinite",
+        "layers with NaN or infinite gradients",
         "critical",
         "Clip gradients to 1.0 or lower the learning rate; with fp16 try bf16.",
         noticed_by_watch=True,
@@ -213,25 +220,31 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "layer_exploding",
         "layer",
-        "layers whose gradient explodes",
+        "layers with exploding gradients",
         "warning",
-        "Clip the gradient norm at 1.0; lower the learning rate; check how this layer is initialised.",
+        "Clip the gradient norm at 1.0; lower the learning rate; check the initialization of this layer.",
         thresholds=(
-            Threshold("layer_exploding_factor", 100, "times", "a gradient of so many times the layer's usual explodes"),
+            Threshold(
+                "layer_exploding_factor", 100, "times", "a gradient this many times the layer's usual is exploding"
+            ),
         ),
         noticed_by_watch=True,
     ),
     Condition(
         "layer_vanishing",
         "layer",
-        "layers that learn nothing",
+        "layers that do not learn",
         "warning",
-        "If they are not frozen on purpose: residual connections or normalisation, another activation, another "
-        "initialisation; with fp16, a larger loss scale or bf16.",
+        "Unless they are frozen on purpose: add residual connections or normalization, change the activation or "
+        "initialization; with fp16, use a larger loss scale or bf16.",
         thresholds=(
             # A step of any sane size then rounds to nothing in single precision.
             Threshold(
-                "layer_vanishing_ratio", 1e-7, "", "a gradient so small beside the weights is nothing", below=True
+                "layer_vanishing_ratio",
+                1e-7,
+                "",
+                "a gradient this small relative to the weights has vanished",
+                below=True,
             ),
         ),
         findings=("grad.vanish",),
@@ -240,27 +253,25 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "layer_dead",
         "layer",
-        "layers whose gradient is exactly 0",
+        "layers with zero gradients",
         "warning",
-        "If it is not frozen on purpose: look for units that never fire behind it, and for a detached tensor.",
+        "Unless it is frozen on purpose: look for dead units after it, and for a detached tensor.",
         noticed_by_watch=True,
     ),
     Condition(
         "learning_rate_low",
         "rank",
-        "a learning rate that is stuck at nothing",
+        "learning rate stuck near zero",
         "warning",
-        "Nothing, if its schedule has come to its end or these weights are frozen on purpose. Otherwise the schedule "
-        "is shorter than the run, or was not restored on resume.",
+        "Nothing to do if the schedule has ended or these weights are frozen on purpose. Otherwise the schedule is "
+        "shorter than the run, or was not restored on resume.",
         thresholds=(
-            Threshold(
-                "learning_rate_too_low", 1e-8, "", "at a learning rate below this nothing is learned", below=True
-            ),
+            Threshold("learning_rate_too_low", 1e-8, "", "a learning rate below this is too low to learn", below=True),
         ),
         live=LiveRule(
             # A schedule that decays to zero never stands still before it ends: only a rate that is stuck is meant.
             "max(learning_rate, 500) < $learning_rate_too_low and max(learning_rate, 500) == min(learning_rate, 500)",
-            "The learning rate has stood at {learning_rate:.3g} for 500 steps: at this rate nothing is learned",
+            "Learning rate has been {learning_rate:.3g} for 500 steps: too low to learn",
             after="500 steps",
             clear="learning_rate >= $learning_rate_too_low",
         ),
@@ -269,32 +280,32 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "learning_rate_high",
         "rank",
-        "a learning rate that is too high",
+        "learning rate too high",
         "warning",
-        "Usual ones are 1e-5 to 1e-1. If it is meant, raise alerts.thresholds.learning_rate_too_high.",
+        "Usual values are 1e-5 to 1e-1. If this is intended, raise alerts.thresholds.learning_rate_too_high.",
         thresholds=(Threshold("learning_rate_too_high", 1, "", "a learning rate above this is too high"),),
         live=LiveRule(
             "learning_rate > $learning_rate_too_high",
-            "The learning rate is {learning_rate:.3g}",
+            "Learning rate is {learning_rate:.3g}",
             wait="10 steps",
             clear="learning_rate <= $learning_rate_too_high",
         ),
         prometheus=PrometheusRule(
             "min_over_time(<training.learning_rate>[<held>]) > $learning_rate_too_high",
-            f"The learning rate of {RANK} is high",
+            f"Learning rate of {RANK} is high",
         ),
     ),
     Condition(
         "throughput_low",
         "rank",
-        "a throughput that has dropped",
+        "throughput drops",
         "warning",
         "Look at what changed: GPU clocks and heat, data loading, another job on the machine (trainvitals top).",
-        thresholds=(Threshold("throughput_drop_percent", 50, "%", "a throughput so far below its baseline is low"),),
+        thresholds=(Threshold("throughput_drop_percent", 50, "%", "a throughput this far below its baseline is low"),),
         live=LiveRule(
             "median(throughput_samples_per_sec, 50) < baseline(throughput_samples_per_sec) "
             "* (1 - $throughput_drop_percent / 100)",
-            "Throughput is {value:.4g} samples/s, it was {base:.4g} at the start",
+            "Throughput is {value:.4g} samples/s, down from {base:.4g} at the start",
             wait="25 steps",
             clear="median(throughput_samples_per_sec, 50) > baseline(throughput_samples_per_sec) "
             "* (1 - $throughput_drop_percent / 200)",
@@ -304,40 +315,42 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "steps_slower",
         "run",
-        "steps that became slower",
+        "steps that got slower",
         "warning",
-        "If neither sequence length nor batch size changed there: look at clocks and temperatures of the GPUs, at "
-        "other processes on the machine, at storage and network at that moment.",
+        "If neither sequence length nor batch size changed, check GPU clocks and temperatures, other processes on the "
+        "machine, storage and network at that time.",
         thresholds=(
-            Threshold("step_slowdown_percent", 4, "%", "steps that take so much longer from one moment on are slower"),
+            Threshold(
+                "step_slowdown_percent", 4, "%", "steps that take this much longer from some point on got slower"
+            ),
         ),
         findings=("step.fail_slow",),
     ),
     Condition(
         "slow_steps",
         "run",
-        "slow steps, and whether they are regular",
+        "slow steps, and whether they are periodic",
         "warning",
-        "What happens then (evaluation, checkpoint, next shard, garbage collection)? Do it in the background or less "
-        "often.",
+        "Find what happens at these steps (evaluation, checkpoint, next shard, garbage collection) and do it in the "
+        "background or less often.",
         thresholds=(
-            Threshold("slow_step_factor", 1.5, "times", "a step of so many times the usual is slow"),
-            Threshold("slow_steps_percent", 1, "%", "share of the time that slow steps cost"),
-            Threshold("slow_steps_high_percent", 5, "%", "the same, worth a warning"),
+            Threshold("slow_step_factor", 1.5, "times", "a step this many times the usual is slow"),
+            Threshold("slow_steps_percent", 1, "%", "share of time lost to slow steps"),
+            Threshold("slow_steps_high_percent", 5, "%", "the same, for a warning"),
         ),
         findings=("step.outlier", "step.periodic"),
     ),
     Condition(
         "step_time_uneven",
         "rank",
-        "steps of uneven length",
+        "uneven step times",
         "info",
-        "If it is every N steps: what happens then (evaluation, logging, new data shard)? Else: trainvitals runs show "
-        "latest.",
-        thresholds=(Threshold("step_time_factor", 2, "times", "one step in seven takes so many times the usual"),),
+        "If it is every N steps, find what happens then (evaluation, logging, next data shard). Otherwise: "
+        "trainvitals runs show latest.",
+        thresholds=(Threshold("step_time_factor", 2, "times", "one step in seven takes this many times the usual"),),
         live=LiveRule(
             "quantile(batch_time, 0.85, 200) > $step_time_factor * median(batch_time, 200)",
-            "More than one step in seven takes over {threshold:.3g} s, the usual one {usual:.3g} s",
+            "More than one step in seven takes over {threshold:.3g} s (median {usual:.3g} s)",
             wait="100 steps",
             after="300 steps",
             clear="quantile(batch_time, 0.85, 200) < 1.25 * median(batch_time, 200)",
@@ -347,22 +360,22 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "straggler",
         "rank",
-        "a rank that is slower than the others",
+        "ranks slower than the others",
         "warning",
-        "All ranks wait for it. Compare its GPU's clock, heat and PCIe link with the others', its host and its data; "
-        "or leave it out.",
+        "All ranks wait for it. Compare its GPU clock, temperature and PCIe link, its host and its data with the "
+        "others', or run without it.",
         thresholds=(
             Threshold(
-                "straggler_factor", 1.25, "times", "a rank that takes so many times what the others take is slow"
+                "straggler_factor", 1.25, "times", "a rank that takes this many times as long as the others is slow"
             ),
-            Threshold("straggler_steps_percent", 25, "%", "share of the steps in which it is"),
+            Threshold("straggler_steps_percent", 25, "%", "in at least this share of the steps"),
         ),
         live=LiveRule(
             # In data parallel training every rank waits for the slowest, so whole steps are equally long; what a rank
             # does before it has to wait tells them apart.
             "median(rank[*].forward_time, 50) > $straggler_factor * median(median(rank[*].forward_time, 50)) "
             "and count(median(rank[*].forward_time, 50)) > 2",
-            "Rank {rank} is slower than the others: {value:.3g} s against {threshold:.3g} s",
+            "Rank {rank} is slower than the others: {value:.3g} s (limit {threshold:.3g} s)",
             wait="30s",
             clear="median(rank[*].forward_time, 50) < 1.1 * median(median(rank[*].forward_time, 50))",
         ),
@@ -379,14 +392,15 @@ ROWS: tuple[Condition, ...] = (
         "rank",
         "waiting for data",
         "warning",
-        "More loader workers, pin_memory and prefetch_factor; cache or pre-process the data, and store it nearer.",
+        "Use more loader workers, pin_memory and prefetch_factor; cache or preprocess the data; store it closer to "
+        "the machine.",
         thresholds=(
-            Threshold("data_share_notable_percent", 10, "%", "share of a step that waits for data, worth a finding"),
-            Threshold("data_share_percent", 30, "%", "the same, worth an alert"),
+            Threshold("data_share_notable_percent", 10, "%", "share of a step spent waiting for data, for a finding"),
+            Threshold("data_share_percent", 30, "%", "the same, for an alert"),
         ),
         live=LiveRule(
             "mean(data_time, 100) > mean(batch_time, 100) * $data_share_percent / 100",
-            "{share:.0f} % of each step is waiting for data",
+            "{share:.0f} % of each step is spent waiting for data",
             wait="100 steps",
             after="200 steps",
             clear="mean(data_time, 100) < mean(batch_time, 100) * $data_share_percent / 200",
@@ -397,12 +411,12 @@ ROWS: tuple[Condition, ...] = (
     Condition(
         "other_work",
         "run",
-        "time outside of data and model",
+        "time outside data loading and model",
         "info",
-        "Logging, evaluation or checkpoints: do them less often, asynchronously, or not on the training thread.",
+        "Logging, evaluation or checkpoints: do them less often, asynchronously, or off the training thread.",
         thresholds=(
-            Threshold("other_work_percent", 15, "%", "share of the time that goes to neither data nor the model"),
-            Threshold("other_work_high_percent", 30, "%", "the same, worth a warning"),
+            Threshold("other_work_percent", 15, "%", "share of time spent on neither data nor the model"),
+            Threshold("other_work_high_percent", 30, "%", "the same, for a warning"),
         ),
         findings=("step.other",),
     ),

@@ -61,7 +61,7 @@ class Panel:
         """ValueError for a panel that no view could draw."""
         known = self.group in dict(GROUPS) and self.chart in get_args(Chart) and self.table in catalog.TABLES
         if not known or not self.metrics:
-            raise ValueError(f"a group ({', '.join(dict(GROUPS))}), a table, a chart and metrics are needed")
+            raise ValueError(f"a panel needs a group ({', '.join(dict(GROUPS))}), a table, a chart and metrics")
 
     @property
     def unit(self) -> str:
@@ -137,7 +137,7 @@ _OWN: tuple[Panel, ...] = (
         by=_RANK,
     ),
     # -- the cards
-    Panel("gpu_utilization", "GPU utilisation", "gpu", "gpu", ("utilization_percent",), 1, by=_GPU, high=100.0),
+    Panel("gpu_utilization", "GPU utilization", "gpu", "gpu", ("utilization_percent",), 1, by=_GPU, high=100.0),
     Panel("gpu_memory", "GPU memory", "gpu", "gpu", ("memory_percent",), 1, by=_GPU, high=100.0),
     Panel("gpu_power", "GPU power", "gpu", "gpu", ("power_draw_watts",), 1, by=_GPU, limit="power_limit_watts"),
     Panel(
@@ -184,7 +184,7 @@ _OWN: tuple[Panel, ...] = (
     ),
     Panel(
         "gpu_throttle_reasons",
-        "Clocks held down by",
+        "Throttle reasons",
         "gpu",
         "gpu",
         ("throttle_reasons",),
@@ -194,7 +194,7 @@ _OWN: tuple[Panel, ...] = (
     ),
     Panel(
         "gpu_throttle",
-        "Time held down",
+        "Throttled time",
         "gpu",
         "gpu",
         ("throttle_power_seconds", "throttle_thermal_seconds", "throttle_hardware_seconds"),
@@ -269,14 +269,14 @@ _OWN: tuple[Panel, ...] = (
         high=100.0,
     ),
     # -- the ranks' process trees
-    Panel("process_cpu", "CPU of each rank", "process", "process", ("cpu_percent",), 2, by=_RANK),
-    Panel("process_memory", "Memory of each rank", "process", "process", ("rss_mb",), 2, by=_RANK),
-    Panel("process_gpu_memory", "GPU memory of each rank", "process", "process", ("gpu_memory_mb",), 2, by=_RANK),
-    Panel("process_gpu_sm", "SM use of each rank", "process", "process", ("gpu_sm_percent",), 3, by=_RANK),
-    Panel("process_io", "Storage of each rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK),
+    Panel("process_cpu", "CPU per rank", "process", "process", ("cpu_percent",), 2, by=_RANK),
+    Panel("process_memory", "Memory per rank", "process", "process", ("rss_mb",), 2, by=_RANK),
+    Panel("process_gpu_memory", "GPU memory per rank", "process", "process", ("gpu_memory_mb",), 2, by=_RANK),
+    Panel("process_gpu_sm", "SM utilization per rank", "process", "process", ("gpu_sm_percent",), 3, by=_RANK),
+    Panel("process_io", "Storage I/O per rank", "process", "process", ("read_mb_s", "write_mb_s"), 3, by=_RANK),
     Panel(
         "process_files",
-        "Open files of each rank",
+        "Open files per rank",
         "process",
         "process",
         ("fd_count",),

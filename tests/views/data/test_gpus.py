@@ -50,7 +50,7 @@ def values(gpu: GpuUse) -> dict[str, Any]:
 def test_the_agents_count_and_the_recorded_series_agree(reader: RunReader) -> None:
     counted, recorded = read_gpus(reader, [status()]), read_gpus(reader, [])
     assert [values(gpu) for gpu in counted] == [values(gpu) for gpu in recorded]
-    assert [gpu.title() for gpu in counted] == ["GPU0", "GPU1"]
+    assert [gpu.title() for gpu in counted] == ["GPU 0", "GPU 1"]
     use = counted[0].spreads["utilization_percent"]
     assert (use.low, use.mean, use.high) == (10, 50, 90)
     assert counted[0].energy.joules == pytest.approx(2 * (110 + 190) / 2 + 2 * (190 + 150) / 2)
@@ -66,4 +66,4 @@ def test_a_status_file_that_knows_less_is_not_used(reader: RunReader) -> None:
 def test_gpus_of_several_hosts_are_told_apart_by_the_host(reader: RunReader) -> None:
     gpus = read_gpus(reader, [status(), replace(status(), host="node8")])
     assert is_of_many_hosts(gpus) and not is_of_many_hosts(gpus[:2])
-    assert [gpu.title(with_host=True) for gpu in gpus] == ["node7 GPU0", "node7 GPU1", "node8 GPU0", "node8 GPU1"]
+    assert [gpu.title(with_host=True) for gpu in gpus] == ["node7 GPU 0", "node7 GPU 1", "node8 GPU 0", "node8 GPU 1"]

@@ -31,7 +31,7 @@ def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> No
     text = markdown(write("spiral", gpus=gpu_rows(100), simulated=True, alerts=[alert], config={"lr": 0.1}))
     assert text.startswith("# spiral\n")
     assert "The GPUs of this run are simulated" in text
-    assert "**The loss became NaN at step 60 and came back** (warning, `loss.nonfinite`)" in text
+    assert "**The loss became NaN at step 60 and recovered** (warning, `loss.nonfinite`)" in text
     assert "| lr | 0.1 |" in text and "GPU 1 is at 91 °C" in text
     assert "GPU 0 (simulated)" in text
 

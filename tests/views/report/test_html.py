@@ -62,8 +62,8 @@ def test_findings_resources_and_gaps_have_a_page(write: Write, open_file: Open) 
     page = open_file(write_html([folder]), f"#/run/{folder.name}/findings")
     page.wait_for_selector(".findings > li")
     text = page.inner_text("main")
-    assert "The loss became NaN at step 60 and came back" in text
-    assert "The training waits for data 25 % of the time" in text
+    assert "The loss became NaN at step 60 and recovered" in text
+    assert "25 % of step time is spent waiting for data" in text
     assert "GPU utilization" in text and "simulated" in text
     assert "step times of at least two ranks" in text
 

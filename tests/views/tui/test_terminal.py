@@ -201,7 +201,7 @@ def test_a_terminal_of_any_size_and_a_smooth_resize(open_terminal: Open) -> None
     terminal.resize(20, 5)
     terminal.until(lambda screen: len(screen.splitlines()) <= 5 and "Overview" in screen and "%" in screen)
     terminal.resize(160, 45)
-    terminal.sees("HISTORY", "GPU utilisation", "MEM CLK")
+    terminal.sees("HISTORY", "GPU utilization", "MEM CLK")
     terminal.resize(80, 24)
     terminal.until(lambda screen: "every 0.2 s" in screen.splitlines()[-1])
     leave(terminal)

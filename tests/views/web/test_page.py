@@ -290,7 +290,7 @@ def test_layers_and_words_over_time_are_saved_as_they_are_shown(
     lines = save("gradient norm by layer and step").splitlines()
     assert lines[0].startswith("row,0,") and lines[1].startswith("blocks.0.mlp,1,") and len(lines) == 13
     tab.page.goto(link(server, keys[0], "system"))
-    words = save("Clocks held down by").splitlines()
+    words = save("Throttle reasons").splitlines()
     assert words[0] == "time,of,word" and [line.partition(",")[2] for line in words[1:]] == [
         "GPU 0,none",
         "GPU 1,none",

@@ -57,7 +57,7 @@ def _render(built: dashboard.Dashboard) -> str:
 
 def build_training(spelling: Spelling) -> dashboard.Dashboard:
     """A run and the GPUs it runs on."""
-    found = _begin("GPU training", TRAINING, "Training and hardware on one time line")
+    found = _begin("GPU training", TRAINING, "Training and hardware on one timeline")
     for name, of in (
         ("project", "trainvitals_run_info"),
         ("run", 'trainvitals_run_info{project=~"$project"}'),
@@ -91,7 +91,7 @@ def _step_heatmap(chosen: str) -> heatmap.Panel:
     return (
         heatmap.Panel()
         .title("Step duration")
-        .description("Every step of all ranks; a second band is a straggler or an uneven batch")
+        .description("All steps of all ranks; a second band is a straggler or an uneven batch")
         .datasource(SOURCE)
         .with_target(
             _target(Query(f"sum by (le) (rate(training_step_duration_seconds_bucket{chosen}{RATE}))", "{{le}}"), "A")
@@ -136,7 +136,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     found.with_row(dashboard.Row("Now"))
     for title, expression, unit in (
         ("GPUs", f"count({ratio}{here})", "short"),
-        ("Mean utilisation", f"avg({ratio}{here})", percent),
+        ("Mean utilization", f"avg({ratio}{here})", percent),
         ("GPUs not ok", 'count(gpu_state{host=~"$host",state!="ok"} == 1) or vector(0)', "short"),
         ("Power", f"sum({power}{here})", "watt"),
         ("Runs", 'count(trainvitals_run_info{project=~"$project",host=~"$host"}) or vector(0)', "short"),
@@ -145,7 +145,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
         found.with_panel(_stat(title, expression, unit).span(4).height(4))
     found.with_row(dashboard.Row("Every GPU"))
     found.with_panel(
-        _tiles("Utilisation of every GPU", f"{ratio}{here}", percent, model.FieldColorModeId.CONTINUOUS_BLUES)
+        _tiles("Utilization of every GPU", f"{ratio}{here}", percent, model.FieldColorModeId.CONTINUOUS_BLUES)
         .span(24)
         .height(10)
     )
@@ -155,27 +155,25 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
         .height(10)
     )
     found.with_row(dashboard.Row("Waste"))
-    found.with_panel(
-        _lines("GPUs paid for and idle", [Query(f"sum by (host) (1 - {ratio}{here} / {whole})", "{{host}}")], "short")
-    )
+    found.with_panel(_lines("Idle GPUs", [Query(f"sum by (host) (1 - {ratio}{here} / {whole})", "{{host}}")], "short"))
     found.with_panel(
         _lines(
             "Waste per hour", [Query(f"sum by (host) (1 - {ratio}{here} / {whole}) * $gpu_hour", "{{host}}")], "short"
         )
     )
     idle = f"avg_over_time({ratio}{here}[1h]) < {0.05 if spelling == 'base' else 5} and {memory}{here} > 0"
-    found.with_panel(_bars("Held and idle for an hour", idle, percent))
-    found.with_row(dashboard.Row("Who stands out"))
+    found.with_panel(_bars("Allocated but idle for an hour", idle, percent))
+    found.with_row(dashboard.Row("Outliers"))
     found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius"))
     slowest = 'topk(10, rank:training_step_duration_seconds:mean5m{project=~"$project",host=~"$host"})'
     found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} rank {{rank}} ({{host}})"))
     found.with_panel(_states("State", 'gpu_state{host=~"$host",state!="ok"} == 1', "{{host}} GPU {{gpu}}: {{state}}"))
     found.with_row(dashboard.Row("Energy and cost"))
     found.with_panel(_stat("Energy in this range", f"{joules} / 3.6e6", "kwatth").span(6).height(5))
-    found.with_panel(_stat("Cost of the energy", f"{joules} / 3.6e6 * $kwh", "short").span(6).height(5))
+    found.with_panel(_stat("Energy cost", f"{joules} / 3.6e6 * $kwh", "short").span(6).height(5))
     hours = f"sum(count_over_time({ratio}{here}[$__range:1m])) / 60"
     found.with_panel(_stat("GPU hours", hours, "short").span(6).height(5))
-    found.with_panel(_stat("Cost of the GPU hours", f"{hours} * $gpu_hour", "short").span(6).height(5))
+    found.with_panel(_stat("GPU hour cost", f"{hours} * $gpu_hour", "short").span(6).height(5))
     found.with_panel(_lines("Power", [Query(f"sum by (host) ({power}{here})", "{{host}}")], "watt").span(24))
     found.with_row(dashboard.Row("Runs"))
     found.with_panel(_runs())
@@ -187,7 +185,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
 
 def build_node(spelling: Spelling) -> dashboard.Dashboard:
     """A host, its GPUs and the processes of the ranks on it."""
-    found = _begin("GPU node", NODE, "One machine: host, GPUs, processes, and how the sources do")
+    found = _begin("GPU node", NODE, "One machine: host, GPUs, processes and sources")
     for name, of in (
         ("host", "trainvitals_agent_start_time_seconds"),
         ("gpu", 'gpu_info{host=~"$host"}'),
@@ -203,9 +201,9 @@ def build_node(spelling: Spelling) -> dashboard.Dashboard:
     found.with_row(dashboard.Row("Sources"))
     found.with_panel(_states("Sources", f"trainvitals_source_up{here}", "{{unit}}"))
     age = [Query(f"trainvitals_source_age_seconds{here}", "{{unit}}")]
-    found.with_panel(_lines("Age of the newest reading", age, "s"))
+    found.with_panel(_lines("Age of the latest reading", age, "s"))
     took = [Query(f"trainvitals_source_duration_seconds{here}", "{{unit}}")]
-    found.with_panel(_lines("Time to read", took, "s"))
+    found.with_panel(_lines("Read duration", took, "s"))
     return found.annotation(_alerts(here))
 
 
@@ -217,7 +215,7 @@ def _begin(title: str, uid: str, description: str) -> dashboard.Dashboard:
     return (
         dashboard.Dashboard(title)
         .uid(uid)
-        .description(f"{description}. Made by trainvitals; change the panels there, not here.")
+        .description(f"{description}. Generated by trainvitals; change the panels there, not here.")
         .tags(["trainvitals", "gpu"])
         .time("now-1h", "now")
         .refresh("10s")

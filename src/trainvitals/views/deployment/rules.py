@@ -3,7 +3,7 @@
 Severities, waiting times and advice are those of the live rules, thresholds those in force. Left out are conditions
 that compare steps with each other (a spike of the loss, a plateau): the agent sees every step, a scrape does not. Those
 reach Prometheus as `trainvitals_alert_active`, and `TrainvitalsAlert` passes on those only: what has a rule here is
-judged here, also where no run is watched, and told once.
+judged here, also where no run is monitored, and sent once.
 """
 
 from __future__ import annotations
@@ -128,7 +128,5 @@ def _alert(
 
 def render(spelling: Spelling, conditions: Conditions) -> str:
     """The rules file as YAML."""
-    head = (
-        "# Made from the catalogue of conditions: `trainvitals prometheus rules` prints it with your own thresholds.\n"
-    )
+    head = "# Generated from the conditions: `trainvitals prometheus rules` prints it with your own thresholds.\n"
     return head + yaml.safe_dump(build(spelling, conditions), sort_keys=False, allow_unicode=True, width=1000)
