@@ -307,7 +307,7 @@ class MemoryReader:
     def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart:
         data = self._run.texts.get((kind, name))
         if data is None:
-            raise JournalError(f"there is no file '{name}' in this run")
+            raise JournalError(f"no file '{name}' in this run")
         begin = after if after is not None and after <= len(data) else 0
         start = max(len(data) - limit, begin)
         rest = data[start:]

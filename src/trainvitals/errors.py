@@ -42,9 +42,9 @@ class AgentError(TrainvitalsError):
 
 
 def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
-    """`there is no GPU 7; there are 0, 1`."""
-    word = "is no GPU" if len(missing) == 1 else "are no GPUs"
-    return f"there {word} {', '.join(map(str, missing))}; there are {', '.join(map(str, present))}"
+    """`no GPU 7; available: 0, 1`."""
+    word = "GPU" if len(missing) == 1 else "GPUs"
+    return f"no {word} {', '.join(map(str, missing))}; available: {', '.join(map(str, present))}"
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:

@@ -55,8 +55,8 @@ def runtime_dir() -> Path:
     # Anybody may create names in /tmp: refuse a folder or a link that somebody else put there.
     if hasattr(os, "getuid") and (not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()):
         raise AgentError(
-            f"{folder} belongs to somebody else, so it is not used",
-            hint="set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+            f"{folder} is owned by another user",
+            hint="set TRAINVITALS_RUNTIME_DIR to a local folder that you own",
         )
     return folder
 
@@ -74,8 +74,8 @@ def _make(folder: Path) -> None:
         make_folders(folder)
     except OSError as error:
         raise AgentError(
-            f"the runtime folder {folder} cannot be made: {error.strerror}",
-            hint="set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+            f"cannot create the runtime folder {folder}: {error.strerror}",
+            hint="set TRAINVITALS_RUNTIME_DIR to a local folder that you own",
         ) from None
 
 
@@ -202,7 +202,7 @@ def load_json(path: Path, *, own: bool = False) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = _load_leniently(data)
     if not isinstance(value, dict):
-        raise ValueError("it is not a JSON object")
+        raise ValueError("not a JSON object")
     return value
 
 
@@ -211,7 +211,7 @@ def _load_leniently(data: bytes) -> Any:
     try:
         return json.loads(data, parse_int=_parse_int)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _parse_int(text: str) -> int | float:

@@ -48,7 +48,7 @@ def test_of_ten_agents_started_at_once_one_stays_and_nine_leave_without_a_word(m
     (alive,) = (agent for agent in agents if agent.poll() is None)
     wait_until(lambda: (runtime.read_agent_file() or {}).get("pid") == alive.pid, "the one that stays to say so")
     wait_until(lambda: (machine.runtime / "agent.log").exists(), "its log")
-    assert sum(line["message"] == "the agent has started" for line in machine.log_lines()) == 1
+    assert sum(line["message"] == "agent started" for line in machine.log_lines()) == 1
 
 
 def test_an_agent_without_runs_ends_when_its_time_is_up(machine: Any) -> None:
@@ -57,7 +57,7 @@ def test_an_agent_without_runs_ends_when_its_time_is_up(machine: Any) -> None:
     assert agent.wait(PATIENCE) == 0
     assert runtime.read_agent_file() is None
     messages = [line["message"] for line in machine.log_lines()]
-    assert messages[0] == "the agent has started" and messages[-1] == "the agent ends"
+    assert messages[0] == "agent started" and messages[-1] == "agent stopped"
 
 
 def test_the_agent_stays_while_a_run_lives_and_for_its_idle_time_after_it(machine: Any) -> None:
@@ -350,7 +350,7 @@ def test_an_end_that_finds_no_room_is_written_when_there_is_some(machine: Any, s
         while True:
             file.write(bytes(1 << 12))
     training.process.kill()
-    complaint = "the end of the run cannot be written"
+    complaint = "cannot write the end of the run"
     wait_until(lambda: complaint in [line["message"] for line in machine.log_lines()], "a complaint")
     ballast.unlink()
     run = training.wait_for_end()
@@ -481,7 +481,7 @@ def test_a_dead_training_that_had_stalled_says_so(machine: Any) -> None:
     training.process.send_signal(signal.SIGSTOP)
     training.wait_for_event("stalled")
     training.process.kill()
-    assert "it had stalled before" in training.wait_for_end()["cause"]
+    assert "was stalled before" in training.wait_for_end()["cause"]
 
 
 def _wait_for_steps(training: Any, steps: int = 5) -> None:
@@ -599,7 +599,7 @@ def test_of_two_agents_after_a_cleaner_only_one_stays(machine: Any) -> None:
     training.wait_for_end()
     assert len(training.events("run_ended")) == 1
     assert machine.log_lines()[-1]["pid"] == second.pid or any(
-        line.get("reason") == "another agent has taken its place" for line in machine.log_lines()
+        line.get("reason") == "replaced by another agent" for line in machine.log_lines()
     )
 
 

@@ -70,7 +70,7 @@ def test_a_pidfd_tells_the_exit_status_after_the_burial_where_the_kernel_can() -
         (ExitStatus(None, "SIGABRT"), "crashed", "killed by SIGABRT"),
         (ExitStatus(None, "SIGBUS"), "crashed", "/dev/shm"),
         (ExitStatus(None, "signal 50"), "crashed", "killed by signal 50"),
-        (None, "crashed", "the process is gone; nothing is known about why"),
+        (None, "crashed", "the process died; cause unknown"),
     ],
 )
 def test_an_exit_status_is_judged(exit_status: ExitStatus | None, status: str, words: str | None) -> None:
@@ -82,17 +82,17 @@ def test_an_exit_status_is_judged(exit_status: ExitStatus | None, status: str, w
 def test_memory_explains_a_kill_and_nothing_else() -> None:
     killed, left = ExitStatus(None, "SIGKILL"), ExitStatus(1, None)
     assert str(judge(killed, out_of_memory="machine").cause) == "out of memory: killed by the kernel (OOM)"
-    assert "limit of its control group" in str(judge(killed, out_of_memory="group").cause or "")
+    assert "cgroup memory limit" in str(judge(killed, out_of_memory="group").cause or "")
     assert str(judge(left, out_of_memory="group").cause) == "exit code 1"
     guess = judge(None, out_of_memory="group")
     assert guess.status == "killed" and str(guess.cause or "").startswith("probably out of memory")
-    assert "limit on CPU time" in str(judge(killed, out_of_cpu_time=True).cause or "")
+    assert "CPU time limit" in str(judge(killed, out_of_cpu_time=True).cause or "")
 
 
 def test_what_nobody_watched_and_what_stalled_before_is_said() -> None:
     assert str(judge(None, watched=False).cause) == "the process ended while no agent was watching"
     assert str(judge(ExitStatus(1, None), watched=False).cause) == "exit code 1"
-    assert str(judge(ExitStatus(None, "SIGKILL"), stalled="hung").cause or "").endswith("it had been hung before")
+    assert str(judge(ExitStatus(None, "SIGKILL"), stalled="hung").cause or "").endswith("was hung before")
     assert judge(ExitStatus(0, None), stalled="stalled").cause is None
 
 
@@ -127,7 +127,7 @@ def test_a_process_at_its_limit_of_cpu_time_is_recognised() -> None:
     child.wait()
     child.stdout.close()
     verdict = judge(status, out_of_cpu_time=suspects.out_of_cpu_time())
-    assert verdict.status == "killed" and "limit on CPU time" in str(verdict.cause or "")
+    assert verdict.status == "killed" and "CPU time limit" in str(verdict.cause or "")
     assert resource.getrlimit(resource.RLIMIT_CPU)[1] == resource.RLIM_INFINITY
     assert not Suspects(os.getpid()).out_of_cpu_time()
 

@@ -126,7 +126,7 @@ def test_a_hundred_megabytes_are_bounded_and_the_end_is_there(tmp_path: Path, fo
     consoles.join(registration(folder, source))
     consoles.look()
     consoles.end()
-    assert "bytes of output are left out here]" in kept(folder)
+    assert "bytes of output omitted]" in kept(folder)
     assert kept(folder).endswith("x\nthe end\n")
     assert sum(path.stat().st_size for path in console_files(folder)) < 4 << 20
 

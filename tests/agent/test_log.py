@@ -50,12 +50,12 @@ def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
 def test_what_comes_again_and_again_is_written_once(tmp_path: Path) -> None:
     log = Log(tmp_path / "agent.log").bind(run_id="r")
     for _ in range(5):
-        log.warn_once("status.json cannot be written", error="full")
+        log.warn_once("cannot write status.json", error="full")
         try:
             raise ValueError("bad row")
         except ValueError as error:
             log.exception_once("a listener failed", error, listener="alerts")
-    log.warn_once("status.json cannot be written", error="gone")
+    log.warn_once("cannot write status.json", error="gone")
     rows = [json.loads(line) for line in (tmp_path / "agent.log").read_text().splitlines()]
     assert [(row["level"], row["error"]) for row in rows] == [
         ("warning", "full"),

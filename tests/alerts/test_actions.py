@@ -60,7 +60,7 @@ def test_a_training_that_does_not_stop_is_killed_if_that_is_configured(bench: Be
     bench.act("stop", target, means=Means(kill_after=0.5))
     assert bench.processes[0].wait(PATIENCE) == -signal.SIGKILL
     wait_until(lambda: len(bench.rows) == 2, "both records")
-    assert bench.results() == ["SIGTERM sent", "SIGKILL sent: it did not stop in time"]
+    assert bench.results() == ["SIGTERM sent", "SIGKILL sent: did not stop in time"]
     assert bench.rows[1].pids == [target.pid]
 
 
@@ -94,5 +94,5 @@ def test_another_process_that_got_the_number_of_a_dead_one_is_left_alone(bench: 
     target = bench.start(OBEDIENT)
     earlier = psutil.Process(target.pid).create_time() - 100
     bench.act("stop", Target(0, target.pid, earlier))
-    assert bench.results() == ["nothing to do: no process of the run is alive here"]
+    assert bench.results() == ["nothing to do: no process of the run is alive on this host"]
     assert bench.processes[0].poll() is None

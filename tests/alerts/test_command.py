@@ -90,7 +90,7 @@ def test_a_misspelt_channel_is_said_with_the_nearest_and_all_others_by_the_test_
     (root / "trainvitals.yaml").write_text(
         f"alerts:\n  notify: {{hook: '{receiver.url}', bell: 'bell:'}}\n  {alerts}\n"
     )
-    said = f"{place}there is no channel 'hok', did you mean 'hook'? (there are: hook, bell)"
+    said = f"{place}unknown channel 'hok', did you mean 'hook'? (known: hook, bell)"
     assert main(["alerts", "test"]) == 2
     assert said in capsys.readouterr().err
     assert receiver.requests == []
@@ -115,7 +115,7 @@ def test_what_fires_is_listed_until_it_is_resolved(root: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)[0]["rule"] == "loss_spike"
     add_lines(folder, {**FIRING, "state": "resolved"})
     assert main(["alerts", "list"]) == 0
-    assert "nothing fires" in capsys.readouterr().err
+    assert "no active alerts" in capsys.readouterr().err
 
 
 def test_the_history_shows_changes_and_with_all_what_was_sent(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_a_recorded_run_is_judged_by_todays_rules(root: Path, capsys: pytest.Cap
     (root / "trainvitals.yaml").write_text("alerts: {rules: [{name: mine, when: loss < 0.01}]}")
     assert main(["alerts", "replay", "--rule", "mine"]) == 0
     shown = capsys.readouterr()
-    assert "mine" in shown.out and "1 rules over" in shown.err
+    assert "mine" in shown.out and "replayed 1 rules on" in shown.err
 
 
 def test_a_replay_knows_the_other_run_the_ranks_and_the_gpus(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -214,7 +214,7 @@ def test_a_wrong_address_is_said_without_its_secret() -> None:
     box = Box(Address("hook", "slack://not-a-token-but-a-secret-of-some-kind"))
     box.outbox.add(message())
     wait_until(lambda: "given up" in box.results(), "giving up")
-    assert "does not understand" in box.rows[-1].reason
+    assert "cannot parse" in box.rows[-1].reason
     assert "secret-of-some-kind" not in repr(box.rows)
 
 

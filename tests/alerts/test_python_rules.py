@@ -68,7 +68,7 @@ def test_a_condition_that_raises_is_reported_once_and_switched_off(
     for step in range(5):
         run.log({"loss": 2.0}, step=step)
     assert len(calls) == 1
-    assert capsys.readouterr().err.count("'broken' is switched off") == 1
+    assert capsys.readouterr().err.count("'broken' is disabled") == 1
     found = rows(run)
     assert [row.rule for row in found if row.state == "firing"] == ["fine"]
     assert [row.reason for row in found if row.control == "disabled"] != []
@@ -105,7 +105,7 @@ def test_inside_its_cooldown_it_neither_fires_nor_acts(run: trainvitals.Run) -> 
     [
         ({"condition": "loss > 1"}, "must be a function"),
         ({"severity": "bad"}, "not one of"),
-        ({"message": "{loss.x}"}, "not the name of a value"),
+        ({"message": "{loss.x}"}, "not a valid name"),
         ({"action": "stop"}, "must be a function"),
     ],
 )

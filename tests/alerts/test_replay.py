@@ -37,7 +37,7 @@ def test_an_uncaught_exception_is_a_training_that_died() -> None:
     ]
     changes = list(replay(RULES, lambda table: (), events, {}))
     assert [(change.rule.name, change.message) for change in changes] == [
-        ("process_died", "The training has ended: ValueError: boom")
+        ("process_died", "Training failed: ValueError: boom")
     ]
     ended = [event(61, "run_ended", "the run is finished", status="finished")]
     assert found([*events[:2], *ended]) == []
@@ -61,7 +61,7 @@ def test_a_stall_lasts_until_the_rank_goes_on() -> None:
         event(0, "rank_started", rank=0),
         event(100, "stalled", str(cause), rank=0, silent_seconds=61.0, reason=cause.as_json()),
         event(340, "hung", "rank 0 has not logged for 301 s", rank=0, silent_seconds=301.0),
-        event(400, "recovered", "rank 0 logs again, at step 8", rank=0, was="hung"),
+        event(400, "recovered", "rank 0 is logging again at step 8", rank=0, was="hung"),
     ]
     changes = list(replay(RULES, lambda table: (), events, {}))
     assert [(change.state, change.rule.name, change.time - T) for change in changes] == [

@@ -185,7 +185,7 @@ def test_a_rule_that_names_no_channel_is_told_and_the_others_are_judged(folder: 
     alerts._tell = lambda event, message, severity: told.append(message)
     heat(alerts, 90)
     run_for(alerts, lambda: receiver.bodies and told, "the message")
-    assert "there is no channel 'hok'" in told[0]
+    assert "unknown channel 'hok'" in told[0]
     alerts.close()
 
 

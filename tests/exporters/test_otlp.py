@@ -199,8 +199,8 @@ def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, star
     ("answer", "reason"),
     [
         ((400, b"bad data", {}), "refuses samples (400 Bad Request): bad data"),
-        ((503, b"", {}), "answers 503 Service Unavailable; it is kept and tried again"),
-        (None, "cannot be reached: [Errno "),
+        ((503, b"", {}), "returned 503 Service Unavailable; keeping the samples and retrying"),
+        (None, "is unreachable: [Errno "),
     ],
     ids=["refused", "busy", "away"],
 )

@@ -52,7 +52,7 @@ def test_the_settings_of_an_exporter_exist_and_doctor_can_explain_it(row: Any) -
 
 def test_a_name_that_is_no_exporter_is_explained() -> None:
     (unknown, ours) = explain_unusable(settings(export={"nothing": "x", "otlp": "x"}))
-    assert "'nothing': no installed package has an exporter of that name" in unknown
+    assert "'nothing': no installed package provides it" in unknown
     assert "'otlp' is built in" in ours
 
 

@@ -117,7 +117,7 @@ def test_rows_for_which_it_raised_are_given_again_and_trouble_is_reported_once()
     assert runner.wait()
     assert steps(probe) == [0, 1]
     assert (runner.describe().written, runner.describe().failures) == (2, 4)
-    assert warned == ["the exporter probe failed and is tried again: OSError: away"] * 2  # it had recovered between
+    assert warned == ["exporter probe failed, retrying: OSError: away"] * 2  # it had recovered between
 
 
 def test_a_password_in_its_trouble_is_not_reported() -> None:
@@ -142,7 +142,7 @@ def test_rows_that_are_refused_for_good_are_counted_and_the_next_are_tried() -> 
     assert runner.wait()
     assert steps(probe) == [1]
     assert lines_taken(runner) == 2
-    assert warned == ["the exporter probe refuses rows: no such column"]
+    assert warned == ["exporter probe rejected rows: no such column"]
 
 
 @pytest.mark.promise("an exporter plugin hangs", "nothing else waits; what does not fit is counted")

@@ -72,7 +72,7 @@ def test_a_gpu_that_is_not_there_is_said_and_has_no_readings(capfd: pytest.Captu
 def test_of_several_gpus_those_that_are_not_there_are_said(capfd: pytest.CaptureFixture[str]) -> None:
     with trainvitals.GPUResourceMonitor(0.01, device_ids=[1, 5, 6], world=TWO_GPUS).monitoring():
         pass
-    assert capfd.readouterr().err == "trainvitals: there are no GPUs 5, 6; there are 0, 1\n"
+    assert capfd.readouterr().err == "trainvitals: no GPUs 5, 6; available: 0, 1\n"
 
 
 def test_a_machine_without_gpus_is_said_to_have_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_a_damaged_segment_is_left_out_and_counted_and_the_rest_is_read(folder: 
         assert make_data([("run", reader)], Conditions())["runs"]["run"]["run"]["damage"]["files"] == 1
         reader = RunReader(folder)
     (fault,) = faults(folder)
-    assert fault.mend is None and "its JSONL file is gone" in fault.text
+    assert fault.mend is None and "its JSONL file is missing" in fault.text
     segment(folder, 1).write_bytes(whole)
     assert reader.summary()["loss"].count == 4000, "a copy that came from elsewhere is read at once"
     assert not reader.damage()
@@ -97,14 +97,14 @@ def test_bytes_that_changed_on_the_disk_are_noticed(folder: Path) -> None:
     break_inside(segment(folder, 2))
     (fault,) = faults(folder)
     assert fault.file == f"segments/{segment(folder, 2).name}"
-    assert "cannot be read" in fault.text or "has changed since it was sealed" in fault.text
+    assert "cannot be read" in fault.text or "changed after sealing" in fault.text
     assert fault.mend is None
 
 
 def test_a_side_table_of_another_segment_is_noticed(folder: Path) -> None:
     segments.side_of(segment(folder, 2)).write_bytes(segments.side_of(segment(folder, 0)).read_bytes())
     (fault,) = faults(folder)
-    assert "has changed since it was sealed: its numbers may be wrong" in fault.text and fault.mend is None
+    assert "changed after sealing: its numbers may be wrong" in fault.text and fault.mend is None
 
 
 def test_side_tables_are_rebuilt(folder: Path) -> None:
@@ -118,7 +118,7 @@ def test_side_tables_are_rebuilt(folder: Path) -> None:
     assert [(fault.file, fault.text) for fault in faults(folder)] == [
         (f"segments/{sides[0].name}", "is missing"),
         (f"segments/{sides[1].name}", "cannot be read"),
-        (f"segments/{sides[2].name}", "does not fit its segment"),
+        (f"segments/{sides[2].name}", "does not match its segment"),
     ]
     assert all(mend(fault) for fault in faults(folder)) and faults(folder) == []
     assert [side.read_bytes() for side in sides] == before
@@ -131,5 +131,5 @@ def test_torn_lines_and_what_killed_sealers_left_are_told(folder: Path) -> None:
     left.mkdir()
     os.utime(left, (0, 0))
     lines, place = faults(folder)
-    assert lines.text == "1 torn line, 1 foreign line; all others are read" and lines.mend is None
+    assert lines.text == "1 torn line, 1 foreign line; all other lines are read" and lines.mend is None
     assert place.file == "segments/.sealing-somewhere" and mend(place) and not left.exists()

@@ -318,7 +318,7 @@ def test_half_written_and_empty_folders_are_no_reason_to_fail(tmp_path: Path) ->
     (tmp_path / "p" / "half" / "run.json").write_text('{"id": "ha')
     good, half = sorted(list_runs(tmp_path), key=lambda info: info.id)
     assert (good.id, half.id, half.status, half.is_live) == ("good", "half", "unreadable", False)
-    assert "run.json cannot be read" in half.cause_text
+    assert "cannot read .*run.json" in half.cause_text
     run = RunReader(tmp_path / "p" / "good")
     assert run.names() == [] and run.summary() == {} and run.events() == [] and run.series(["loss"]) == []
 

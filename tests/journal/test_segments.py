@@ -66,7 +66,7 @@ def test_a_file_whose_segment_is_not_what_was_written_is_kept(
         copy(connection, f"SELECT * REPLACE ({wrong} AS {place}) FROM ({query})", target, *more)
 
     monkeypatch.setattr(parquet, "copy", copy_wrongly)
-    with pytest.raises(JournalError, match="could not be read again as written"):
+    with pytest.raises(JournalError, match="failed verification"):
         segments.seal(path)
     assert path.exists() and list((folder / "segments").iterdir()) == []
 

@@ -151,7 +151,7 @@ def test_a_full_disk_is_survived_said_once_and_caught_up_with(small_disk: Path) 
     follower = Follower(small_disk, ("training",))
     assert [row["step"] for _, row in follower.poll()] == list(range(2001))
     assert follower.damage.torn == 0  # the line during which the disk filled up was written again whole
-    assert "can be written again" in said[1]
+    assert "is writable again" in said[1]
 
 
 @pytest.mark.promise("a folder that may not be written", "lines wait in memory; one warning")
@@ -325,7 +325,7 @@ def test_a_file_that_is_removed_is_said_once_and_lines_wait_for_its_folder(tmp_p
     assert not folder.exists(), "whoever removed it meant it"
     folder.mkdir()
     assert writer.flush(30)
-    assert steps(folder) == [1, 2, 3] and "can be written again" in said[1]
+    assert steps(folder) == [1, 2, 3] and "is writable again" in said[1]
     shutil.rmtree(folder)
     writer.rotate_if_due()
     writer.append(line(4))

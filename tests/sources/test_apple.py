@@ -186,7 +186,7 @@ def test_a_line_is_never_given_twice(macmon):
     read(unit)
     unit._patience = 0.3
 
-    with pytest.raises(SourceUnavailable, match="macmon tells nothing"):
+    with pytest.raises(SourceUnavailable, match="macmon returned nothing"):
         unit.read()
 
 

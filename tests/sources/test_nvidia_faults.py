@@ -52,7 +52,7 @@ def put_gpu(sysfs: Path, address: str, status: str) -> None:
     ("code", "reason", "advice"),
     [
         (9, "the driver is not loaded", "sudo modprobe nvidia"),
-        (12, "no NVIDIA GPU and no NVIDIA driver found", "install the NVIDIA driver"),
+        (12, "no NVIDIA GPU or driver found", "install the NVIDIA driver"),
         (18, "driver and library versions differ", "reboot"),
         (4, "no permission", "ls -l /dev/nvidia*"),
         (999, "unknown error", "nvidia-smi"),
@@ -88,7 +88,7 @@ def test_a_missing_library_names_the_gpu_that_the_kernel_sees(
 
 def test_a_driver_without_a_gpu_is_unavailable(source: NvidiaSource, fake_nvml: FakeNvml) -> None:
     fake_nvml.script("count = 0")
-    with pytest.raises(SourceUnavailable, match="shows no GPU"):
+    with pytest.raises(SourceUnavailable, match="reports no GPU"):
         source.discover()
 
 

@@ -99,7 +99,7 @@ def test_each_address_is_a_unit_of_its_own(exporter):
 
 
 def test_without_addresses_the_source_says_so():
-    with pytest.raises(SourceUnavailable, match=r"in the setting openmetrics$"):
+    with pytest.raises(SourceUnavailable, match=r"setting openmetrics"):
         create("openmetrics", World()).discover()
 
 
@@ -306,7 +306,7 @@ def failure(url: str, **options: object) -> str:
 
 
 def test_nobody_there():
-    assert re.search(r"cannot be reached: .*refused", failure(f"http://127.0.0.1:{free_port()}/metrics"))
+    assert re.search(r"is unreachable: .*refused", failure(f"http://127.0.0.1:{free_port()}/metrics"))
 
 
 @pytest.mark.parametrize("code", [301, 302, 307, 401, 404, 500, 503])
@@ -371,13 +371,13 @@ def test_a_packed_page_that_is_cut_short(exporter, cut):
 def test_a_page_shorter_than_it_says_is_not_taken_for_whole(exporter):
     exporter.page("a 1\nb 12", Content_Length="9")
 
-    assert "cut short" in failure(exporter.url)
+    assert "truncated" in failure(exporter.url)
 
 
 def test_openmetrics_without_its_end_is_cut_short(exporter):
     exporter.page("a 1\n", kind="application/openmetrics-text; version=1.0.0; charset=utf-8")
 
-    assert "cut short" in failure(exporter.url)
+    assert "truncated" in failure(exporter.url)
 
 
 def test_a_server_that_never_answers(exporter):
@@ -403,7 +403,7 @@ def test_a_server_that_answers_drop_by_drop(exporter):
     exporter.answer = answer
 
     # Long enough for a busy machine to send the first drops: a silent server is another failure.
-    assert "did not come within 3 s" in failure(exporter.url, timeout=3.0)
+    assert "no response within 3 s" in failure(exporter.url, timeout=3.0)
 
 
 def test_a_server_that_does_not_speak_http():

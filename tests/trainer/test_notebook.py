@@ -160,7 +160,7 @@ def test_only_a_cell_that_trains_can_stall(tmp_path: Path, kernel: Kernel, monke
         kernel.interrupt()
         kernel.wait_for_reply()
         wait_until(lambda: "recovered" in {row["event"] for row in rows(notebook, "events")})
-        assert "until a cell of its notebook logs again" in rows(notebook, "events")[-1]["message"]
+        assert "until a notebook cell logs again" in rows(notebook, "events")[-1]["message"]
     finally:
         script.kill()
         script.wait()

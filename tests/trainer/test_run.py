@@ -494,7 +494,7 @@ def test_a_disk_that_fills_up_and_has_room_again_costs_no_line(small_disk: Path,
     assert values(run, "loss") == [float(step) for step in range(3000)]
     assert RunReader(run.folder).damage() == Damage(), "nothing was lost"
     said = capfd.readouterr().err
-    assert said.count("No space left") == 1 and said.count("can be written again") == 1
+    assert said.count("No space left") == 1 and said.count("is writable again") == 1
 
 
 @pytest.mark.promise("the disk stays full", "the training goes on, and what was lost is counted and reported")

@@ -12,8 +12,8 @@ from trainvitals.agent.loop import Agent
 def main(arguments: list[str] | None = None) -> int:
     """Run until idle or stopped. `trainvitals agent` calls this with its own flags."""
     parser = argparse.ArgumentParser(prog="python -m trainvitals.agent", description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="stay and sample when there is no run (as a service)")
-    parser.add_argument("--foreground", action="store_true", help="also print the log on standard error")
+    parser.add_argument("--keep", action="store_true", help="keep running and sampling without a run (as a service)")
+    parser.add_argument("--foreground", action="store_true", help="also log to standard error")
     options = parser.parse_args(arguments)
     return Agent(keep=options.keep, echo=options.foreground).run()
 

@@ -1,4 +1,4 @@
-"""The alerts of a watched run, behind a guard: what goes wrong there is said once and harms nothing else.
+"""The alerts of a watched run, behind a guard: what goes wrong there is logged once and harms nothing else.
 Tested in tests/alerts/test_agent.py."""
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Alerting:
                 name=self._file,
                 pid=pid,
                 targets=self._targets,
-                tell=self._write_event,
+                write_event=self._write_event,
             )
-        except SettingError as error:  # the run was told at its start; here it may be one of another version
-            self._write_event("alerts_off", f"no rule is judged: {error.message}", "warning")
+        except SettingError as error:  # the run was warned at its start; here it may be one of another version
+            self._write_event("alerts_off", f"alerts are off: {error.message}", "warning")
 
     def _write_event(self, event: str, message: str, severity: str) -> None:
         self._lines.write_event(event, message, severity=severity)
@@ -101,7 +101,7 @@ class Alerting:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
         if rank.registration.kind == "monitor":
             return
-        self._ended[rank.registration.rank] = (status, cause or Cause(detail=f"{status}; nothing is known about why"))
+        self._ended[rank.registration.rank] = (status, cause or Cause(detail=f"{status}; cause unknown"))
         self._see_rank(rank, 0.0)
 
     def tick(self, now: float, stalls: Mapping[int, Cause]) -> None:
@@ -155,4 +155,4 @@ class Alerting:
         try:
             do()
         except Exception as error:  # noqa: BLE001 - alerts are a help: a fault in them must not end the watch
-            self._context.log.exception_once("judging alerts failed", error)
+            self._context.log.exception_once("evaluating alerts failed", error)

@@ -1,7 +1,7 @@
 """Runs whose processes were dead before the agent came. They can wait: the living are never kept waiting for them.
 
 A killed session or a script without an agent may leave hundreds of registrations. Those whose run folder is gone are
-dropped at once, and said in one line; the others are handed out a few at a time, the newest first.
+dropped at once, and logged in one line; the others are handed out a few at a time, the newest first.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Backlog:
                 for path, registration in group.entries.items():
                     registrations.unregister(path, registration)
         if dropped:
-            self._log.info("dropped registrations of dead processes whose run folders are gone", count=dropped)
+            self._log.info("removed registrations of dead processes without a run folder", count=dropped)
 
 
 def _room(began: Iterable[float], now: float, most: int) -> int:

@@ -73,7 +73,7 @@ class Closing:
             try:
                 self._write_run(verdict)
             except OSError as error:
-                self._context.log.warn_once("the end of the run cannot be written", error=str(error))
+                self._context.log.warn_once("cannot write the end of the run", error=str(error))
                 if self._may_wait_for_room():
                     return None
         parts.write_losses()
@@ -129,5 +129,5 @@ class Closing:
             return False
         unfinished = exports.end(self._end)
         if unfinished:
-            self._context.log.warning("exporters did not take all rows", exporters=unfinished)
+            self._context.log.warning("exporters did not accept all rows", exporters=unfinished)
         return True

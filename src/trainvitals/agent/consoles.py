@@ -18,7 +18,7 @@ LOOK_BYTES = 256 << 10
 """Copied at one look at most: looking for secrets takes time."""
 MOST_BEHIND = 4 << 20
 SKIP_TO = 1 << 20
-"""A program that prints faster than that is followed from here on; what lies between is left out and said."""
+"""A program that prints faster than that is followed from here on; what lies between is omitted, with a note."""
 
 
 class Consoles:
@@ -122,7 +122,7 @@ class Tail:
                 self._offset, behind = 0, os.fstat(self._fd).st_size
             if behind > MOST_BEHIND:
                 skipped = behind - SKIP_TO
-                if not self._log.append(f"\n[{skipped:,} bytes of output are left out here]\n"):
+                if not self._log.append(f"\n[{skipped:,} bytes of output omitted]\n"):
                     return 0
                 self._offset += skipped
             data = os.pread(self._fd, limit, self._offset)

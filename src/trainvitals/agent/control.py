@@ -29,17 +29,17 @@ def stop(timeout: float = STOP_SECONDS) -> bool:
         return False
     pid = about.pid
     if pid is None:
-        raise AgentError("an agent is starting or ending right now", hint="try again: trainvitals agent stop")
+        raise AgentError("an agent is starting or stopping", hint="try again: trainvitals agent stop")
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         return True
     except OSError as error:
-        raise AgentError(f"the agent (process {pid}) cannot be stopped: {error.strerror}") from error
+        raise AgentError(f"cannot stop the agent (process {pid}): {error.strerror}") from error
     deadline = time.monotonic() + timeout
     while runtime.is_same_process(pid, about.start):
         if time.monotonic() > deadline:
-            raise AgentError(f"the agent (process {pid}) has not ended yet", hint=f"end it by force: kill -9 {pid}")
+            raise AgentError(f"the agent (process {pid}) is still running", hint=f"kill it: kill -9 {pid}")
         time.sleep(0.02)
     return True
 

@@ -52,9 +52,11 @@ class Exporting:
                 from trainvitals.exporters.service import Exports
             except ImportError as error:
                 self._missing = True
-                self._tell(f"metrics cannot be served: {error.name} is missing; pip install 'trainvitals[prometheus]'")
+                self._warn(
+                    f"cannot serve metrics: {error.name} is not installed; pip install 'trainvitals[prometheus]'"
+                )
                 return False
-            self._exports = Exports(self._host, self._folder, self._newest, self._tell)
+            self._exports = Exports(self._host, self._folder, self._newest, self._warn)
         self._exports.want(asking)
         if self._exports.idle:
             self.close()
@@ -104,7 +106,7 @@ class Exporting:
             alerts=tuple(_describe_alert(row) for row in run.firing),
         )
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Into the log, and into every run that is watched: whoever asked for the exporter is among them."""
         self._log.warning("exporter", reason=text)
         self._offer(exporter_trouble(text))

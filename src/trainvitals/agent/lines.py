@@ -1,6 +1,6 @@
 """What the agent writes into a run folder: samples, the health of the sources, events.
 
-A line is written only for a new sample: what is late is said to be late, and nothing old is repeated as fresh.
+A line is written only for a new sample: what is late is marked as late, and nothing old is repeated as fresh.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RunLines:
         writer.append(encode_line(row))
 
     def _warn(self, text: str) -> None:
-        self._context.log.warning("the run folder cannot be written", reason=text)
+        self._context.log.warning("cannot write to the run folder", reason=text)
 
     def _write_sample(self, sample: Sample, reading: Reading) -> None:
         row: dict[str, Any] = {

@@ -104,12 +104,12 @@ class Agent:
         self._next: dict[str, float] = {}
 
     def run(self) -> int:
-        """Live until idle or told to stop. Returns 0, also when another agent is there already."""
+        """Live until idle or asked to stop. Returns 0, also when another agent is there already."""
         if not self._acquire():
             return 0
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGHUP", signal.SIGTERM)):
             signal.signal(number, self._on_signal)
-        self._log.info("the agent has started", version=trainvitals.__version__, keep=self._keep)
+        self._log.info("agent started", version=trainvitals.__version__, keep=self._keep)
         self._log_broken_plugins()
         self._take_up_messages()
         while True:
@@ -123,7 +123,7 @@ class Agent:
             if not self._find_registrations() or not self._lock.acquire():
                 break
             self._idle_since = None
-        self._say_farewell()
+        self._leave()
         return 0
 
     def _log_broken_plugins(self) -> None:
@@ -132,7 +132,7 @@ class Agent:
         for plugin in used:
             if plugin.error is not None:
                 self._log.warning(
-                    "a plugin is not used",
+                    "plugin disabled",
                     group=plugin.group,
                     name=plugin.name,
                     package=f"{plugin.package} {plugin.version}",
@@ -144,10 +144,10 @@ class Agent:
         try:
             count = resume_sending(self._settings_from)
         except (OSError, SettingError) as error:
-            self._log.warning("messages of an earlier agent cannot be sent", error=str(error))
+            self._log.warning("cannot send messages of an earlier agent", error=str(error))
             return
         if count:
-            self._log.info("sending what an earlier agent could not", runs=count)
+            self._log.info("sending pending messages of an earlier agent", runs=count)
 
     def _acquire(self) -> bool:
         # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
@@ -162,7 +162,7 @@ class Agent:
         if self._lock.is_ours():
             return
         if self._acquire():
-            self._log.warning("the lock file was removed, by a cleaner of temporary files perhaps; it is taken again")
+            self._log.warning("the lock file was removed, perhaps by a cleaner of temporary files; taking it again")
             self._introduce()
         else:
             self._replaced = True
@@ -187,8 +187,8 @@ class Agent:
         try:
             return settings_room.resolve()
         except SettingError as error:
-            # Whoever made the mistake was told where it was made; an agent must start all the same.
-            self._log.warning("settings cannot be used", error=str(error))
+            # Whoever made the mistake was warned where it was made; an agent must start all the same.
+            self._log.warning("invalid settings", error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
 
     # -- the loop
@@ -226,7 +226,7 @@ class Agent:
             import traceback
 
             self._last_error = text
-            self._log.error("the agent's own loop failed", error=text, traceback=traceback.format_exc())
+            self._log.error("the agent's loop failed", error=text, traceback=traceback.format_exc())
 
     def _is_time(self, what: str, interval: float, now: float) -> bool:
         if now < self._next.get(what, 0.0):
@@ -303,7 +303,7 @@ class Agent:
         try:
             return self._settings_from(registration.settings, process_environment(registration.pid))
         except SettingError as error:  # a trainer of another version
-            self._log.warning("a run's settings cannot be used", run_id=registration.run_id, error=str(error))
+            self._log.warning("invalid settings of a run", run_id=registration.run_id, error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
 
     def _settings_from(self, values: Mapping[str, Any], environment: Environment = os.environ.get) -> Settings:
@@ -341,7 +341,7 @@ class Agent:
         before = self._failed.get(folder)
         since, pause = (before.since, before.pause) if before else (now, RETRY_SECONDS)
         if run.past and now - since > GIVE_UP_SECONDS:
-            self._log.warning("the end of a run could not be written and is given up", folder=folder)
+            self._log.warning("giving up writing the end of a run", folder=folder)
             self._failed.pop(folder, None)
             for path, registration in entries:
                 registrations.unregister(path, registration)
@@ -428,13 +428,13 @@ class Agent:
         except OSError as error:
             if name not in self._unwritten:
                 self._unwritten.add(name)
-                self._log.warning(f"{name} cannot be written", error=str(error))
+                self._log.warning(f"cannot write {name}", error=str(error))
         else:
             self._unwritten.discard(name)
 
     # -- the end
 
-    def _say_farewell(self) -> None:
+    def _leave(self) -> None:
         """Let every run's thread write its last words, but wait for none that hangs."""
         self._sealer.end()
         for run in self._runs.values():
@@ -445,10 +445,10 @@ class Agent:
         self._exporting.close()  # with what the runs have read last, and with the newest samples
         self._sampler.end()
         hanging = [run.run_id for run in self._runs.values() if run.is_alive]
-        reason = "another agent has taken its place" if self._replaced else "it was idle"
+        reason = "replaced by another agent" if self._replaced else "idle"
         if self._stop_signal is not None:
             reason = signal.Signals(self._stop_signal).name
-        self._log.info("the agent ends", reason=reason, **({"hanging": hanging} if hanging else {}))
+        self._log.info("agent stopped", reason=reason, **({"hanging": hanging} if hanging else {}))
         if self._stop_signal is not None:
             (self._folder / "agent.json").unlink(missing_ok=True)
             self._lock.release()

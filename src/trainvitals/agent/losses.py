@@ -20,10 +20,10 @@ class Losses:
         damage, dropped = self._training_log.damage, self._lines.dropped
         if damage != self._damage:
             self._damage = damage
-            message = f"lines that could not be understood: {damage.torn} torn, {damage.foreign} foreign"
+            message = f"unreadable lines: {damage.torn} torn, {damage.foreign} foreign"
             data = {"torn": damage.torn, "foreign": damage.foreign}
             self._lines.write_event("damage", message, severity="warning", data=data)
         if dropped > self._dropped:
             self._dropped = dropped
-            message = f"{dropped} lines of the agent could not be written"
+            message = f"{dropped} lines of the agent were lost"
             self._lines.write_event("lines_dropped", message, severity="warning", data={"lines": dropped})

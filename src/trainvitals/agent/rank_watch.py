@@ -69,11 +69,11 @@ class RankWatch:
         """A launcher started the ranks again in the same folder: the same run, another attempt."""
         self._account.begin_attempt(attempt)
         self._lines.begin_attempt(attempt)
-        self._lines.write_event("attempt_started", f"attempt {attempt} has started")
+        self._lines.write_event("attempt_started", f"attempt {attempt} started")
 
     def _replace(self, old: Rank, new: Registration) -> None:
         if not old.is_over:
-            message = f"{old.name} is another process now: {new.pid} instead of {old.registration.pid}"
+            message = f"{old.name} is now process {new.pid} (was {old.registration.pid})"
             self._lines.write_event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
         old.close()
 
@@ -130,7 +130,7 @@ class RankWatch:
         was_over = rank.is_over
         memory = rank.look(now, ended)
         if memory == "group":
-            message = f"the kernel killed a process for memory in the control group of {rank.name}"
+            message = f"the kernel's OOM killer killed a process in the cgroup of {rank.name}"
             self._lines.write_event("oom_kill", message, severity="warning", rank=rank.registration.rank)
         if was_over:
             return
@@ -179,9 +179,9 @@ class RankWatch:
         peaceful = verdict.status == "finished" or excused or tentative
         self._parts.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
-            self._lines.write_event("rank_ended", f"{rank.name} has ended", rank=number, data=data)
+            self._lines.write_event("rank_ended", f"{rank.name} ended", rank=number, data=data)
         else:
-            message = f"{rank.name} is lost: {verdict.cause}"
+            message = f"{rank.name} died: {verdict.cause}"
             self._lines.write_event("rank_lost", message, severity="critical", rank=number, data=data)
         self.has_news = True
 

@@ -184,7 +184,7 @@ class WatchedRun:
             self._detach()
 
     def _survive(self, error: Exception) -> None:
-        self._context.log.exception_once("watching a run failed", error)
+        self._context.log.exception_once("monitoring a run failed", error)
         time.sleep(0.5)
 
     def _sleep(self) -> frozenset[int]:
@@ -206,9 +206,7 @@ class WatchedRun:
             self._finish()
             return
         if self._is_time("folder", FOLDER_SECONDS, now) and not self.folder.is_dir():
-            self._context.log.warning(
-                "the run folder is gone, so the run is not watched any more", folder=str(self.folder)
-            )
+            self._context.log.warning("the run folder was removed, monitoring stopped", folder=str(self.folder))
             self._remove_registrations()
             self.over = True
             return
@@ -266,7 +264,7 @@ class WatchedRun:
         commanded = any(rank.registration.kind == COMMAND for rank in self._ranks.alive())
         lines.until = None if commanded else self._account.end_time  # a command is watched until it ends itself
         if len(self._inbox) == INBOX_SIZE:
-            self._context.log.warning("the run folder is so slow that samples were lost")
+            self._context.log.warning("samples were lost: the run folder is too slow")
         for _ in range(len(self._inbox)):
             for notice in lines.take(self._inbox.popleft()):
                 lines.write_event(
@@ -285,7 +283,7 @@ class WatchedRun:
         try:
             self._parts.write_status(self.attempt, self.state, now)
         except OSError as error:
-            self._context.log.warn_once("status.json cannot be written", error=str(error))
+            self._context.log.warn_once("cannot write status.json", error=str(error))
 
     # -- the end
 
@@ -325,7 +323,7 @@ class WatchedRun:
         self._drain()
         parts.alerting.leave()
         parts.consoles.look()
-        parts.lines.write_event("agent_detached", "the agent ends; the run goes on", data={"pid": os.getpid()})
+        parts.lines.write_event("agent_detached", "agent stopped; the run continues", data={"pid": os.getpid()})
         self._write_status(time.monotonic(), force=True)
         parts.consoles.leave()
         parts.lines.close()

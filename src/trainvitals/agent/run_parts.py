@@ -84,7 +84,7 @@ class RunParts:
         again = self.before.state is not None
         self.lines.write_event(
             "agent_attached",
-            "the agent watches this run again" if again else "the agent watches this run",
+            "agent monitors this run again" if again else "agent monitors this run",
             data={"pid": os.getpid()},
         )
         context.log.info("watching", folder=str(context.folder), again=again)

@@ -85,7 +85,7 @@ class UnitThread:
         self._failures = 0
         self._good = 0
         self._reason: str | None = None
-        self._in_trouble = in_trouble  # told of a unit before this one: its recovery will be told, too
+        self._in_trouble = in_trouble  # of a unit before this one: its recovery is reported, too
         self._abandoned = False
         self._thread = threading.Thread(target=self._run, name=f"unit {unit.key}", daemon=True)
         self._thread.start()
@@ -105,7 +105,7 @@ class UnitThread:
     def health(self, now: float) -> SourceHealth:
         began, last = self._began, self._last_good
         overdue = began is not None and now - began > self._deadline()
-        reason = f"has not answered for {now - began:.0f} s" if overdue and began is not None else self._reason
+        reason = f"no response for {now - began:.0f} s" if overdue and began is not None else self._reason
         up = not overdue and not self._abandoned and last is not None and self._failures == 0
         age = now - last if last is not None else None
         return SourceHealth(
@@ -127,7 +127,7 @@ class UnitThread:
         return list(processes)
 
     def check(self, now: float) -> None:
-        """Called from outside the thread, which may hang: tell trouble, and give up on it in the end."""
+        """Called from outside the thread, which may hang: report trouble, and give up on it in the end."""
         began = self._began
         if began is None or self._ending:
             return
@@ -135,7 +135,7 @@ class UnitThread:
             self._abandoned = True
             self.end()
         elif now - began > self._deadline():
-            self._trouble(f"{self.key} has not answered for {now - began:.1f} s; its numbers are stale")
+            self._trouble(f"{self.key} has not responded for {now - began:.1f} s; its values are stale")
 
     # -- the thread
 
@@ -179,7 +179,7 @@ class UnitThread:
             if not self._abandoned:
                 self._lose(gone)
             return
-        except Exception as error:  # noqa: BLE001 - the boundary around a source: it is told, and tried again later
+        except Exception as error:  # noqa: BLE001 - the boundary around a source: it is reported, and tried again later
             self._began = None
             self._errors += 1
             self._failures += 1
@@ -206,7 +206,7 @@ class UnitThread:
         self._good = 0 if late else self._good + 1
         if self._in_trouble and self._good >= GOOD_READINGS:
             self._in_trouble = False
-            self._tell("source_recovered", f"{self.key} answers again", "info")
+            self._notice("source_recovered", f"{self.key} is responding again", "info")
 
     def _interval(self) -> float:
         return self._demand().interval(self._table)
@@ -216,17 +216,17 @@ class UnitThread:
 
     def _lose(self, gone: UnitGone) -> None:
         self._ending = True
-        self._reason = str(gone) or "is gone"
-        if self.source != "process":  # the end of a process is told by whoever watches it
-            self._tell("source_trouble", f"{self.key}: {self._reason}", "warning")
+        self._reason = str(gone) or "disappeared"
+        if self.source != "process":  # the end of a process is reported by whoever watches it
+            self._notice("source_trouble", f"{self.key}: {self._reason}", "warning")
         self._on_gone(self.key)
 
     def _trouble(self, message: str) -> None:
         if not self._in_trouble:
             self._in_trouble = True
-            self._tell("source_trouble", message, "warning")
+            self._notice("source_trouble", message, "warning")
 
-    def _tell(self, event: str, message: str, severity: str) -> None:
+    def _notice(self, event: str, message: str, severity: str) -> None:
         notice = Notice(event, message, severity, {"source": self.source, "unit": self.key})
         self._deliver(Reading(self.source, self.key, (notice,), time.monotonic(), 0.0, 0.0))
 
@@ -248,7 +248,7 @@ class SourceThread:
         self._is_foreign = all(row.name != name for row in sources.REGISTRY.own)
         self.description: Mapping[str, Any] = {}
         self.units: dict[str, UnitThread] = {}
-        self.reason: str | None = "not looked for yet"
+        self.reason: str | None = "not checked yet"
         self._demand = demand
         self._deliver = deliver
         self._on_end = on_end
@@ -264,7 +264,7 @@ class SourceThread:
 
     @property
     def ending(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was asked to end."""
         return self._ending
 
     @property
@@ -276,7 +276,7 @@ class SourceThread:
         """`ok`, or why not."""
         since = self._looking_since
         if since is not None and now - since > STALE_SECONDS:
-            return f"has not answered for {now - since:.0f} s"
+            return f"no response for {now - since:.0f} s"
         return self.reason or "ok"
 
     def end(self) -> None:
@@ -317,15 +317,15 @@ class SourceThread:
                 self.description = dict(self._source.describe())
         except SourceUnavailable as unavailable:
             self._keep({})
-            self._say(str(unavailable) or "unavailable")
+            self._log_reason(str(unavailable) or "unavailable")
             # What was there once, such as a driver that is being reloaded, may be back soon.
             return DISCOVER_SECONDS if self.description or self._lost else UNAVAILABLE_SECONDS
         except Exception as error:  # noqa: BLE001 - the boundary around a source: what already runs goes on
             self._failures += 1
-            self._say(_describe(error))
+            self._log_reason(_describe(error))
             return min(DISCOVER_SECONDS * 2.0 ** (self._failures - 1), UNAVAILABLE_SECONDS)
         self._failures = 0
-        self._say(None)
+        self._log_reason(None)
         return DISCOVER_SECONDS
 
     def _keep(self, found: Mapping[str, Unit]) -> None:
@@ -349,7 +349,7 @@ class SourceThread:
                 del self.units[key]
                 self._on_end(key)
 
-    def _say(self, reason: str | None) -> None:
+    def _log_reason(self, reason: str | None) -> None:
         if reason != self.reason:
             if reason is None:
                 self._log.info("source is up", units=sorted(self.units))
@@ -427,7 +427,7 @@ class Sampler:
     def _apply(self) -> None:
         wanted = self._demand.sources
         for name, source in list(self._sources.items()):
-            # One that was told to end is made anew if it is wanted again before it is gone: it does not turn back.
+            # One that was asked to end is made again if it is wanted again before it is gone: it does not turn back.
             changed = _relevant(name, source.world) != _relevant(name, self._world)
             if source.ending or changed or name not in wanted:
                 source.end()

@@ -184,8 +184,8 @@ def _explain(trouble: bytes, code: int) -> str:
     import signal
 
     printed = trouble.decode("utf-8", "replace").strip().splitlines()[-1:]
-    ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    return printed[0] if printed else f"its process {ended}"
+    ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    return printed[0] if printed else f"the sealing process {ended}"
 
 
 class Seals:
@@ -198,7 +198,7 @@ class Seals:
         self._log = context.log
         self._lines = lines
         self._waits: dict[str, tuple[float, float]] = {}  # file: (not before, how long it waits after the next failure)
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._results: deque[Result] = deque()
         self._under_way = 0
         self._last: tuple[IsOurs, int] | None = None
@@ -243,10 +243,10 @@ class Seals:
 
     def _give_up(self, name: str, listeners: Sequence[Listener]) -> None:
         who = ", ".join(sorted({listener.name for listener in listeners}))
-        if (name, who) not in self._told:
-            self._told.add((name, who))
+        if (name, who) not in self._reported:
+            self._reported.add((name, who))
             self.given_up += 1
-            message = f"{name} is sealed although {who} has not acknowledged it, and goes on from the segment"
+            message = f"{name} was sealed before {who} acknowledged it; {who} continues from the segment"
             data = {"file": name, "listeners": who, "files": self.given_up}
             self._lines.write_event("listener_behind", message, severity="warning", data=data)
 
@@ -276,9 +276,9 @@ class Seals:
         while self._results:
             result = self._results.popleft()
             if "error" in result:
-                message = f"{result['file']} could not be sealed and is kept as it is: {result['error']}"
-                if (result["file"], result["error"]) not in self._told:  # once, not with every try
-                    self._told.add((result["file"], result["error"]))
+                message = f"{result['file']} was not sealed, keeping the file: {result['error']}"
+                if (result["file"], result["error"]) not in self._reported:  # once, not with every try
+                    self._reported.add((result["file"], result["error"]))
                     self._lines.write_event("sealing_failed", message, severity="warning", data=result)
             else:
                 message = f"{result['file']} was sealed: {result['lines']} lines"
@@ -381,13 +381,13 @@ def main(arguments: list[str]) -> int:
     for name in job["files"]:
         result = _seal(folder / name, keep=job["keep"], mode=job["mode"] & ~umask)
         if result is not None:
-            _say(result)
+            _print_result(result)
     if job["root"] is not None:
         from trainvitals.journal import retention
 
         removed = retention.clean(Path(job["root"]), max_age=job["max_age"], max_size_gb=job["max_size_gb"])
         if removed:
-            _say({"removed": [str(path) for path in removed]})
+            _print_result({"removed": [str(path) for path in removed]})
     return 0
 
 
@@ -421,7 +421,7 @@ def _seal(path: Path, *, keep: bool, mode: int) -> Result | None:
     return {"file": path.name, "lines": sealed.lines, "values": sealed.values, **damage}
 
 
-def _say(result: Result) -> None:
+def _print_result(result: Result) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 

@@ -12,7 +12,7 @@ def systemd_unit(executable: str, *, user: bool = True) -> str:
     return "\n".join(
         [
             "[Unit]",
-            "Description=trainvitals agent: watches hardware and trainings",
+            "Description=trainvitals agent: monitors hardware and training runs",
             "",
             "[Service]",
             f"ExecStart={quoted} -P -m trainvitals.agent --keep",
@@ -20,7 +20,7 @@ def systemd_unit(executable: str, *, user: bool = True) -> str:
             "RestartSec=5",
             "Nice=5",
             "TimeoutStopSec=10",
-            *([] if user else ["# The user whose trainings are watched:", "User=nobody"]),
+            *([] if user else ["# The user whose runs are monitored:", "User=nobody"]),
             "",
             "[Install]",
             f"WantedBy={'default.target' if user else 'multi-user.target'}",

@@ -35,7 +35,7 @@ EXTRACT_FRAMES = 6
 MAX_WORKERS = 16
 
 _CURRENT = "Current thread"
-_HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where such a process hangs"
+_HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where a process hangs"
 
 
 _FOREIGN = re.compile(
@@ -85,7 +85,7 @@ def find_own_frame(frames: Sequence[str]) -> str | None:
 def collect_stacks(registration: Registration, pidfd: int | None, state: str | None) -> Stacks:
     """Ask for the stacks of all threads. Takes up to a few seconds; `state` is the process's own."""
     if state == "stopped":
-        return Stacks(note="the process is stopped, so it cannot be asked for its stacks")
+        return Stacks(note="the process is stopped, so it cannot dump its stacks")
     if registration.stack_signal and registration.stack_file:
         found = _ask_faulthandler(registration, pidfd, registration.stack_signal, Path(registration.stack_file))
         if found is not None:
@@ -182,10 +182,10 @@ def _ask_py_spy(registration: Registration) -> Stacks:
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Stacks(note=f"py-spy gave no stacks: {error}")
+        return Stacks(note=f"py-spy failed: {error}")
     if done.returncode != 0 or not done.stdout:
         reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
-        return Stacks(note=f"py-spy gave no stacks: {reason[0]:.200}")
+        return Stacks(note=f"py-spy failed: {reason[0]:.200}")
     text = done.stdout.decode("utf-8", "replace")
     name = f"{registration.kind}{registration.rank}.py-spy.txt"
     try:
@@ -196,7 +196,7 @@ def _ask_py_spy(registration: Registration) -> Stacks:
     except OSError as error:
         return Stacks(
             frames=parse_py_spy(text, registration.pid),
-            note=f"the stacks could not be kept: {error.strerror}",
+            note=f"cannot save the stacks: {error.strerror}",
         )
     return Stacks(path, parse_py_spy(text, registration.pid))
 

@@ -1,4 +1,4 @@
-"""A rank that stops stepping: said once, with where it hangs, and said again when it goes on.
+"""A rank that stops stepping: reported once, with where it hangs, and again when it goes on.
 Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Stalls:
     def judge(self, rank: Rank, now: float) -> None:
         """Notice a change of state of a living training rank."""
         state = rank.progress.judge(now, self._settings.stall_after)
-        message = f"{rank.name} logs again, at step {rank.progress.step}"
+        message = f"{rank.name} is logging again at step {rank.progress.step}"
         if state != "running" and rank.waits_for_its_user():
             state = "running"
             rank.progress.ignore_pause()
-            message = f"{rank.name} is left alone until a cell of its notebook logs again"
+            message = f"{rank.name} is no longer watched for stalls until a notebook cell logs again"
         if state == rank.state:
             return
         before, rank.state = rank.state, state

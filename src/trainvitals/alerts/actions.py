@@ -1,4 +1,4 @@
-"""What may be done about an alert, besides telling: stop, checkpoint, dump_stacks, exec. Off unless a rule asks for it.
+"""What may be done about an alert, besides notifying: stop, checkpoint, dump_stacks, exec. Off unless a rule asks.
 
 Every action is recorded, with its result, before and after.
 """
@@ -47,71 +47,71 @@ class Means:
 def act(action: str, row: AlertRow, command: str, targets: list[Target], means: Means, record: Record) -> None:
     """Do it. Waits for nothing: what takes time goes on in a thread. Never raises."""
 
-    def tell(result: str, **more: Any) -> None:
+    def report(result: str, **more: Any) -> None:
         record(new_alert_row(action=action, rule=row.rule, result=result, **more))
 
     if action == "exec":
-        threading.Thread(target=_run, args=(command, row, tell), name="alert command", daemon=True).start()
+        threading.Thread(target=_run, args=(command, row, report), name="alert command", daemon=True).start()
         return
     alive = [target for target in targets if target.is_alive]
     if not alive:
-        tell("nothing to do: no process of the run is alive here")
+        report("nothing to do: no process of the run is alive on this host")
     elif action == "stop":
-        _stop(alive, means, tell)
+        _stop(alive, means, report)
     elif action == "checkpoint":
-        _checkpoint(alive, means, tell)
+        _checkpoint(alive, means, report)
     elif action == "dump_stacks":
-        _dump(alive, tell)
+        _dump(alive, report)
 
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
-def _stop(targets: list[Target], means: Means, tell: Tell) -> None:
+def _stop(targets: list[Target], means: Means, report: Report) -> None:
     pids = _send(targets, signal.SIGTERM)
-    tell("SIGTERM sent", pids=pids)
+    report("SIGTERM sent", pids=pids)
     if means.kill_after is not None and pids:
-        arguments = (targets, means.kill_after, tell)
+        arguments = (targets, means.kill_after, report)
         threading.Thread(target=_kill_later, args=arguments, name="alert stop", daemon=True).start()
 
 
-def _kill_later(targets: list[Target], seconds: float, tell: Tell) -> None:
+def _kill_later(targets: list[Target], seconds: float, report: Report) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(target.is_alive for target in targets):
         time.sleep(0.2)
     left = [target for target in targets if target.is_alive]
     if left:
-        tell(
-            "SIGKILL sent: it did not stop in time",
+        report(
+            "SIGKILL sent: did not stop in time",
             pids=_send(left, getattr(signal, "SIGKILL", signal.SIGTERM)),
         )
     else:
-        tell("stopped")
+        report("stopped")
 
 
-def _checkpoint(targets: list[Target], means: Means, tell: Tell) -> None:
+def _checkpoint(targets: list[Target], means: Means, report: Report) -> None:
     number = getattr(signal, means.checkpoint_signal, None)
     if not isinstance(number, signal.Signals):
-        tell(f"not done: there is no signal {means.checkpoint_signal} (alerts.checkpoint_signal)")
+        report(f"skipped: unknown signal {means.checkpoint_signal} (alerts.checkpoint_signal)")
         return
     # A process that does not expect the signal would die of it: that must never be what an alert does.
     ready = [target for target in targets if runtime.catches_signal(target.pid, number)]
     if not ready:
-        tell(f"not done: the training has no handler for {number.name}, which would end it")
+        report(f"skipped: the training process has no handler for {number.name}, so the signal would kill it")
         return
-    tell(f"{number.name} sent", pids=_send(ready, number))
+    report(f"{number.name} sent", pids=_send(ready, number))
 
 
-def _dump(targets: list[Target], tell: Tell) -> None:
+def _dump(targets: list[Target], report: Report) -> None:
     ready = [
         target for target in targets if target.stack_signal and runtime.catches_signal(target.pid, target.stack_signal)
     ]
     for target in ready:
         _send([target], target.stack_signal or 0)
     if ready:
-        tell("stacks written to stacks/", pids=[target.pid for target in ready])
+        report("stacks written to stacks/", pids=[target.pid for target in ready])
     else:
-        tell("not done: the training does not listen for it (setting stack_dumps)")
+        report("skipped: stack dumps are not enabled in the training process (setting stack_dumps)")
 
 
 def _send(targets: list[Target], number: int) -> list[int]:
@@ -126,7 +126,7 @@ def _send(targets: list[Target], number: int) -> list[int]:
     return sent
 
 
-def _run(command: str, row: AlertRow, tell: Tell) -> None:
+def _run(command: str, row: AlertRow, report: Report) -> None:
     environment = {
         **os.environ,
         "TRAINVITALS_ALERT_RULE": row.rule,
@@ -134,12 +134,12 @@ def _run(command: str, row: AlertRow, tell: Tell) -> None:
         "TRAINVITALS_ALERT_SEVERITY": row.severity or "",
         "TRAINVITALS_ALERT_MESSAGE": row.message,
     }
-    tell("started")
+    report("started")
     try:
         done = subprocess.run(
             shlex.split(command), env=environment, capture_output=True, timeout=600, check=False, text=True
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        tell(f"failed: {type(error).__name__}")
+        report(f"failed: {type(error).__name__}")
         return
-    tell(f"ended with {done.returncode}")
+    report(f"exited with {done.returncode}")

@@ -25,18 +25,18 @@ Curves = dict[str, tuple[list[float], list[float]]]
 class Baseline:
     """The curves, once they are read. Until then, and for `early`, there is no other run."""
 
-    def __init__(self, reference: str, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, reference: str, folder: Path, warn: Callable[[str], None]) -> None:
         self._curves: Curves = {}
-        self._tell = tell
+        self._warn = warn
         if reference != "early":
             command = [sys.executable, "-P", "-m", "trainvitals.alerts.baseline"]
             words = [*command, str(folder.parent.parent), reference, str(folder)]
             threading.Thread(target=self._read, args=(words,), name="baseline", daemon=True).start()
 
     @classmethod
-    def read(cls, reference: str, folder: Path, tell: Callable[[str], None]) -> Baseline:
+    def read(cls, reference: str, folder: Path, warn: Callable[[str], None]) -> Baseline:
         """The same at once, for a process that may load numpy and has nothing else to do."""
-        baseline = cls("early", folder, tell)
+        baseline = cls("early", folder, warn)
         if reference != "early":
             baseline._take(read_curves(folder.parent.parent, reference, folder))
         return baseline
@@ -46,12 +46,12 @@ class Baseline:
             done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
             found = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.TimeoutExpired):
-            found = {"error": "it could not be read"}
+            found = {"error": "cannot read the baseline run"}
         self._take(found)
 
     def _take(self, found: dict[str, Any]) -> None:
         if "error" in found:
-            self._tell(f"alerts.baseline: {found['error']}; rules compare with the run's own early window")
+            self._warn(f"alerts.baseline: {found['error']}; using the early part of this run as the baseline")
             return
         self._curves = {name: (list(x), list(y)) for name, (x, y) in found["curves"].items()}
 
@@ -76,7 +76,7 @@ def read_curves(root: Path, reference: str, other_than: Path) -> dict[str, Any]:
     except TrainvitalsError as error:
         return {"error": error.message}
     if not isinstance(reader, RunReader):
-        return {"error": "no other run of this project has finished"}
+        return {"error": "no finished run in this project"}
     curves = {}
     for series in reader.series(NAMES, ranks=[0]):
         if len(series.x):

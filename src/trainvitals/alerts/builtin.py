@@ -57,7 +57,7 @@ def _check_plugin(row: Condition) -> None:
     if row.live is None:
         raise ValueError("a condition of another package needs a live rule")
     if row != Condition(row.id, row.subject, row.title, row.severity, row.advice, live=row.live):
-        raise ValueError("a condition of another package is a live rule alone: numbers belong into its `when`")
+        raise ValueError("a condition of another package has only a live rule: put numbers into its `when`")
     parse_rule(keys_of(row, row.live), Conditions().thresholds, built_in=True)
 
 
@@ -82,7 +82,7 @@ def check_rules(settings: Settings) -> None:
 
 
 def read_rules(settings: Settings, rows: Iterable[Condition] = REGISTRY) -> list[Rule]:
-    """The same, whoever is to be told."""
+    """The same, whoever is to be notified."""
     conditions = Conditions(settings.alerts_thresholds, tuple(rows))
     rules = assemble(
         make_rules(conditions),
@@ -105,8 +105,8 @@ def check_channels(settings: Settings, rules: Iterable[Rule]) -> None:
     for place, names in wanted:
         for name in names:
             if name not in known:
-                there = f"there are: {', '.join(known)}" if known else "alerts.notify names none"
-                raise RuleError(f"{place}: there is no channel '{name}'{nearest(name, known)} ({there})")
+                there = f"known: {', '.join(known)}" if known else "alerts.notify has none"
+                raise RuleError(f"{place}: unknown channel '{name}'{nearest(name, known)} ({there})")
 
 
 def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -> None:
@@ -114,11 +114,11 @@ def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -
     names = [rule.name for rule in rules]
     for name, wanted in actions.items():
         if name not in names:
-            raise RuleError(f"alerts.actions: there is no rule '{name}'{nearest(name, names)}")
+            raise RuleError(f"alerts.actions: unknown rule '{name}'{nearest(name, names)}")
         for action in wanted:
             if action not in ACTIONS or action == "exec":
                 known = ", ".join(word for word in ACTIONS if word != "exec")
-                raise RuleError(f"alerts.actions: '{action}' is not one of {known}; exec is said in a rule")
+                raise RuleError(f"alerts.actions: '{action}' is not one of {known}; use exec in a rule")
 
 
 def enrich(rule: object, fields: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ class Claims:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:
-            return True  # better told twice than not at all
+            return True  # better notified twice than not at all
         for _ in range(2):
             try:
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -75,7 +75,7 @@ def carry(
     except subprocess.TimeoutExpired:
         return Result(False, f"no answer within {child_seconds:g} s")
     except OSError as error:
-        return Result(False, f"cannot start a child: {error.strerror}")
+        return Result(False, f"cannot start a child process: {error.strerror}")
     try:
         answer = json.loads(done.stdout)
         found = Result(
@@ -86,7 +86,7 @@ def carry(
         )
     except (ValueError, KeyError, TypeError):
         tail = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        found = Result(False, f"the courier ended with {done.returncode}: {tail}")
+        found = Result(False, f"delivery process exited with {done.returncode}: {tail}")
     return found._replace(reason=hide(found.reason, url))
 
 
@@ -160,7 +160,7 @@ class Outbox:
         for name in names:
             channel = self._channels.get(name)
             if channel is None:
-                self._write(row, name, "given up", f"there is no channel '{name}' (alerts.notify)", 0)
+                self._write(row, name, "given up", f"unknown channel '{name}' (alerts.notify)", 0)
                 continue
             with self._lock:
                 channel.queue.append((row, born))

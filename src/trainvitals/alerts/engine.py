@@ -122,7 +122,7 @@ class Engine:
         self.rules = list(rules)
         self.now = 0.0
         self.problems: list[str] = []
-        """What to tell the user about the rules themselves, each once; taken with `take_problems`."""
+        """Warnings about the rules themselves, each once; taken with `take_problems`."""
         self._context = dict(context or {})
         self._baseline = baseline
         self._enrich = enrich
@@ -136,7 +136,7 @@ class Engine:
         self._timed: list[_Case] = []
         self._restored: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._plans: dict[tuple[int, int, tuple[str, ...]], _Plan] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._judging: str = ""
         self._leads = [(rule, rule.lead, rule.looks_at_time) for rule in self.rules]
         self._waiting_for: dict[tuple[str, str], list[str]] = {}
@@ -169,7 +169,7 @@ class Engine:
         return self._baseline(metric, step) if self._baseline is not None else None
 
     def trouble(self, text: str) -> None:
-        self._tell(f"rule '{self._judging}': {text} in its condition; it is not judged while that lasts")
+        self._warn_once(f"rule '{self._judging}': {text} in its condition; skipped until that changes")
 
     # -- input
 
@@ -210,7 +210,7 @@ class Engine:
             jump = (wall - self._last_wall) - (monotonic - self._last_steady)
             if abs(jump) > 2.0:
                 self._offset -= jump
-                self._tell_again(f"the clock was set by {jump:+.0f} s; alerts go on by the time that really passed")
+                self._warn(f"the clock jumped by {jump:+.0f} s; alerts use the time that really passed")
         self._last_wall, self._last_steady = wall, monotonic
         self.now = max(self.now, wall + self._offset)
         changes: list[Change] = []
@@ -257,10 +257,10 @@ class Engine:
                     key for subject in self.subjects(table) for key, series in subject.series.items() if series.count
                 ]
                 one = next((found for rule in own if (found := slashed(f"{rule.when} {rule.clear}", name))), None)
-                hint = f"; if {one} is one name, write it in backquotes: `{one}`" if one else ""
-                self._tell(
-                    f"rule '{own[0].name}': there is no metric '{name}' yet{nearest(name, known)}; "
-                    f"the rule is judged once it is logged{hint}",
+                hint = f"; if {one} is a single name, write it in backquotes: `{one}`" if one else ""
+                self._warn_once(
+                    f"rule '{own[0].name}': no metric '{name}' yet{nearest(name, known)}; the rule starts once it is "
+                    f"logged{hint}",
                     (table, name),
                 )
 
@@ -299,7 +299,7 @@ class Engine:
         subject = self._subjects.get(key)
         if subject is None:
             if len(self._subjects) >= MAX_SUBJECTS:
-                self._tell(f"more than {MAX_SUBJECTS} different things are measured; further ones are not judged")
+                self._warn_once(f"more than {MAX_SUBJECTS} different devices, ranks and series; rules ignore the rest")
                 return None
             subject = Subject(point.table, labels, self)
             for name in self._names.get(point.table, ()):
@@ -366,10 +366,10 @@ class Engine:
         )
 
     def _greet(self, subject: Subject, name: str) -> None:
-        told = ("unknown", subject.table, name)
-        if subject.series[name].count == 0 and repr(told) in self._told:
+        topic = ("unknown", subject.table, name)
+        if subject.series[name].count == 0 and repr(topic) in self._warned:
             rules = self._waiting_for.get((subject.table, name), [])
-            self._tell(f"rule '{rules[0] if rules else '?'}': metric '{name}' is there now; the rule is judged")
+            self._warn_once(f"rule '{rules[0] if rules else '?'}': metric '{name}' is now logged; the rule is active")
 
     # -- judging
 
@@ -450,7 +450,7 @@ class Engine:
             message = case.message or message
         case.message = message
         for name in (*missing, *absent):
-            self._tell(f"rule '{rule.name}': its message asks for {{{name}}}, which has no value")
+            self._warn_once(f"rule '{rule.name}': its message uses {{{name}}}, which has no value")
         return Change(
             rule, state, subject.labels, self.now - self._offset, step, case.since - self._offset,
             value, threshold, values, message, advice, reason,
@@ -460,16 +460,16 @@ class Engine:
         ranks = self._by_table.get("training")
         return int(max(subject.step for subject in ranks)) if ranks else None
 
-    # -- telling
+    # -- warnings
 
-    def _tell(self, text: str, topic: tuple[str, str] | None = None) -> None:
+    def _warn_once(self, text: str, topic: tuple[str, str] | None = None) -> None:
         if topic is not None:
-            self._told.add(repr(("unknown", *topic)))
-        if text not in self._told:
-            self._told.add(text)
+            self._warned.add(repr(("unknown", *topic)))
+        if text not in self._warned:
+            self._warned.add(text)
             self.problems.append(text)
 
-    def _tell_again(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         self.problems.append(text)
 
 

@@ -61,7 +61,7 @@ class Clock(Protocol):
         """The value of another run at that step, None without one."""
 
     def trouble(self, text: str) -> None:
-        """Something went wrong in a rule; told once."""
+        """Something went wrong in a rule; warned about once."""
 
 
 class Subject:
@@ -227,7 +227,7 @@ def _compile_operation(node: Operation, subject: Subject) -> Read:
             if a is None or b is None:
                 return None
             if b == 0:
-                subject.clock.trouble("a division by zero")
+                subject.clock.trouble("division by zero")
                 return None
             quotient: float = a / b
             return quotient

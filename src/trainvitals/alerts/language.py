@@ -191,18 +191,18 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _fail_token(text: str, at: int) -> NoReturn:
     character = text[at]
     hints = {
-        "=": "to compare, write ==",
-        "&": "write: and",
-        "|": "write: or",
-        "!": "write: not, or != to compare",
-        "`": "a metric in backquotes needs a closing one",
-        '"': "a text needs a closing quote",
-        "'": "a text needs a closing quote",
-        "%": "write the number alone: percentages are measured from 0 to 100",
-        "{": "fields in braces belong into the message",
+        "=": "use == to compare",
+        "&": "use 'and'",
+        "|": "use 'or'",
+        "!": "use 'not', or != to compare",
+        "`": "missing closing backquote",
+        '"': "missing closing quote",
+        "'": "missing closing quote",
+        "%": "omit it: percentages go from 0 to 100",
+        "{": "{fields} can only be used in the message",
     }
     if character.isdigit() or character == ".":
-        raise RuleError("not a number; a duration is written such as 30s, 5m or 2h", text, at)
+        raise RuleError("not a number; write durations as 30s, 5m or 2h", text, at)
     hint = f": {hints[character]}" if character in hints else ""
     raise RuleError(f"unexpected {character!r}{hint}", text, at)
 
@@ -224,7 +224,7 @@ def parse_condition(text: str, parameters: Mapping[str, float] | None = None) ->
     """The same for text that must say yes or no."""
     node = parse(text, parameters)
     if type_of(node) != "condition":
-        raise RuleError(f"this is a {type_of(node)}, not a condition: compare it with something", text, _start(node))
+        raise RuleError(f"this is a {type_of(node)}, not a condition: add a comparison", text, _start(node))
     return node
 
 
@@ -300,7 +300,7 @@ class _Parser:
             return left
         right = self.sum()
         if (another := self.take(*COMPARISONS)) is not None:
-            self.fail("one comparison at a time: join two with 'and'", another.position)
+            self.fail("only one comparison at a time: combine two with 'and'", another.position)
         if type_of(left) != type_of(right):
             self.fail(
                 f"cannot compare a {type_of(left)} with a {type_of(right)}",
@@ -348,7 +348,7 @@ class _Parser:
     def atom(self) -> Node:
         token = self.now
         if token.kind == "end":
-            self.fail("something is missing here", token.position)
+            self.fail("missing value", token.position)
         self.place += 1
         if token.kind == "number":
             return Number(float(token.text) * _UNITS.get(token.unit, 1.0), token.position)
@@ -384,7 +384,7 @@ class _Parser:
             table = found[0]
         else:
             choices = " or ".join(f"{name}{'[*]' if name in ('gpu', 'process') else ''}.{token.text}" for name in found)
-            self.fail(f"'{token.text}' is measured of several things: say {choices}", token.position)
+            self.fail(f"'{token.text}' is ambiguous: use {choices}", token.position)
         return self.metric(table, token.text, None, False, token.position)
 
     def selected(self, token: _Token) -> Metric:
@@ -401,7 +401,7 @@ class _Parser:
         self.need(".", f"and a metric after '{token.text}', such as {token.text}.{_example(token.text)}")
         name = self.now
         if name.kind not in ("name", "quoted"):
-            self.fail("expected the name of a metric", name.position)
+            self.fail("expected a metric name", name.position)
         self.place += 1
         chosen = tuple(selector) if selector is not None else None
         return self.metric(TABLES[token.text], name.text, chosen, starred, name.position)
@@ -416,7 +416,7 @@ class _Parser:
     def metric(self, table: str, name: str, selector: tuple[str, ...] | None, starred: bool, position: int) -> Metric:
         known = [row.name for row in catalog.TABLES.get(table, ())] + list(EXTRA.get(table, ()))
         if table in ("gpu", "system", "process", "run") and name not in known:
-            self.fail(f"there is no '{table}.{name}'{nearest(name, known)}", position)
+            self.fail(f"unknown metric '{table}.{name}'{nearest(name, known)}", position)
         return Metric(table, name, selector, starred, position)
 
     # functions
@@ -447,7 +447,7 @@ class _Parser:
         if token.kind == "name" and token.text == "all":
             self.place += 1
             if name not in ("min", "max", "mean", "std", "count", "change"):
-                self.fail(f"{name}() needs a window that ends, such as 1000 or 1h", token.position)
+                self.fail(f"{name}() needs a bounded window, such as 1000 or 1h", token.position)
             return Window()
         if token.kind != "number":
             self.fail("expected a window: a number of steps such as 200, or a duration such as 5m", token.position)
@@ -455,7 +455,7 @@ class _Parser:
         if token.unit:
             seconds = float(token.text) * _UNITS[token.unit]
             if not 0 < seconds <= MAX_SECONDS:
-                self.fail(f"a window is at most {MAX_SECONDS / 86400:g}d long, and not empty", token.position)
+                self.fail(f"a window must be longer than 0 and at most {MAX_SECONDS / 86400:g}d", token.position)
             return Window(seconds=seconds)
         steps = float(token.text)
         self.take("steps", "step", "points", "point")
@@ -474,7 +474,7 @@ class _Parser:
             if across and not _stars(arguments[0]):
                 self.fail(
                     f"{name}() needs a window, such as {name}(loss, 200) or {name}(loss, 5m); "
-                    f"or [*] to look over every GPU or rank, such as {name}(gpu[*].power_draw_watts)",
+                    f"or [*] for all GPUs or ranks, such as {name}(gpu[*].power_draw_watts)",
                     token.position,
                 )
             if not across and window is None:
@@ -505,7 +505,7 @@ class _Parser:
         if window is not None or across or name in ("baseline", "early", "since_improved"):
             homes = {(metric.table, metric.selector) for metric in metrics(call)}
             if len(homes) != 1:
-                self.fail(f"{name}() looks at one thing: name metrics of one table in it", token.position)
+                self.fail(f"{name}() takes metrics of one table only", token.position)
         return call
 
 

@@ -1,7 +1,7 @@
-"""Who is told, and when: grouping, cooldown, repetition, escalation, silence, acknowledgement.
+"""Who is notified, and when: grouping, cooldown, repetition, escalation, silence, acknowledgement.
 
 The ledger is a fold over the lines of alerts_*.jsonl. Living, it writes a line and then applies it; after a restart it
-applies the lines that are there. So an agent that was killed goes on where its lines end: what was told is not told
+applies the lines that are there. So an agent that was killed goes on where its lines end: what was sent is not sent
 again, what was to be sent is sent.
 """
 
@@ -35,7 +35,7 @@ class Policy:
 
     channels: tuple[str, ...] = ()
     keepers: tuple[str, ...] = ()
-    """Those of the channels that keep an alert until its end is told, or may do so."""
+    """Those of the channels that keep an alert until its end is sent, or may do so."""
     min_severity: str = "warning"
     group_wait: float = 1.0
     cooldown: float = 300.0
@@ -53,11 +53,11 @@ class Group:
     fresh: dict[AlertKey, AlertRow] = field(default_factory=dict)
     """Fired (and perhaps resolved again) since the last message."""
     due: float | None = None
-    told_at: float | None = None
-    first_told: float | None = None
-    """When this episode was told first; None if it was not."""
-    told: dict[AlertKey, AlertRow] = field(default_factory=dict)
-    """What was told in this episode, as it is now."""
+    notified_at: float | None = None
+    first_notified: float | None = None
+    """When the first message of this episode was sent; None if there was none."""
+    notified: dict[AlertKey, AlertRow] = field(default_factory=dict)
+    """The alerts that were sent in this episode, as they are now."""
     escalated: bool = False
     acknowledged: bool = False
     silenced_until: float = 0.0
@@ -117,7 +117,7 @@ class Ledger:
 
     def close(self, reason: str, now: float) -> list[AlertRow]:
         """Resolve what still fires, of whoever: the run is over. Returns messages for those who keep alerts; nobody
-        else needs to be told."""
+        else needs a message."""
         sent = []
         for group in list(self.groups.values()):
             for row in list(group.firing.values()):
@@ -133,8 +133,8 @@ class Ledger:
                     )
                 )
             due = group.resolved_due is not None and self._silence_of(group) <= now
-            keepers = tuple(name for name in self._told_channels(group) if name in self.policy.keepers)
-            if keepers and group.first_told is not None and not due:
+            keepers = tuple(name for name in self._notified_channels(group) if name in self.policy.keepers)
+            if keepers and group.first_notified is not None and not due:
                 row = replace(self._message("resolved", group, self._over(group), keepers, now), quiet=True)
                 self._record(row)
                 sent.append(row)
@@ -165,8 +165,8 @@ class Ledger:
     def _apply_firing(self, row: AlertRow) -> None:
         group, key = self._group(row.rule), row.key
         if not group.firing and group.resolved_due is None:
-            group.told.clear()
-            group.first_told, group.escalated, group.acknowledged = None, False, False
+            group.notified.clear()
+            group.first_notified, group.escalated, group.acknowledged = None, False, False
         group.firing[key] = row
         group.fresh[key] = row
         group.last = row
@@ -179,15 +179,15 @@ class Ledger:
         if key in group.fresh:
             fresh = group.fresh[key]
             group.fresh[key] = replace(fresh, reason=row.reason) if row.reason else replace(fresh, state=RESOLVED)
-        if key in group.told:
-            group.told[key] = _update(group.told[key], row)
+        if key in group.notified:
+            group.notified[key] = _update(group.notified[key], row)
         group.last = _update(group.last, row)
         if not group.firing:
-            in_cooldown = group.told_at is not None and group.due is not None and not self._is_soon(group)
+            in_cooldown = group.notified_at is not None and group.due is not None and not self._is_soon(group)
             if in_cooldown or self._silence_of(group) > row.seconds:
-                group.due = None  # came and went inside the cooldown or a silence: recorded, not told
+                group.due = None  # came and went inside the cooldown or a silence: recorded, not sent
                 group.fresh.clear()
-            if group.first_told is not None and not row.reason:
+            if group.first_notified is not None and not row.reason:
                 group.resolved_due = row.seconds + self.policy.group_wait
 
     def _apply_outgoing(self, row: AlertRow, message_id: str) -> None:
@@ -195,14 +195,14 @@ class Ledger:
         when = row.seconds
         self.undelivered[message_id] = (row, set(row.channels))
         if row.kind == "resolved":
-            group.resolved_due, group.first_told = None, None
-            group.told.clear()
+            group.resolved_due, group.first_notified = None, None
+            group.notified.clear()
         elif row.kind == "escalation":
             group.escalated = True
         else:
-            group.told_at = when
-            group.first_told = group.first_told if group.first_told is not None else when
-            group.told.update(group.firing)
+            group.notified_at = when
+            group.first_notified = group.first_notified if group.first_notified is not None else when
+            group.notified.update(group.firing)
             group.fresh.clear()
             group.due = None
             if not group.firing:
@@ -233,25 +233,25 @@ class Ledger:
             return None
         rule = self._rules.get(group.rule)
         if group.due is not None and group.due <= until:
-            if not (self._is_worth_telling(group) and self._may_speak(group)):
+            if not (self._should_notify(group) and self._may_speak(group)):
                 group.due = None
                 group.fresh.clear()
                 return None
             alerts = list({**group.firing, **group.fresh}.values())
             return self._message("firing", group, alerts, self._channels(rule), now)
         if group.resolved_due is not None and group.resolved_due <= until:
-            if not group.first_told or group.firing:
+            if not group.first_notified or group.firing:
                 group.resolved_due = None
                 return None
-            return self._message("resolved", group, self._over(group), self._told_channels(group), now)
-        if not group.firing or group.first_told is None or group.acknowledged or group.told_at is None:
+            return self._message("resolved", group, self._over(group), self._notified_channels(group), now)
+        if not group.firing or group.first_notified is None or group.acknowledged or group.notified_at is None:
             return None
         after = rule.escalate_after if rule and rule.escalate_after else self.policy.escalate_after
         escalate = self._escalation(rule)
-        if after and escalate and not group.escalated and now - group.first_told >= after:
+        if after and escalate and not group.escalated and now - group.first_notified >= after:
             return self._message("escalation", group, list(group.firing.values()), escalate, now)
         repeat = rule.repeat if rule and rule.repeat else self.policy.repeat
-        if repeat and now - group.told_at >= repeat:
+        if repeat and now - group.notified_at >= repeat:
             return self._message("repeat", group, list(group.firing.values()), self._channels(rule), now)
         return None
 
@@ -277,10 +277,10 @@ class Ledger:
         return max(group.silenced_until, self._all_silenced_until)
 
     def _forgive_clock(self, group: Group, now: float) -> None:
-        """What was told in the future was told before the clock was set back: nothing waits for that time again."""
-        if group.told_at is not None and group.told_at > now + CLOCK_SECONDS:
-            group.told_at = now
-            group.first_told = now if group.first_told is not None else None
+        """A message sent in the future was sent before the clock was set back: nothing waits for that time again."""
+        if group.notified_at is not None and group.notified_at > now + CLOCK_SECONDS:
+            group.notified_at = now
+            group.first_notified = now if group.first_notified is not None else None
         longest = max(self.policy.group_wait, self._cooldown(group)) + CLOCK_SECONDS
         if group.due is not None and group.due > now + longest:
             group.due = now + longest
@@ -289,15 +289,15 @@ class Ledger:
 
     def _schedule(self, group: Group, now: float) -> None:
         due = now + self.policy.group_wait
-        if group.told_at is not None:
-            due = max(due, group.told_at + self._cooldown(group))
+        if group.notified_at is not None:
+            due = max(due, group.notified_at + self._cooldown(group))
         group.due = due if group.due is None else min(group.due, due)
 
     def _is_soon(self, group: Group) -> bool:
         """Whether what is due waits only for more of the same, not for the end of a cooldown."""
-        if group.due is None or group.told_at is None:
+        if group.due is None or group.notified_at is None:
             return True
-        return group.due > group.told_at + self._cooldown(group)
+        return group.due > group.notified_at + self._cooldown(group)
 
     def _cooldown(self, group: Group) -> float:
         rule = self._rules.get(group.rule)
@@ -306,13 +306,13 @@ class Ledger:
         given = group.last.cooldown  # a condition of the training's own brings it along
         return given if given is not None else self.policy.cooldown
 
-    def _is_worth_telling(self, group: Group) -> bool:
+    def _should_notify(self, group: Group) -> bool:
         alerts = [*group.firing.values(), *group.fresh.values()]
         worst = max((row.weight for row in alerts), default=-1)
         return worst >= SEVERITIES.index(self.policy.min_severity)
 
     def _may_speak(self, group: Group) -> bool:
-        return self._claim is None or group.first_told is not None or self._claim(group.rule)
+        return self._claim is None or group.first_notified is not None or self._claim(group.rule)
 
     def _channels(self, rule: Rule | None) -> tuple[str, ...]:
         if rule is not None and rule.notify is not None:
@@ -323,15 +323,15 @@ class Ledger:
     def _escalation(self, rule: Rule | None) -> tuple[str, ...]:
         return rule.escalate_notify if rule and rule.escalate_notify else self.policy.escalate_notify
 
-    def _told_channels(self, group: Group) -> tuple[str, ...]:
-        """Who was told of it, and is to be told its end."""
+    def _notified_channels(self, group: Group) -> tuple[str, ...]:
+        """Who was notified, and gets the end as well."""
         rule = self._rules.get(group.rule)
         more = self._escalation(rule) if group.escalated else ()
         return tuple(dict.fromkeys((*self._channels(rule), *more)))
 
     def _over(self, group: Group) -> list[AlertRow]:
-        """Everything that was told, as what is over now."""
-        return [replace(row, state=RESOLVED) for row in group.told.values() or (group.last,)]
+        """Everything that was sent, as resolved."""
+        return [replace(row, state=RESOLVED) for row in group.notified.values() or (group.last,)]
 
 
 def _update(older: AlertRow, newer: AlertRow) -> AlertRow:

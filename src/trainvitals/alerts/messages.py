@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ _WORDS = {
     "firing": "",
     "resolved": "resolved: ",
     "repeat": "still: ",
-    "escalation": "nobody answers: ",
+    "escalation": "escalated, not acknowledged: ",
     "test": "test: ",
 }
 
@@ -73,7 +74,7 @@ def build(
 
 def title(body: Mapping[str, Any], late: float = 0.0) -> str:
     """One line."""
-    mark = f"(late by {_duration(late)}) " if late else ""
+    mark = f"({_duration(late)} late) " if late else ""
     return f"{mark}{str(body['severity']).upper()} {body['title']}"
 
 
@@ -84,7 +85,7 @@ def text(body: Mapping[str, Any], late: float = 0.0) -> str:
     if int(body.get("count", 1)) > SHOWN:
         lines.append(f"... and {int(body['count']) - SHOWN} more")
     if body["kind"] == "firing" and all(alert.get("state") == "resolved" for alert in body.get("alerts", [])):
-        lines.append("It is over again already.")
+        lines.append("Already resolved.")
     if body.get("advice") and body["state"] == "firing":
         lines.append(f"What to do: {body['advice']}")
     facts = [
@@ -98,14 +99,16 @@ def text(body: Mapping[str, Any], late: float = 0.0) -> str:
     ]
     lines.append(", ".join(fact for fact in facts if fact))
     if late:
-        lines.append(f"This message is late by {_duration(late)}: the channel could not be reached before.")
+        lines.append(f"Delivered {_duration(late)} late: the channel was unreachable.")
     if body.get("link"):
         lines.append(str(body["link"]))
     return "\n".join(lines)
 
 
 def _number(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else f"{value:.6g}"
+    return str(value)
 
 
 def _duration(seconds: float) -> str:

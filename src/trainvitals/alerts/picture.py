@@ -95,7 +95,7 @@ def draw_svg(points: Sequence[tuple[float, float]], title: str, threshold: float
     if threshold is not None:
         place = y(threshold)
         limit = f'<path d="M{LEFT} {place}H{RIGHT}" stroke="#c0392b" stroke-dasharray="4 3" fill="none"/>'
-    newest = f"{finite[-1][1]:.5g}" if finite else "no finite value"
+    newest = f"{finite[-1][1]:.5g}" if finite else "no finite values"
     label = f"{title}: {newest}, last {max(1, round(span / 60))} min"
     safe = label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return (

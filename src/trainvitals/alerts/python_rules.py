@@ -18,7 +18,8 @@ from trainvitals.errors import SettingError, nearest
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.documents.rows import new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
-from trainvitals.journal.writer import LineWriter, say
+from trainvitals.journal.writer import LineWriter
+from trainvitals.stderr import print_line
 
 
 class NotLogged(AttributeError, KeyError):
@@ -85,7 +86,7 @@ class PythonRules:
     """`run.alerts`."""
 
     def __init__(self, writer: LineWriter, rank: int, on_first: Callable[[], None]) -> None:
-        """`on_first` tells the run that there is something to check from now on."""
+        """`on_first` notifies the run that there is something to check from now on."""
         self._writer = writer
         self._rank = rank
         self._on_first = on_first
@@ -109,8 +110,8 @@ class PythonRules:
         """
         if not callable(condition):
             raise SettingError(
-                f"rule '{name}': the condition must be a function of the metrics",
-                hint="such as condition=lambda m: m.loss > 2; text goes into alerts.rules of trainvitals.yaml",
+                f"rule '{name}': condition must be a function of the metrics",
+                hint="such as condition=lambda m: m.loss > 2; text rules go into alerts.rules in trainvitals.yaml",
             )
         if severity not in SEVERITIES:
             raise SettingError(
@@ -118,7 +119,7 @@ class PythonRules:
                 f"{nearest(severity, SEVERITIES)}"
             )
         if action is not None and not callable(action):
-            raise SettingError(f"rule '{name}': the action must be a function")
+            raise SettingError(f"rule '{name}': action must be a function")
         template.check(message)
         template.check(advice)
         self._rules[name] = _PythonRule(
@@ -167,7 +168,7 @@ class PythonRules:
         rule.said = message
         advice, more = template.fill(rule.advice, fields)
         if missing or more:
-            say(f"rule '{rule.name}': its message asks for {', '.join((*missing, *more))}, which was not logged")
+            print_line(f"rule '{rule.name}': its message uses {', '.join((*missing, *more))}, which was not logged")
         row = new_alert_row(
             state=state,
             rule=rule.name,
@@ -197,12 +198,12 @@ class PythonRules:
                 raise
             # The boundary around the user's own code, inside their loop.
             result = f"raised {error!r:.200}"
-            say(f"rule '{rule.name}': its action {result}; the training goes on")
+            print_line(f"rule '{rule.name}': its action {result}; training continues")
         row = new_alert_row(action="callback", rule=rule.name, result=result)
         self._writer.append(encode_line(row.as_json()))
 
     def _disable(self, rule: _PythonRule, why: str) -> None:
         rule.disabled = True
-        say(f"rule '{rule.name}' is switched off: {why}; the training goes on")
+        print_line(f"rule '{rule.name}' is disabled: {why}; training continues")
         row = new_alert_row(control="disabled", rule=rule.name, reason=why, labels={"rank": self._rank})
         self._writer.append(encode_line(row.as_json()))

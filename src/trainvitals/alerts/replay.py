@@ -50,18 +50,18 @@ def replay(
     last: Point | None = None
     for point in heapq.merge(*streams, key=lambda item: item.time):
         while next_tick is not None and next_tick < point.time:
-            yield from _told(engine.tick(next_tick))
+            yield from _without_pending(engine.tick(next_tick))
             # Over a long silence a tick a second would take longer than the silence is worth.
             next_tick = max(next_tick + TICK_SECONDS, min(point.time - 600.0, next_tick + 3600.0))
         if next_tick is None:
             next_tick = point.time + TICK_SECONDS
-        yield from _told(engine.feed(point))
+        yield from _without_pending(engine.feed(point))
         last = point
     if last is not None:
-        yield from _told(engine.tick(last.time + TICK_SECONDS))
+        yield from _without_pending(engine.tick(last.time + TICK_SECONDS))
 
 
-def _told(changes: list[Change]) -> Iterator[Change]:
+def _without_pending(changes: list[Change]) -> Iterator[Change]:
     return (change for change in changes if change.state != "pending")
 
 

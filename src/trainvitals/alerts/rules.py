@@ -1,4 +1,4 @@
-"""A rule: when it fires, how long it waits, when it clears, whom it tells and what it says."""
+"""A rule: when it fires, how long it waits, when it clears, whom it notifies and with what text."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def find_lead(nodes: Iterable[Node], text: str) -> tuple[str, tuple[str, ...] | 
     many = [table for table in ("gpu", "process", "openmetrics") if table in open_tables]
     if len(many) > 1:
         at = next(metric.position for metric in found if metric.table == many[1])
-        raise RuleError(f"cannot match each {many[0]} with each {many[1]}: name one, such as gpu[0]", text, at)
+        raise RuleError(f"cannot match each {many[0]} with each {many[1]}: select one, such as gpu[0]", text, at)
     for table in _ORDER:
         if table in open_tables:
             return (table, None)
@@ -155,7 +155,7 @@ def _parse(name: str, given: Mapping[str, Any], parameters: Mapping[str, float],
             raise RuleError(f"action '{action}' is not one of {', '.join(ACTIONS)}{nearest(action, ACTIONS)}")
     command = str(given.get("command") or "")
     if "exec" in actions and not command:
-        raise RuleError("the action exec needs 'command:', what to run")
+        raise RuleError("the action exec needs 'command:'")
     rule = Rule(
         name=name,
         when=when,
@@ -179,7 +179,7 @@ def _parse(name: str, given: Mapping[str, Any], parameters: Mapping[str, float],
         built_in=built_in,
         parameters=tuple(dict.fromkeys(re.findall(r"\$(\w+)", f"{when} {clear}"))),
     )
-    _ = rule.lead  # two tables that cannot be matched are told now, not when the first number comes
+    _ = rule.lead  # two tables that cannot be matched are an error now, not when the first number comes
     return rule
 
 
@@ -214,7 +214,7 @@ def parse_wait(value: Any, key: str) -> Wait:
     if match:
         return Wait(steps=int(match[1]))
     if isinstance(value, (int, float)) or re.fullmatch(r"[\d.]+", str(value).strip()):
-        raise RuleError(f"{key}: {value} of what? write '{value} steps' or '{value}s'")
+        raise RuleError(f"{key}: {value} has no unit: use '{value} steps' or '{value}s'")
     seconds = _seconds(value, key)
     return Wait(seconds=seconds) if seconds else NO_WAIT
 
@@ -227,7 +227,7 @@ def _seconds(value: Any, key: str) -> float | None:
     except ValueError as error:
         raise RuleError(f"{key}: {value!r} is not {error}") from None
     if not 0 <= seconds < 1e9:
-        raise RuleError(f"{key}: {value!r} is not a duration from 0 on")
+        raise RuleError(f"{key}: {value!r} is not a non-negative duration")
     return seconds
 
 
@@ -246,7 +246,7 @@ def parse_rules(
 ) -> list[Rule]:
     """The user's rules, in order; `place` is where they stand. A name that stands twice is an error."""
     if len(given) > MAX_RULES:
-        raise RuleError(f"{len(given):,} rules: at most {MAX_RULES:,} are judged")
+        raise RuleError(f"{len(given):,} rules: at most {MAX_RULES:,} are allowed")
     rules: dict[str, Rule] = {}
     for number, item in enumerate(given, 1):
         if not isinstance(item, Mapping):
@@ -260,7 +260,7 @@ def parse_rules(
                 raise
             raise RuleError(f"{place}, rule {number} of {len(given)}: {error.message}") from None
         if rule.name in rules:
-            raise RuleError(f"rule '{rule.name}' stands twice: give each a name of its own")
+            raise RuleError(f"duplicate rule name '{rule.name}'")
         rules[rule.name] = rule
     return list(rules.values())
 
@@ -279,6 +279,6 @@ def assemble(
     known = [rule.name for rule in built_in]
     for word in disabled:
         if word != "all" and word not in known:
-            raise RuleError(f"alerts.disable: there is no rule '{word}'{nearest(word, known)}")
+            raise RuleError(f"alerts.disable: unknown rule '{word}'{nearest(word, known)}")
     kept = [rule for rule in built_in if rule.name not in names and rule.name not in disabled and "all" not in disabled]
     return kept + mine

@@ -7,6 +7,7 @@ Tested in tests/alerts/test_rules.py.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections.abc import Mapping
@@ -25,19 +26,19 @@ def check(template: str) -> frozenset[str]:
     try:
         parts = list(_parse(template))
     except ValueError as error:
-        raise RuleError(f"message: {error}; to show a brace, write it twice") from None
+        raise RuleError(f"message: {error}; write a literal brace twice") from None
     for _, name, specification, conversion in parts:
         if name is None:
             continue
         if not _NAME.fullmatch(name) or conversion:
             raise RuleError(
-                f"message: '{{{name}}}' is not the name of a value: write a name such as {{loss}} or {{loss:.2f}}",
+                f"message: '{{{name}}}' is not a valid name: use one such as {{loss}} or {{loss:.2f}}",
                 template,
                 max(template.find("{" + name), 0),
             )
         if not _SPECIFICATION.fullmatch(specification or ""):
             raise RuleError(
-                f"message: '{specification}' is no format for {{{name}}}: write one such as {{{name}:.2f}}",
+                f"message: invalid format '{specification}' for {{{name}}}: use one such as {{{name}:.2f}}",
                 template,
                 max(template.find("{" + name), 0),
             )
@@ -57,6 +58,9 @@ def fill(template: str, fields: Mapping[str, Any]) -> tuple[str, list[str]]:
         if value is None:
             missing.append(name)
             parts.append(f"{{{name}?}}")
+            continue
+        if isinstance(value, float) and math.isnan(value):
+            parts.append("NaN")
             continue
         try:
             parts.append(format(value, specification or ("g" if type(value) is float else "")))

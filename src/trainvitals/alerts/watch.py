@@ -57,9 +57,9 @@ FAREWELL_SECONDS = 1.0
 SAMPLE_SECONDS = 0.5
 """Built-in rules look at a GPU, the host and a process no more often than this, and at 20 lines a second of a rank."""
 UNKNOWN_SECONDS = 60.0
-"""How long a rule's metric may be missing before that is told."""
+"""How long a rule's metric may be missing before a warning."""
 
-Tell = Callable[[str, str, str], None]
+WriteEvent = Callable[[str, str, str], None]
 """Writes an event: name, message, severity."""
 
 
@@ -75,14 +75,14 @@ class RunAlerts:
         name: FileName,
         pid: int | None = None,
         targets: Callable[[], list[Target]] = list,
-        tell: Tell = lambda event, message, severity: None,
+        write_event: WriteEvent = lambda event, message, severity: None,
     ) -> None:
         """`about` says whose alerts these are (run, project, name, host); `name` how the agent's files are called."""
         adopt(folder)
         self.folder = folder
         self._settings = settings
         self._targets = targets
-        self._tell = tell
+        self._write_event = write_event
         self._own = name._replace(table="alerts")
         self._about = {**about, **({"link": settings.alerts_link} if settings.alerts_link else {})}
         rules = builtin.read_rules(settings)
@@ -281,7 +281,7 @@ class RunAlerts:
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
             while self._notes:
-                self._tell("alert_rule", self._notes.popleft(), "warning")
+                self._write_event("alert_rule", self._notes.popleft(), "warning")
             unknown = self._unknown_at is not None and now >= self._unknown_at
             for engine in self._engines:
                 self._take(engine.tick(time.time(), now))
@@ -289,7 +289,7 @@ class RunAlerts:
                     self._unknown_at = None
                     engine.report_unknown()
                 for text in engine.take_problems():
-                    self._tell("alert_rule", text, "warning")
+                    self._write_event("alert_rule", text, "warning")
         if now >= self._next_ledger:
             self._next_ledger = now + LEDGER_SECONDS
             self._send_due()
@@ -373,7 +373,7 @@ class RunAlerts:
         self._writer.close(0.2)
 
     def _send_now(self) -> None:
-        """The last chance to tell: nothing waits for more of the same any longer."""
+        """The last chance to send: nothing waits for more of the same any longer."""
         for row in self.ledger.tick(time.time(), self.ledger.policy.group_wait + 0.001):
             self._outbox.add(row)
 
@@ -396,7 +396,7 @@ class RunAlerts:
 
 
 def _may_keep(address: Address) -> bool:
-    """Whether it keeps alerts, as far as it can be told before the address is looked up."""
+    """Whether it keeps alerts, as far as it is known before the address is looked up."""
     return find_channel(address.url).keeps_state or address.url.partition(":")[0] in REFERENCES
 
 

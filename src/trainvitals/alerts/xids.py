@@ -4,17 +4,17 @@ Tested in tests/alerts/test_rules.py."""
 from __future__ import annotations
 
 # https://docs.nvidia.com/deploy/xid-errors/
-_PROGRAM = "It is your program: restart it, and look for an access out of bounds with compute-sanitizer."
-_IGNORE = "Nothing to do now; look at the errors around it, and watch whether it comes again."
-_RESET = "Stop the programs on this GPU and reset it: nvidia-smi --gpu-reset -i {gpu}. If it comes again, replace it."
-_RESTART = "Restart the machine. If it comes again, check power and seating, then replace the GPU."
-_LINK = "Check the NVLink: nvidia-smi nvlink --status. Reset all GPUs together; if it comes again, have it serviced."
+_PROGRAM = "An error in your program: restart it, and check for out-of-bounds access with compute-sanitizer."
+_IGNORE = "Nothing to do now; check the errors around it, and watch whether it recurs."
+_RESET = "Stop the programs on this GPU and reset it: nvidia-smi --gpu-reset -i {gpu}. If it recurs, replace it."
+_RESTART = "Restart the machine. If it recurs, check power and seating, then replace the GPU."
+_LINK = "Check the NVLink: nvidia-smi nvlink --status. Reset all GPUs together; if it recurs, have it serviced."
 
 _ACTIONS: dict[int, str] = {
     **dict.fromkeys((13, 31, 32, 69, 80), _PROGRAM),
-    94: "A contained memory error: restart only your program. Drain the node when the job is done.",
+    94: "A contained memory error: restart only your program. Drain the node after the job.",
     **dict.fromkeys((43, 45, 63, 92, 154), _IGNORE),
-    48: "A memory error that ECC could not correct. Restart from the last checkpoint, and reset the GPU.",
+    48: "An uncorrectable ECC memory error. Restart from the last checkpoint, and reset the GPU.",
     54: "Connect the GPU's power cable.",
     **dict.fromkeys((46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158), _RESET),
     79: _RESTART,
@@ -24,5 +24,5 @@ _ACTIONS: dict[int, str] = {
 
 def advise(code: int, gpu: object) -> str:
     """One sentence or two, for any code."""
-    action = _ACTIONS.get(code, "Look the code up in NVIDIA's Xid catalogue and save the kernel log (dmesg).")
+    action = _ACTIONS.get(code, "Look up the code in NVIDIA's Xid catalog and save the kernel log (dmesg).")
     return action.replace("{gpu}", str(gpu))

@@ -35,11 +35,11 @@ _DCGM: tuple[_Row, ...] = (
     _Row("DCGM_FI_DEV_POWER_USAGE", "power_draw_watts", 1, "Power draw (W)"),
     _Row("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "energy_joules", 1000, "Energy since boot (mJ)", "counter"),
     _Row("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "pcie_replay_total", 1, "PCIe retries", "counter"),
-    _Row("DCGM_FI_DEV_GPU_UTIL", "utilization_percent", 1, "Utilisation (%)"),
-    _Row("DCGM_FI_DEV_MEM_COPY_UTIL", "memory_utilization_percent", 1, "Memory utilisation (%)"),
-    _Row("DCGM_FI_DEV_ENC_UTIL", "encoder_percent", 1, "Encoder utilisation (%)"),
-    _Row("DCGM_FI_DEV_DEC_UTIL", "decoder_percent", 1, "Decoder utilisation (%)"),
-    _Row("DCGM_FI_DEV_XID_ERRORS", "xid_last", 1, "Number of the newest Xid error"),
+    _Row("DCGM_FI_DEV_GPU_UTIL", "utilization_percent", 1, "Utilization (%)"),
+    _Row("DCGM_FI_DEV_MEM_COPY_UTIL", "memory_utilization_percent", 1, "Memory utilization (%)"),
+    _Row("DCGM_FI_DEV_ENC_UTIL", "encoder_percent", 1, "Encoder utilization (%)"),
+    _Row("DCGM_FI_DEV_DEC_UTIL", "decoder_percent", 1, "Decoder utilization (%)"),
+    _Row("DCGM_FI_DEV_XID_ERRORS", "xid_last", 1, "Most recent Xid error"),
     _Row("DCGM_FI_DEV_FB_USED", "memory_used_mb", 1, "Framebuffer used (MiB)"),
     _Row("DCGM_FI_DEV_FB_FREE", "memory_free_mb", 1, "Framebuffer free (MiB)"),
     _Row("DCGM_FI_DEV_FB_RESERVED", "memory_reserved_mb", 1, "Framebuffer reserved (MiB)"),
@@ -48,8 +48,8 @@ _DCGM: tuple[_Row, ...] = (
     _Row("DCGM_FI_DEV_ROW_REMAP_FAILURE", "row_remap_failed", 1, "1 if a row could not be remapped"),
     _Row("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "ecc_corrected_total", 1, "Single-bit ECC errors", "counter"),
     _Row("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "ecc_uncorrected_total", 1, "Double-bit ECC errors", "counter"),
-    _Row("DCGM_FI_DEV_POWER_VIOLATION", "throttle_power_seconds", 1e9, "Held down by power (ns)", "counter"),
-    _Row("DCGM_FI_DEV_THERMAL_VIOLATION", "throttle_thermal_seconds", 1e9, "Held down by heat (ns)", "counter"),
+    _Row("DCGM_FI_DEV_POWER_VIOLATION", "throttle_power_seconds", 1e9, "Time throttled by power (ns)", "counter"),
+    _Row("DCGM_FI_DEV_THERMAL_VIOLATION", "throttle_thermal_seconds", 1e9, "Time throttled by heat (ns)", "counter"),
     _Row("DCGM_FI_DEV_FAN_SPEED", "fan_speed_percent", 1, "Fan speed (%)"),
     _Row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "utilization_percent", 0.01, "Time in which a kernel ran (ratio)"),
     _Row("DCGM_FI_PROF_SM_ACTIVE", "sm_active_percent", 0.01, "SM activity (ratio)"),
@@ -106,8 +106,8 @@ _SMI: tuple[_Row, ...] = (
     _Row("nvidia_smi_pcie_throughput_rx_bytes_per_second", "pcie_rx_mb_s", 1024.0**2, "Received over PCIe"),
     _Row("nvidia_smi_pcie_throughput_tx_bytes_per_second", "pcie_tx_mb_s", 1024.0**2, "Sent over PCIe"),
     _Row("nvidia_smi_xid_errors", "xid_errors_total", 1, "Xid errors", "counter"),
-    _Row("nvidia_smi_ecc_errors_corrected_volatile", "ecc_corrected_total", 1, "Since the driver is loaded", "counter"),
-    _Row("nvidia_smi_ecc_errors_uncorrected_volatile", "ecc_uncorrected_total", 1, "The same, uncorrected", "counter"),
+    _Row("nvidia_smi_ecc_errors_corrected_volatile", "ecc_corrected_total", 1, "Corrected ECC errors", "counter"),
+    _Row("nvidia_smi_ecc_errors_uncorrected_volatile", "ecc_uncorrected_total", 1, "Uncorrected ECC errors", "counter"),
     _Row("nvidia_smi_remapped_rows_correctable", "remapped_rows_corrected_total", 1, "remapped_rows.correctable"),
     _Row("nvidia_smi_remapped_rows_uncorrectable", "remapped_rows_uncorrected_total", 1, "remapped_rows.uncorrectable"),
     _Row("nvidia_smi_remapped_rows_pending", "row_remap_pending", 1, "remapped_rows.pending"),
@@ -140,7 +140,7 @@ def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
         uuids = [clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-")) for thing in gpus]
         found += _imitate(_SMI, [share(("uuid",), (uuid,)) for uuid in uuids], values)
         versions = sorted(snapshot.driver)
-        info = Series("nvidia_smi_gpu_info", "What the GPU is", ("uuid", "name", "index", *versions))
+        info = Series("nvidia_smi_gpu_info", "GPU name and identifiers", ("uuid", "name", "index", *versions))
         for uuid, thing in zip(uuids, gpus, strict=True):
             about = (clean(thing.labels.get("gpu_name", "")), str(thing.labels.get("gpu_index", "")))
             info.add((uuid, *about, *(snapshot.driver[name] for name in versions)))

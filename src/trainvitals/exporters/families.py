@@ -197,13 +197,13 @@ class _GpuWords:
     """Words as series: one with value 1 for what is the case."""
 
     def __init__(self) -> None:
-        self.info = Series("gpu", "What the GPU is", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info")
+        self.info = Series("gpu", "GPU name and identifiers", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info")
         self.states = Series("gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS))
-        self.reasons = Series(
-            "gpu_throttle_reason", "1 for each reason for which the clocks are held down", ("reason", *GPU_LABELS)
-        )
+        self.reasons = Series("gpu_throttle_reason", "1 for each active throttle reason", ("reason", *GPU_LABELS))
         self.actions = Series(
-            "gpu_recovery_action", "1 for what the driver asks for: none, reset, reboot, drain", ("action", *GPU_LABELS)
+            "gpu_recovery_action",
+            "1 for the recovery action requested by the driver: none, reset, reboot, drain",
+            ("action", *GPU_LABELS),
         )
 
     def add(self, thing: Thing, labels: tuple[str, ...]) -> None:
@@ -226,18 +226,16 @@ class _GpuWords:
 
 def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
     exports = _Exports(options.spelling, snapshot.started)
-    steps = Series("training_steps", "Optimizer steps done, over all attempts", RANK_LABELS, kind="counter")
+    steps = Series("training_steps", "Optimizer steps completed, over all attempts", RANK_LABELS, kind="counter")
     duration = Metric("training_step_duration_seconds", "Duration of a step", "histogram", "seconds")
     phase = Series(
-        "training_phase_duration_seconds", "Phases of the newest step; they add up to it",
+        "training_phase_duration_seconds", "Phases of the latest step; they add up to its duration",
         ("phase", *RANK_LABELS), unit="seconds",
     )  # fmt: skip
-    last = Series(
-        "training_last_step_timestamp_seconds", "When the newest step was logged", RANK_LABELS, unit="seconds"
-    )
+    last = Series("training_last_step_timestamp_seconds", "Time of the latest logged step", RANK_LABELS, unit="seconds")
     memory, factor = names.spell("memory_allocation_mb", options.spelling)
-    allocation = Metric(memory, "Device memory held by tensors, over the newest steps", "summary")
-    metric = Series("training_metric", "Newest value of each metric of your own", ("name", *RANK_LABELS))
+    allocation = Metric(memory, "Device memory held by tensors, over recent steps", "summary")
+    metric = Series("training_metric", "Latest value of each user metric", ("name", *RANK_LABELS))
     by_name: dict[str, Series] = {}
     room = options.max_user_series
     left_out = 0
@@ -266,7 +264,9 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
                 if options.user_names != "label":
                     _user_series(by_name, name).add(named, value)
             room -= min(len(own), room)
-    left = Series("trainvitals_user_series_left_out", "User metrics beyond prometheus.max_user_series", ("host",))
+    left = Series(
+        "trainvitals_user_series_left_out", "User metrics dropped beyond prometheus.max_user_series", ("host",)
+    )
     left.add((snapshot.host,), left_out)
     histogram_and_summary = [family for family in (duration, allocation) if family.samples]
     return [
@@ -280,7 +280,7 @@ def _user_series(series: dict[str, Series], name: str) -> Series:
     """Names that are the same once sanitised share a family; the label `name` keeps them apart."""
     full = f"training_metric_{names.sanitise(name)[:LONGEST_LABEL]}"
     if full not in series:
-        series[full] = Series(full, "A metric of your own", ("name", *RANK_LABELS))
+        series[full] = Series(full, "User metric", ("name", *RANK_LABELS))
     return series[full]
 
 
@@ -337,19 +337,19 @@ def _add_allocation(family: Metric, labels: tuple[str, ...], training: RankTrain
 
 def _own(snapshot: Snapshot) -> list[Metric]:
     host = snapshot.host
-    about = Series("trainvitals_build", "The version that serves this page", ("version", "python"), kind="info")
+    about = Series("trainvitals_build", "Version of trainvitals", ("version", "python"), kind="info")
     about.add(_versions())
-    started = Series("trainvitals_agent_start_time_seconds", "When the agent started", ("host",), unit="seconds")
+    started = Series("trainvitals_agent_start_time_seconds", "Start time of the agent", ("host",), unit="seconds")
     started.add((host,), snapshot.started)
     parsed = Series(
         "trainvitals_agent_lines_parsed",
-        "Lines of run folders that the agent has parsed",
+        "Lines of run folders parsed by the agent",
         ("table", "host"),
         kind="counter",
     )
     for table, count in sorted(snapshot.lines_parsed.items()):
         parsed.add((clean(table), host), count)
-    runs = Series("trainvitals_run", "The runs that are watched", ("run", "project", "host", "name"), kind="info")
+    runs = Series("trainvitals_run", "Monitored runs", ("run", "project", "host", "name"), kind="info")
     states = Series(
         "trainvitals_run_state",
         "1 for the state the run is in, 0 for the others",
@@ -357,7 +357,7 @@ def _own(snapshot: Snapshot) -> list[Metric]:
     )
     alerts = Series(
         "trainvitals_alert_active",
-        "1 for each alert that fires",
+        "1 for each firing alert",
         ("rule", "severity", "run", "project", "host", "gpu", "rank"),
     )
     for run, _ in snapshot.runs:

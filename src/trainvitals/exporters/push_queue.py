@@ -45,11 +45,11 @@ class Counts:
 
 
 class Dialect(Protocol):
-    """What is said on the wire. One for each server: it remembers which series there were."""
+    """What is sent. One for each server: it remembers which series there were."""
 
     @property
     def title(self) -> str:
-        """As trouble is told."""
+        """As in warnings."""
 
     @property
     def headers(self) -> Mapping[str, str]: ...
@@ -169,7 +169,7 @@ class PushQueue:
                 if ending:
                     self._write(lambda: ())  # with us every series ends
             except OSError as error:
-                self._say(f"{self.dialect.title}: the spool cannot be written: {error.strerror or error}")
+                self._warn_once(f"{self.dialect.title}: cannot write the spool: {error.strerror or error}")
             if ending:
                 self._written.set()
                 self._news.set()
@@ -216,7 +216,7 @@ class PushQueue:
             return None
         complaint = self.dialect.find_complaint(answer.body)
         if complaint is not None:
-            self._reject("in part", complaint)
+            self._reject("partially", complaint)
             return None
         self.counts.sent += 1
         self.counts.trouble = None
@@ -224,18 +224,18 @@ class PushQueue:
 
     def _reject(self, how: str, text: str) -> None:
         self.counts.rejected += 1
-        self._say(f"{self.dialect.title}: {self._address} refuses samples ({how}){': ' if text else ''}{text}")
+        self._warn_once(f"{self.dialect.title}: {self._address} rejected samples ({how}){': ' if text else ''}{text}")
 
     def _fail(self, what: str, pause: float) -> float:
         self.counts.failed += 1
-        self._say(f"{self.dialect.title}: {self._address} {what}; it is kept and tried again")
+        self._warn_once(f"{self.dialect.title}: {self._address} {what}; keeping the samples and retrying")
         return pause
 
     @property
     def _address(self) -> str:
         return urllib.parse.urlsplit(self._request.full_url).netloc
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text != self.counts.trouble:  # once, not with every try
             self.counts.trouble = text
             self._warn(text)

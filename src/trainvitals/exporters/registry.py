@@ -43,9 +43,11 @@ class ExporterRow:
         if self.contract not in get_args(Contract):
             raise ValueError(f"contract is {self.contract!r}, not one of {', '.join(get_args(Contract))}")
         if self.find_target is not None:
-            raise ValueError("an exporter of another package is asked for by the setting 'export', not by find_target")
+            raise ValueError(
+                "an exporter of another package is requested with the setting 'export', not with find_target"
+            )
         if unknown := set(self.settings) - {row.name for row in TABLE}:
-            raise ValueError(f"there is no setting {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown setting {', '.join(sorted(unknown))}")
 
     def target(self, settings: Settings) -> str | None:
         if self.find_target is not None:
@@ -161,9 +163,7 @@ def explain_unusable(settings: Settings) -> list[str]:
     for name in settings.export:
         if REGISTRY.get(name) is None:
             error = REGISTRY.error(name)
-            why = (
-                f"its plugin cannot be used: {error}" if error else "no installed package has an exporter of that name"
-            )
+            why = f"plugin failed to load: {error}" if error else "no installed package provides it"
             found.append(f"setting 'export': '{name}': {why}")
         elif name in (row.name for row in REGISTRY.own):
             found.append(f"setting 'export': '{name}' is built in: use the settings prometheus.*")

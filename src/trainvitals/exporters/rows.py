@@ -233,11 +233,11 @@ class RowRunner:
             try:
                 call()
             except RowsRefused as error:
-                self._report(f"refuses rows: {error}")
+                self._report(f"rejected rows: {error}")
                 return "refused"
             except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
                 self._failures += 1
-                self._report(f"failed and is tried again: {describe(error)}")
+                self._report(f"failed, retrying: {describe(error)}")
             else:
                 self._trouble = ""
                 return "done"
@@ -257,4 +257,4 @@ class RowRunner:
     def _report(self, what: str) -> None:
         if what != self._trouble:  # once, not with every try
             self._trouble = what
-            self._warn(redact_text(f"the exporter {self.name} {what}"))
+            self._warn(redact_text(f"exporter {self.name} {what}"))

@@ -76,8 +76,8 @@ class Address:
         """SettingError for an address that must not be served like this."""
         if not self.is_loopback and self.token is None and self.password is None:
             raise SettingError(
-                f"metrics are not served on {self.host} without a token or a password",
-                hint="say where one stands: --prometheus-token file:/etc/trainvitals/token, or env:NAME",
+                f"serving metrics on {self.host} needs a token or a password",
+                hint="pass one: --prometheus-token file:/etc/trainvitals/token, or env:NAME",
             )
         if self.password is not None and ":" not in self.password:
             raise SettingError("prometheus.password must be user:password")
@@ -174,12 +174,10 @@ class _Request(BaseHTTPRequestHandler):
         if path in ("/-/healthy", "/-/ready"):
             self._answer(200, b"ok\n")
         elif not self._is_host_known():
-            self._answer(421, b"this name does not lead here\n")
+            self._answer(421, b"unknown host name\n")
         elif not self._is_allowed():
             scheme = "Bearer" if self.server.address.token is not None else "Basic"
-            self._answer(
-                401, b"not without the token or password\n", {"WWW-Authenticate": f'{scheme} realm="trainvitals"'}
-            )
+            self._answer(401, b"authentication required\n", {"WWW-Authenticate": f'{scheme} realm="trainvitals"'})
         elif path == "/metrics":
             body, kind = self.server.render(self.headers.get("Accept", ""))
             headers = {"Content-Type": kind}
@@ -191,7 +189,7 @@ class _Request(BaseHTTPRequestHandler):
         elif path == "/":
             self._answer(200, _INDEX, {"Content-Type": "text/html; charset=utf-8"})
         else:
-            self._answer(404, b"there is /metrics\n")
+            self._answer(404, b"not found, see /metrics\n")
 
     def _is_host_known(self) -> bool:
         """On loopback only its own names: a page of some site must not read this through a name of that site."""
@@ -243,9 +241,9 @@ class PageServer:
         try:
             self._server = _Server(address, render)
         except ssl.SSLError as error:
-            raise SettingError(f"the TLS certificate cannot be used: {error.reason}") from error
+            raise SettingError(f"invalid TLS certificate: {error.reason}") from error
         except FileNotFoundError as error:
-            raise SettingError("the TLS certificate or its key is not there") from error
+            raise SettingError("TLS certificate or key not found") from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics page", daemon=True)
         self._thread.start()
 

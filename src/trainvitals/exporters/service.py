@@ -1,6 +1,6 @@
 """All ways out together: what the agent holds while somebody wants to be served.
 
-exports = Exports(host, folder, newest, tell)
+exports = Exports(host, folder, newest, warn)
 exports.want(wishes)              # the settings of the runs and of the agent itself, whenever they change
 exports.update(runs, healths)     # every second or so
 relay.add(exports.listen_to(run)) # for each run: what its ranks log
@@ -46,13 +46,13 @@ TABLES = ("gpu", "system", "process")
 class Exports:
     """Everything that is served and pushed from this machine."""
 
-    def __init__(self, host: str, folder: Path, newest: Newest, tell: Callable[[str], None]) -> None:
+    def __init__(self, host: str, folder: Path, newest: Newest, warn: Callable[[str], None]) -> None:
         self._host = host
         self._started = time.time()
         self._folder = folder
         self._newest = newest
-        self._on_trouble = tell
-        self._told = ""
+        self._on_trouble = warn
+        self._warned = ""
         self._runs: tuple[RunView, ...] = ()
         self.healths: Mapping[str, SourceHealth] = {}
         self._driver: Mapping[str, str] = {}
@@ -102,7 +102,7 @@ class Exports:
             if opened in wishes:
                 self._unwanted.pop(key, None)
                 if any(wish != opened for wish in wishes):
-                    self._tell(_explain_difference(opened, next(wish for wish in wishes if wish != opened)))
+                    self._warn_once(_explain_difference(opened, next(wish for wish in wishes if wish != opened)))
                 continue
             since = self._unwanted.setdefault(key, time.monotonic())
             if wishes or not self._lingers(key, output, since):
@@ -140,7 +140,7 @@ class Exports:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
-            self._tell(f"the exporter {key[0]} failed: {redact_text(describe(error))}")
+            self._warn_once(f"exporter {key[0]} failed: {redact_text(describe(error))}")
 
     @property
     def idle(self) -> bool:
@@ -193,7 +193,7 @@ class Exports:
             self._failed.pop(key, None)
         except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
             if failed != wish:
-                self._tell(_explain(wish, error))
+                self._warn_once(_explain(wish, error))
             self._failed[key] = (wish, time.monotonic() + RETRY_SECONDS)
 
     def _make(self, wish: Wish) -> Output:
@@ -205,32 +205,30 @@ class Exports:
             host=self._host,
             started=self._started,
             folder=self._folder / "spool" / hashlib.sha256(target.encode()).hexdigest()[:16],
-            warn=self._tell,
+            warn=self._warn_once,
         )
         made: Output = import_module(wish.exporter.module).start(order)
         return made
 
-    def _tell(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Once, not with every try."""
-        if text != self._told:
-            self._told = text
+        if text != self._warned:
+            self._warned = text
             self._on_trouble(text)
 
     def _save(self, *, force: bool = False) -> None:
         try:
             self._trainings.save(time.monotonic(), force=force)
         except OSError as error:
-            self._tell(f"the exporter's counters cannot be kept: {error.strerror or error}")
+            self._warn_once(f"cannot save the exporter's counters: {error.strerror or error}")
 
 
 def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Metric]:
     found = []
     for kind in sorted({kind for kind, _ in pushes}):
         mine = [output for other, output in pushes if other == kind]
-        requests = Series(
-            f"trainvitals_{kind}_requests", "Requests by what became of them", ("outcome", "host"), kind="counter"
-        )
-        pending = Series(f"trainvitals_{kind}_pending_bytes", "Waiting in the spool", ("host",), unit="bytes")
+        requests = Series(f"trainvitals_{kind}_requests", "Requests by result", ("outcome", "host"), kind="counter")
+        pending = Series(f"trainvitals_{kind}_pending_bytes", "Samples in the spool", ("host",), unit="bytes")
         for outcome in ("sent", "rejected", "failed"):
             requests.add((outcome, host), sum(getattr(output.counts, outcome) for output in mine))
         requests.add(("dropped", host), sum(output.dropped for output in mine))
@@ -241,9 +239,7 @@ def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Met
 
 def _explain_difference(opened: Wish, other: Wish) -> str:
     names = [name for (name, value), (_, wanted) in zip(opened.values, other.values, strict=True) if value != wanted]
-    return (
-        f"{opened.target} is served as the first who asked wanted it; {', '.join(names)} of another run is not in force"
-    )
+    return f"{opened.target} keeps the settings of the first run; {', '.join(names)} of another run is ignored"
 
 
 def _explain(wish: Wish, error: Exception) -> str:
@@ -252,7 +248,7 @@ def _explain(wish: Wish, error: Exception) -> str:
     if isinstance(error, SettingError):
         return str(error)
     if not isinstance(error, OSError):
-        return f"the exporter {wish.exporter.name} cannot be started: {redact_text(describe(error))}"
+        return f"cannot start exporter {wish.exporter.name}: {redact_text(describe(error))}"
     if error.errno == errno.EADDRINUSE:
-        return f"metrics cannot be served: {wish.target} is taken by another program; choose another --prometheus-port"
-    return f"metrics cannot be served on {wish.target}: {error.strerror or error}"
+        return f"cannot serve metrics: {wish.target} is in use by another program; choose another --prometheus-port"
+    return f"cannot serve metrics on {wish.target}: {error.strerror or error}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainvitals import settings
 from trainvitals.errors import MetricError, TrainvitalsError
 from trainvitals.handlers import is_from_handler
-from trainvitals.journal.writer import say
+from trainvitals.stderr import print_line
 from trainvitals.trainer.current import current_run
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.start import begin_automatically, init
@@ -72,7 +72,7 @@ class Attachment:
             try:
                 return init(**{**options, "resume": resume})
             except TrainvitalsError:
-                say(f"the checkpoint names run {resume}, which is not there: a new one starts")
+                print_line(f"the checkpoint names run {resume}, which is not there: a new one starts")
         return init(**options)
 
     def watch(self, model: Any = None, optimizer: Any = None, *, report: bool = True) -> None:
@@ -114,7 +114,7 @@ class Attachment:
     def fail(self, where: str, error: Exception) -> None:
         self.failed = True
         text = f"{where} failed, the training goes on without it: {error!r:.300}"
-        say(text)
+        print_line(text)
         if self.run is not None:
             self.run.event("integration", text, severity="warning")
 

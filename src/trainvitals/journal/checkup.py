@@ -51,7 +51,7 @@ def _check_lines(folder: Path, path: Path) -> Iterator[Fault]:
     cursor = Cursor(path)
     cursor.read()
     if cursor.damage:
-        yield Fault(path.relative_to(folder).as_posix(), f"{cursor.damage}; all others are read")
+        yield Fault(path.relative_to(folder).as_posix(), f"{cursor.damage}; all other lines are read")
 
 
 def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fault]:
@@ -65,7 +65,7 @@ def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fau
             numbers = extremes.read_numbers(connection, opened.locate(path.name))
             connection.execute(f"SELECT sum(hash(t)) FROM {parquet.scan([opened.locate(path.name)])} t").fetchall()
         except (duckdb.Error, Oversized):
-            lost = ", and its JSONL file is gone: what was in it is left out everywhere"
+            lost = ", and its JSONL file is missing: its data is lost"
             yield Fault(name, f"cannot be read{'' if jsonl else lost}", _seal_again(path, jsonl))
             return
         try:
@@ -76,10 +76,10 @@ def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fau
             yield Fault(side_name, text, lambda: segments.rebuild_side(path, side))
             return
         if known is not None and known != extremes.digest(path):
-            text = "or its side table has changed since it was sealed: its numbers may be wrong"
+            text = "or its side table changed after sealing: its numbers may be wrong"
             yield Fault(name, text, _seal_again(path, jsonl))
         elif known is None or not right:
-            yield Fault(side_name, "does not fit its segment", lambda: segments.rebuild_side(path, side))
+            yield Fault(side_name, "does not match its segment", lambda: segments.rebuild_side(path, side))
     finally:
         connection.close()
 

@@ -61,7 +61,7 @@ def write_extremes(connection: Any, numbers: Numbers, segment: Path, folder: Ope
     query = f"SELECT name, label, {selected} FROM columns JOIN keyed USING (key) ORDER BY name, label, bucket"
     parquet.copy(connection, query, folder.locate(file), [MARK, (DIGEST, digest(segment))])
     if not is_right(connection, numbers, folder.locate(file)):
-        raise JournalError(f"{file} could not be read again as written")
+        raise JournalError(f"{file} failed verification")
 
 
 def is_right(connection: Any, numbers: Numbers, file: str) -> bool:

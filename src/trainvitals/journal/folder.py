@@ -56,7 +56,7 @@ def create(folder: Path, shared: bool = False) -> None:
     except OSError as error:
         raise JournalError(
             f"cannot create the run folder {folder}: {error.strerror or error}",
-            hint="choose another place: dir=..., --dir or TRAINVITALS_DIR",
+            hint="choose another folder: dir=..., --dir or TRAINVITALS_DIR",
         ) from error
 
 
@@ -92,10 +92,10 @@ def read_run(folder: Path) -> RunFile:
     try:
         return RunFile.parse(runtime.load_json(folder / layout.RUN_FILE))
     except FileNotFoundError:
-        raise RunNotFound(f"{folder} has no {layout.RUN_FILE}, so it is not a run folder") from None
+        raise RunNotFound(f"{folder} is not a run folder: it has no {layout.RUN_FILE}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise RunNotFound(f"{folder / layout.RUN_FILE} cannot be read: {why}") from None
+        raise RunNotFound(f"cannot read {folder / layout.RUN_FILE}: {why}") from None
 
 
 def is_run(folder: str | Path) -> bool:
@@ -152,7 +152,7 @@ def find(reference: str | Path, root: Path) -> Path:
     folders = list_folders(root)
     if text == "latest":
         if not folders:
-            raise RunNotFound(f"there are no runs in {root}", hint="start one: trainvitals run -- python train.py")
+            raise RunNotFound(f"no runs in {root}", hint="start one: trainvitals run -- python train.py")
         return folders[-1]
     by_id = [folder for folder in folders if folder.name == text]
     # An empty text, such as a variable that is not set, begins every id and means none.
@@ -164,7 +164,7 @@ def find(reference: str | Path, root: Path) -> Path:
         return matches[0]
     if matches:
         listing = ", ".join(folder.name for folder in matches[:5])
-        raise RunNotFound(f"'{text}' fits {len(matches)} runs: {listing}", hint="type more of the run id")
+        raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}", hint="type more of the run id")
     raise RunNotFound(
         f"no run '{text}' in {root}{nearest(text, (f.name for f in folders))}",
         hint="list them: trainvitals runs",

@@ -1,6 +1,6 @@
 """Giving disk space back: ended runs that are too old, or the oldest while there are too many bytes.
 
-A run that lives is never touched, nor one whose state cannot be told.
+A run that lives is never touched, nor one whose state is unknown.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def remove(folder: Path) -> None:
     """Delete an ended run, all or nothing in the eyes of a reader: it is renamed out of sight first."""
     if not is_ended(folder):
         raise JournalError(
-            f"run {folder.name} is not over, so it is not removed",
-            hint="stop it first, or wait until it ends",
+            f"run {folder.name} has not ended, not removing it",
+            hint="stop it first, or wait for it to end",
         )
     if folder.is_symlink():
-        raise JournalError(f"{folder} is a link, so nothing is removed", hint="remove the link itself: rm")
+        raise JournalError(f"{folder} is a symbolic link, not removing it", hint="remove the link itself: rm")
     hidden = folder.with_name(f".removing-{folder.name}")
     folder.rename(hidden)
     shutil.rmtree(hidden)

@@ -223,7 +223,7 @@ class SealedSegments:
             try:
                 self._open = OpenFolder(self._folder)
             except OSError as error:
-                raise SegmentUnreadable(f"{self._folder} cannot be opened: {error.strerror}") from error
+                raise SegmentUnreadable(f"cannot open {self._folder}: {error.strerror}") from error
         return self._open
 
     def _table(self, paths: Iterable[Path]) -> str:
@@ -306,7 +306,7 @@ class SealedSegments:
 
         for path in paths:
             if not path.exists():
-                return SegmentUnreadable(f"{path.name} is gone")
+                return SegmentUnreadable(f"{path.name} is missing")
             try:
                 self._read_all(self._files.locate(path.name))
             except (duckdb.Error, Oversized):
@@ -320,7 +320,7 @@ class SealedSegments:
                 del self._sides[path.name]
                 self._distrusted.add(path.name)
                 return SegmentUnreadable(f"{segments.side_of(path).name} is damaged")
-        return JournalError(f"{self._folder} cannot be read: {error}")
+        return JournalError(f"cannot read {self._folder}: {error}")
 
     def _read_all(self, file: str) -> None:
         check_size(file)

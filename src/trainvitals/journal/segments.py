@@ -39,7 +39,7 @@ from trainvitals.journal.parquet import OpenFolder
 
 ABANDONED_SECONDS = 86_400.0
 LARGEST_FILE = 256 << 20
-"""Sealing holds a file in memory, several times over; its own files are 16 MB unless told otherwise."""
+"""Sealing holds a file in memory, several times over; its own files are 16 MB unless set otherwise."""
 _WORKSHOP = ".sealing-"
 
 
@@ -149,8 +149,8 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
     name = parsed[0]
     if path.stat().st_size > LARGEST_FILE:
         raise JournalError(
-            f"{path.name} is larger than {LARGEST_FILE >> 20} MB: it is read as it is, and not sealed",
-            hint="a smaller rotate_size_mb makes smaller files",
+            f"{path.name} is larger than {LARGEST_FILE >> 20} MB: it will be read as is, not sealed",
+            hint="set a smaller rotate_size_mb for smaller files",
         )
     lines, rejected, size = _read_whole(path, name.table)
     folder = run_folder.make_within(path.parent, layout.SEGMENTS)
@@ -256,7 +256,7 @@ def _read_whole(path: Path, table: str) -> tuple[Lines, list[bytes], int]:
 
 def _check_closed(path: Path, size: int) -> None:
     if path.stat().st_size != size:
-        raise JournalError(f"{path.name} grew while it was sealed: it is not closed yet")
+        raise JournalError(f"{path.name} grew while being sealed: it is still open")
 
 
 def _to_disk(path: Path) -> None:
@@ -345,4 +345,4 @@ def _check_segment(connection: Any, lines: Lines, numbers: Numbers, target: str,
     expected = [(*item, step, time) for item, step, time in zip(lines.texts, steps, times, strict=True)]
     if wrong or sorted(texts, key=str) != sorted(expected, key=str):
         what = ", ".join(wrong or ["text"])
-        raise JournalError(f"sealing {file}: {what} could not be read again as written; the JSONL file is kept")
+        raise JournalError(f"sealing {file}: {what} failed verification; keeping the JSONL file")

@@ -30,7 +30,7 @@ def read_text(folder: Path, kind: TextKind, name: str, limit: int, after: int | 
     # Looked up, so that no text of a request becomes part of a path.
     path = next((path for path in _list_paths(folder, kind) if path.name == name), None)
     if path is None:
-        raise JournalError(f"there is no file '{name}' in this run")
+        raise JournalError(f"no file '{name}' in this run")
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
@@ -38,7 +38,7 @@ def read_text(folder: Path, kind: TextKind, name: str, limit: int, after: int | 
             start = file.seek(max(size - limit, begin))
             data = file.read(limit)
     except OSError as error:
-        raise JournalError(f"{name} cannot be read: {error.strerror}") from error
+        raise JournalError(f"cannot read {name}: {error.strerror}") from error
     return TextPart(
         name=name,
         size=size,

@@ -2,7 +2,7 @@
 
 The line is with the kernel when `append` returns, so any other process can read it and `kill -9` loses nothing.
 Nothing here raises into the caller's loop, and nothing waits: when the disk is full or read-only the lines are kept
-in memory up to a limit, the trouble is said once, and they are written in order as soon as there is room.
+in memory up to a limit, the trouble is reported once, and they are written in order as soon as there is room.
 """
 
 from __future__ import annotations
@@ -21,19 +21,12 @@ from pathlib import Path
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal import layout
 from trainvitals.journal.layout import FileName
+from trainvitals.stderr import print_line
 
 MIB = 1 << 20
 BACKLOG_LIMIT = 64 * MIB
 RETRY_SECONDS = 1.0
-_WAITING = f"The training goes on; up to {BACKLOG_LIMIT // MIB} MB of lines wait in memory until it can be written."
-
-
-def say(text: str) -> None:
-    """One line to standard error; never raises, not even when stderr is closed."""
-    try:
-        print(f"trainvitals: {text}", file=sys.stderr, flush=True)  # noqa: T201
-    except (OSError, ValueError, AttributeError):
-        pass  # there is nobody left to tell
+_WAITING = f"Training continues; up to {BACKLOG_LIMIT // MIB} MB of lines are kept in memory until it can be written."
 
 
 class LineWriter:
@@ -42,7 +35,7 @@ class LineWriter:
     Safe from many threads, from a signal handler (the lock is re-entrant), and after `fork()`: a child never writes
     to its parent's file but opens one of its own, named with its process id.
 
-    `on_fd` is told the descriptor whenever it changes, for a caller who writes whole lines to it himself with one
+    `on_fd` is given the descriptor whenever it changes, for a caller who writes whole lines to it himself with one
     `os.write` each: the file is opened for appending, so lines of several threads do not mix. -1 means: not now, use
     `append`.
     """
@@ -55,7 +48,7 @@ class LineWriter:
         rotate_bytes: int = 16 * MIB,
         rotate_seconds: float = 3600.0,
         mode: int = 0o600,
-        on_trouble: Callable[[str], None] = say,
+        on_trouble: Callable[[str], None] = print_line,
         on_fd: Callable[[int], None] = lambda fd: None,
     ) -> None:
         self.folder = folder
@@ -78,7 +71,7 @@ class LineWriter:
         self._torn = False
         self._busy = False
         self._next_try = 0.0
-        self._told: set[int | None] = set()
+        self._warned: set[int | None] = set()
         self._closed = False
         _writers.add(self)
 
@@ -139,9 +132,9 @@ class LineWriter:
                 return None
             if found.st_nlink == 0 and self._has_links:  # else what is written goes where nobody can read it
                 self._close_file()
-                self._told |= {errno.ENOENT, None}
+                self._warned |= {errno.ENOENT, None}
                 gone = self.path if self.folder.is_dir() else self.folder
-                self._on_trouble(f"{gone} was removed, and what it held with it. {_WAITING}")
+                self._on_trouble(f"{gone} was removed and its data is lost. {_WAITING}")
                 return None
             return found
 
@@ -229,10 +222,10 @@ class LineWriter:
                 raise
             self._trouble(error)
             return
-        if None in self._told:  # it was said that lines wait: say that they do not any more
-            self._told.clear()
-            lost = f", {self.dropped} lines could not be kept" if self.dropped else ""
-            self._on_trouble(f"{self.path} can be written again{lost}")
+        if None in self._warned:  # the user was warned that lines wait: report that they no longer do
+            self._warned.clear()
+            lost = f", {self.dropped} lines were lost" if self.dropped else ""
+            self._on_trouble(f"{self.path} is writable again{lost}")
         self._on_fd(self._fd)
         self.rotate_if_due()
 
@@ -298,11 +291,11 @@ class LineWriter:
             with contextlib.suppress(OSError):
                 self._mend()
             self._close_file()
-        self._tell(error)
+        self._warn(error)
 
-    def _tell(self, error: OSError) -> None:
-        if error.errno not in self._told:
-            self._told |= {error.errno, None}
+    def _warn(self, error: OSError) -> None:
+        if error.errno not in self._warned:
+            self._warned |= {error.errno, None}
             reason = error.strerror or str(error)
             self._on_trouble(f"cannot write {self.path}: {reason}. {_WAITING}")
 
@@ -331,7 +324,7 @@ class LineWriter:
             if is_from_handler(error):
                 raise
             self._opened = time.monotonic()  # stay with this file for now
-            self._tell(error)
+            self._warn(error)
             return
         self._on_fd(self._fd)
         _retire(old)

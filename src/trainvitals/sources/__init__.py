@@ -123,7 +123,7 @@ class RankProcess:
 class GpuProcess:
     """A process with a context on a GPU. In a container `pid` may be the host's number.
 
-    `memory_mb` is None where the driver does not tell (WSL, Windows), `sm_percent` where it was not sampled.
+    `memory_mb` is None where the driver does not report it (WSL, Windows), `sm_percent` where it was not sampled.
     """
 
     pid: int
@@ -161,7 +161,7 @@ class SourceRow:
         if self.kind not in get_args(Kind):
             raise ValueError(f"kind is {self.kind!r}, not one of {', '.join(get_args(Kind))}")
         if self.setting is not None and not hasattr(Settings, self.setting):
-            raise ValueError(f"there is no setting {self.setting!r}")
+            raise ValueError(f"unknown setting {self.setting!r}")
         if unknown := set(self.world) - {field.name for field in fields(World)}:
             raise ValueError(f"World has no {', '.join(sorted(unknown))}")
 
@@ -232,14 +232,14 @@ REGISTRY: Registry[SourceRow] = Registry(
             name="process",
             module="trainvitals.sources.process",
             kind="process",
-            note="measures the processes of runs",
+            note="measures processes of runs",
         ),
         SourceRow(
             name="openmetrics",
             module="trainvitals.sources.openmetrics",
             kind="scrape",
             setting="openmetrics",
-            note="no metrics page to scrape; name one: TRAINVITALS_OPENMETRICS=http://localhost:9400/metrics",
+            note="no metrics page configured; set one: TRAINVITALS_OPENMETRICS=http://localhost:9400/metrics",
             world=("openmetrics_urls",),
         ),
         SourceRow(
@@ -247,7 +247,7 @@ REGISTRY: Registry[SourceRow] = Registry(
             module="trainvitals.sources.simulated",
             kind="gpu",
             setting="simulate_gpus",
-            note="not asked for; two for a look around: trainvitals demo",
+            note="off; to try two: trainvitals demo",
             world=("simulated_gpus",),
         ),
     ),
@@ -282,19 +282,19 @@ def check_items(items: Sequence[Sample | Notice]) -> None:
         if isinstance(item, Notice):
             continue
         if not isinstance(item, Sample):
-            raise TypeError(f"a reading holds a {type(item).__name__}, not only Sample and Notice")
+            raise TypeError(f"a reading contains a {type(item).__name__}; only Sample and Notice are allowed")
         if item.table not in METRIC_TABLES:
-            raise ValueError(f"a sample is of the table {item.table!r}, not of one of {', '.join(METRIC_TABLES)}")
+            raise ValueError(f"a sample has table {item.table!r}, not one of {', '.join(METRIC_TABLES)}")
         for name, value in (*item.labels.items(), *item.values.items(), ("time", item.time)):
             if not isinstance(value, (int, float, str)):
-                raise TypeError(f"{name} is a {type(value).__name__}, not a number or a text")
+                raise TypeError(f"{name} is a {type(value).__name__}, not a number or text")
 
 
 def pci_vendor(name: str) -> str:
     """The PCI vendor id in the source's row."""
     vendor = REGISTRY[name].pci_vendor
     if vendor is None:
-        raise ValueError(f"the row of the source {name} has no PCI vendor")
+        raise ValueError(f"source {name} has no PCI vendor")
     return vendor
 
 

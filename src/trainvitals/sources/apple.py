@@ -1,4 +1,4 @@
-"""The GPU of an Apple Silicon machine, told by macmon, which needs no sudo.
+"""The GPU of an Apple Silicon machine, read by macmon, which needs no sudo.
 
 See https://github.com/vladkens/macmon (the program of that name on PyPI is another one). One `macmon pipe`
 is kept open and prints a line of JSON per interval; it is started again when it dies.
@@ -39,11 +39,11 @@ class AppleSource:
 
     def discover(self) -> Sequence[Unit]:
         if sys.platform != "darwin" and not self._chosen:
-            raise SourceUnavailable("Apple GPUs are only found on macOS")
+            raise SourceUnavailable("Apple GPUs are only available on macOS")
         program = shutil.which(self._command[0])
         if program is None:
             command = "brew install macmon"
-            text = f"macmon is not installed, so the GPU cannot be read: {command}"
+            text = f"macmon is not installed: {command}"
             raise SourceUnavailable(text, kind="incomplete", command=command)
         return [AppleUnit([program, *self._command[1:]], read_chip_name())]
 
@@ -86,13 +86,13 @@ class AppleUnit:
         stream = self._open()
         sample = self._wait(stream)
         if sample is None and stream.ended and self._worked:
-            # It died between two lines. One that dies without having told anything is not worth another try now.
+            # It died between two lines. One that dies without a reading is not worth another try now.
             stream = self._open()
             sample = self._wait(stream)
         if sample is None:
             words = stream.last_words()
             self.close()
-            raise SourceUnavailable(f"macmon tells nothing{': ' + words if words else ''}; try: macmon pipe -s 1")
+            raise SourceUnavailable(f"macmon returned nothing{': ' + words if words else ''}; try: macmon pipe -s 1")
         return [sample]
 
     def _open(self) -> LineStream:
@@ -102,7 +102,7 @@ class AppleUnit:
             try:
                 self._stream = LineStream(self._command)
             except OSError as error:
-                raise SourceUnavailable(f"macmon cannot be started: {error}") from error
+                raise SourceUnavailable(f"cannot start macmon: {error}") from error
         return self._stream
 
     def _wait(self, stream: LineStream) -> Sample | None:

@@ -94,7 +94,7 @@ class CardUnit:
         self._card = card
         self._read_values = read_values
         self._clock = clock
-        self._said: set[str] = set()
+        self._noticed: set[str] = set()
         self._idle_reads = 0
         self._rest_until = float("-inf")
 
@@ -103,13 +103,13 @@ class CardUnit:
         device = self._card.device
         status = read_text(f"{device}/power/runtime_status")
         if status is None and not Path(f"{device}/vendor").exists():
-            raise UnitGone(f"{self._card.address} is not in sysfs any more")
+            raise UnitGone(f"{self._card.address} is no longer in sysfs")
         if status in ("suspended", "suspending"):
             self._idle_reads = 0
-            notices = self._say_once(
+            notices = self._notice_once(
                 "gpu_asleep",
                 "info",
-                "is asleep (runtime suspended); it is read again when something wakes it",
+                "is asleep (runtime suspended); reading resumes when it wakes up",
             )
             return [*notices, Sample("gpu", self._labels, {"state": "asleep"}, began)]
         if self._clock() < self._rest_until:
@@ -117,21 +117,21 @@ class CardUnit:
         values = self._read_values()
         self._plan_rest(values)
         if not values:
-            notices = self._say_once("gpu_lost", "critical", "is there but answers nothing")
+            notices = self._notice_once("gpu_lost", "critical", "is not responding")
             return [*notices, Sample("gpu", self._labels, {"state": "lost"}, began)]
         notices = []
-        if "gpu_lost" in self._said:
-            notices = self._say_once("gpu_recovered", "info", "is back, it was lost")
-            self._said -= {"gpu_lost", "gpu_recovered"}  # the next loss is news again
+        if "gpu_lost" in self._noticed:
+            notices = self._notice_once("gpu_recovered", "info", "is back (was lost)")
+            self._noticed -= {"gpu_lost", "gpu_recovered"}  # the next loss is news again
         return [*notices, Sample("gpu", self._labels, {**values, "state": "ok"}, began)]
 
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _say_once(self, event: str, severity: str, what: str) -> list[Notice]:
-        if event in self._said:
+    def _notice_once(self, event: str, severity: str, what: str) -> list[Notice]:
+        if event in self._noticed:
             return []
-        self._said.add(event)
+        self._noticed.add(event)
         message = f"GPU {self._labels['gpu_index']} ({self._labels['gpu_name']}, {self._card.address}) {what}"
         return [Notice(event, message, severity, dict(self._labels))]
 

@@ -42,7 +42,7 @@ class OpenMetricsSource:
 
     def discover(self) -> Sequence[Unit]:
         if not self._urls:
-            raise SourceUnavailable("no metrics pages to scrape; name some in the setting openmetrics")
+            raise SourceUnavailable("no metrics page configured (setting openmetrics)")
         return [TargetUnit(url) for url in dict.fromkeys(self._urls)]
 
     def describe(self) -> Mapping[str, object]:
@@ -66,16 +66,16 @@ class TargetUnit:
         self._timeout = timeout
         self._most = most_series
         self._parser = PageParser(most_series)
-        self._said: set[str] = set()
+        self._noticed: set[str] = set()
 
     def read(self) -> Sequence[Sample | Notice]:
         began = time.time()
         text, openmetrics = self._fetch()
         if openmetrics and not text.endswith(("# EOF", "# EOF\n")):
-            raise SourceUnavailable(f"{self._target} sent a page that is cut short")
+            raise SourceUnavailable(f"{self._target} returned a truncated page")
         page = self._parser.parse(text, openmetrics)
         if page.malformed and not page.series:
-            raise SourceUnavailable(f"{self._target} is not a metrics page: no line of it could be read")
+            raise SourceUnavailable(f"{self._target} is not a metrics page: no valid line")
         scrape: dict[str, Value] = {
             "scrape_series": len(page.series),
             "scrape_series_beyond": page.beyond,
@@ -86,23 +86,21 @@ class TargetUnit:
             found: dict[str, Value] = {"target": self._target, **dict(labels)}
             samples.append(Sample("openmetrics", found, values, moment if moment is not None else began))
         if page.beyond:
-            samples += self._say_once(
+            samples += self._notice_once(
                 "scrape_too_large",
-                f"has more than {self._most} series; the {page.beyond} beyond are left out",
+                f"has more than {self._most} series; ignoring {page.beyond}",
             )
         if page.malformed:
-            samples += self._say_once(
-                "scrape_malformed", f"has {page.malformed} lines that are not metrics; they are left out"
-            )
+            samples += self._notice_once("scrape_malformed", f"has {page.malformed} malformed lines; ignoring them")
         return samples
 
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _say_once(self, event: str, what: str) -> list[Notice]:
-        if event in self._said:
+    def _notice_once(self, event: str, what: str) -> list[Notice]:
+        if event in self._noticed:
             return []
-        self._said.add(event)
+        self._noticed.add(event)
         return [Notice(event, f"{self._target} {what}", "warning", {"target": self._target})]
 
     def _fetch(self) -> tuple[str, bool]:
@@ -111,11 +109,11 @@ class TargetUnit:
             raw, kind = fetch_page(self._url, self._timeout)
         except urllib.error.HTTPError as error:
             error.close()
-            raise SourceUnavailable(f"{self._target} answered {error.code} {error.reason}") from error
+            raise SourceUnavailable(f"{self._target} returned {error.code} {error.reason}") from error
         except urllib.error.URLError as error:
-            raise SourceUnavailable(f"{self._target} cannot be reached: {error.reason}") from error
+            raise SourceUnavailable(f"{self._target} is unreachable: {error.reason}") from error
         except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
-            raise SourceUnavailable(f"{self._target} cannot be read: {error or type(error).__name__}") from error
+            raise SourceUnavailable(f"cannot read {self._target}: {error or type(error).__name__}") from error
         return raw.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text")
 
 
@@ -149,9 +147,9 @@ def fetch_page(url: str, timeout: float) -> tuple[bytes, str]:
             if len(body) > LARGEST_PAGE:
                 raise ValueError(f"the page is larger than {LARGEST_PAGE >> 20} MB")
             if time.monotonic() > deadline:
-                raise ValueError(f"the page did not come within {timeout:g} s")
+                raise ValueError(f"no response within {timeout:g} s")
         if (unpack and not unpack.eof) or (announced is not None and received != int(announced)):
-            raise ValueError("the page is cut short")
+            raise ValueError("truncated page")
         return bytes(body), response.headers.get("Content-Type", "")
 
 

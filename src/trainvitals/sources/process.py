@@ -72,7 +72,7 @@ class ProcessSource:
                 found[unit.key] = known
         self._units = found
         if not found:
-            raise SourceUnavailable("no rank runs on this machine now")
+            raise SourceUnavailable("no rank is running on this machine")
         return list(found.values())
 
     def describe(self) -> Mapping[str, object]:
@@ -344,14 +344,14 @@ class RankUnit:
 
     def _gpu_use(self, tree: Mapping[int, ProcessReading]) -> dict[str, Value]:
         """What the tree holds and does on all GPUs; absent if it uses none, or where a driver does not tell."""
-        told = [process for process in self._gpu_processes() if process.pid in tree]
+        users = [process for process in self._gpu_processes() if process.pid in tree]
         asked = [self._reader.read_gpu_memory(pid) for pid in tree]
-        sizes = [process.memory_mb for process in told] + [size / MIB for size in asked if size is not None]
+        sizes = [process.memory_mb for process in users] + [size / MIB for size in asked if size is not None]
         known = [size for size in sizes if size is not None]
         values: dict[str, Value] = {}
         if known and len(known) == len(sizes):
             values["gpu_memory_mb"] = sum(known)
-        shares = [process.sm_percent for process in told if process.sm_percent is not None]
+        shares = [process.sm_percent for process in users if process.sm_percent is not None]
         if shares:
             values["gpu_sm_percent"] = sum(shares)
         return values

@@ -48,7 +48,7 @@ class SimulatedSource:
 
     def discover(self) -> Sequence[Unit]:
         if self._count <= 0:
-            raise SourceUnavailable("no simulated GPUs were asked for")
+            raise SourceUnavailable("simulated GPUs are off")
         return [SimulatedUnit(index) for index in range(self._count)]
 
     def describe(self) -> Mapping[str, object]:

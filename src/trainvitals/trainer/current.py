@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import settings
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.run import RunFile
-from trainvitals.journal.writer import say
+from trainvitals.stderr import print_line
 from trainvitals.trainer import ranks
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _is_worker() -> bool:
 
 @functools.cache
 def _warn_worker() -> None:
-    say("log() in a worker process that has no run: not logged. Pass it the run and call run.log()")
+    print_line("log() in a worker process that has no run: not logged. Pass it the run and call run.log()")
 
 
 def reach(folder: Path, rank: ranks.Rank, given: dict[str, Any], file: RunFile, owner: int, step: int) -> Run:

@@ -19,7 +19,7 @@ import orjson
 from trainvitals import runtime, settings
 from trainvitals.journal import folder, layout
 from trainvitals.journal.documents.run import COMMAND, ENDED, RunFile
-from trainvitals.journal.writer import say
+from trainvitals.stderr import print_line
 from trainvitals.trainer import ranks
 
 WAIT_SECONDS = 30.0
@@ -89,7 +89,9 @@ def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | 
         run = folder.find_run(candidate) or RunFile()
         if candidate.parent == project and name in (None, run.name):
             return candidate
-    say(f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts")
+    print_line(
+        f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts"
+    )
     return None
 
 

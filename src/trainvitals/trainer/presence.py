@@ -16,8 +16,8 @@ from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration, new_registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import format_time
-from trainvitals.journal.writer import say
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 from trainvitals.trainer import console, notebook, stacks
 from trainvitals.trainer.ranks import Rank
 
@@ -65,10 +65,12 @@ class Presence:
             if shell is not None:
                 self._cells = notebook.Cells(shell, on_cell, on_cell_end)
             if self._settings.agent and not runtime.ensure_agent():
-                say("the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)")
+                print_line(
+                    "the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)"
+                )
         except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
             said = error if isinstance(error, TrainvitalsError) else repr(error)
-            say(f"this run is not watched by an agent: {said!s:.300}")
+            print_line(f"this run is not watched by an agent: {said!s:.300}")
 
     def _keep_console(self) -> list[dict[str, Any]]:
         """See to it that what this process prints is kept. Returns the files that the agent must copy for that."""

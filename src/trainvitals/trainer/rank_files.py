@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.writer import MIB, LineWriter, say
+from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 
 
 class RankFiles:
@@ -51,4 +52,4 @@ class RankFiles:
         # Of a folder that is gone one writer warns for all.
         if not self.is_quiet and trouble != self._last_trouble:
             self._last_trouble = trouble
-            say(trouble)
+            print_line(trouble)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from trainvitals.errors import MetricError
 from trainvitals.handlers import is_from_handler
-from trainvitals.journal.writer import say
+from trainvitals.stderr import print_line
 
 
 class Refusals:
@@ -34,4 +34,4 @@ class Refusals:
     def warn_once(self, topic: str, text: str) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
-            say(text)
+            print_line(text)

@@ -10,8 +10,8 @@ from trainvitals import settings
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.writer import say
 from trainvitals.redaction import redact_text
+from trainvitals.stderr import print_line
 from trainvitals.trainer import current, description, launch, ranks
 from trainvitals.trainer.run import Run
 
@@ -40,7 +40,7 @@ def init(
         if before.automatic:
             before.hand_over()
         else:
-            say(f"run {before.id} was still going; it is finished now, because init() was called again")
+            print_line(f"run {before.id} was still going; it is finished now, because init() was called again")
             before.finish()
     name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
@@ -57,16 +57,16 @@ def init(
         if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
             raise  # the place itself is a mistake, which room on the disk would not mend
         place, homeless = launch.find_place_alone(effective, name), True
-        say(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
+        print_line(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
     file = description.describe(place, effective, name, config, tags, notes, place_in_launch)
     if place_in_launch.rank == 0:
         for text in settings.complaints(effective):
-            say(text)
+            print_line(text)
         try:
             if not homeless:
                 run_folder.write_run(place.folder, file, effective.file_mode)
         except OSError as error:  # a full or read-only disk: the training comes first
-            say(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
+            print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0
     if place.attempt > 1:
         first_step = launch.find_last_step(place.folder, place_in_launch) + 1

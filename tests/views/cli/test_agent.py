@@ -13,21 +13,21 @@ from waiting import PATIENCE
 
 
 def test_without_an_agent_every_action_says_so(machine: Any) -> None:
-    assert "no agent runs" in machine.run("agent", "status").stdout
+    assert "no agent is running" in machine.run("agent", "status").stdout
     assert json.loads(machine.run("agent", "status", "--json").stdout) is None
     assert machine.run("agent", "stop").stdout == "no agent was running\n"
     done = machine.run("agent", "log")
     assert done.returncode == 1
-    assert "there is no log yet" in done.stderr
+    assert "no log yet" in done.stderr
 
 
 def test_an_agent_is_started_once_and_stopped(machine: Any) -> None:
     first = machine.run("agent")
-    pid = int(re.fullmatch(r"the agent runs as process (\d+)\n", first.stdout)[1])
+    pid = int(re.fullmatch(r"agent running as process (\d+)\n", first.stdout)[1])
     assert f"process {pid}" in machine.run("agent", "start").stdout
     assert json.loads(machine.run("agent", "status", "--json").stdout)["pid"] == pid
     assert f"process {pid}" in machine.run("agent", "status").stdout
-    assert machine.run("agent", "stop").stdout == "the agent has ended\n"
+    assert machine.run("agent", "stop").stdout == "agent stopped\n"
     assert json.loads(machine.run("agent", "status", "--json").stdout) is None
 
 
@@ -48,7 +48,7 @@ def test_an_agent_can_be_told_to_stay(machine: Any) -> None:
 def test_in_the_foreground_it_prints_its_log_and_ends_by_ctrl_c(machine: Any) -> None:
     process = machine.start("agent", "start", "--foreground")
     first = json.loads(process.stderr.readline())
-    assert first["message"] == "the agent has started"
+    assert first["message"] == "agent started"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
@@ -64,7 +64,7 @@ def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
     assert re.search(r"simulated:SIM-\S+ +ok +\d+\.\d s +\d+\.\d ms", text)
     assert re.search(r"amd +none +no AMD GPU", text)
     stopped = watched_machine.run("agent", "stop")
-    assert "a run is still under way" in stopped.stderr
+    assert "a run is still active" in stopped.stderr
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE)
 
@@ -73,10 +73,10 @@ def test_the_log_is_readable_and_as_it_is_with_json(machine: Any) -> None:
     machine.run("agent")
     machine.run("agent", "stop")
     text = machine.run("agent", "log").stdout
-    assert "the agent has started" in text
-    assert "the agent ends" in text
+    assert "agent started" in text
+    assert "agent stopped" in text
     rows = [json.loads(line) for line in machine.run("agent", "log", "--json").stdout.splitlines()]
-    assert rows[0]["message"] == "the agent has started"
+    assert rows[0]["message"] == "agent started"
     assert all(row["correlation_id"] for row in rows)
     assert len(machine.run("agent", "log", "-n", "1").stdout.splitlines()) == 1
 
@@ -84,9 +84,7 @@ def test_the_log_is_readable_and_as_it_is_with_json(machine: Any) -> None:
 def test_the_log_can_be_followed(machine: Any) -> None:
     machine.run("agent")
     done = machine.interrupt_when(
-        lambda output: (
-            "the agent has started" in output and machine.run("agent", "stop") and "the agent ends" in output
-        ),
+        lambda output: "agent started" in output and machine.run("agent", "stop") and "agent stopped" in output,
         *("agent", "log", "-f"),
     )
     assert done.returncode == 130
@@ -102,4 +100,4 @@ def test_the_unit_starts_this_python(machine: Any) -> None:
 def test_an_unknown_action_is_named(machine: Any, word: str) -> None:
     done = machine.run("agent", word)
     assert done.returncode == 2
-    assert f"no action '{word}'" in done.stderr
+    assert f"unknown action '{word}'" in done.stderr

@@ -35,7 +35,7 @@ def test_a_worse_loss_is_told_with_confidence_and_the_best_is_marked(machine: An
 
 @pytest.mark.usefixtures("two_runs")
 def test_only_what_differs_in_the_configuration_is_shown(machine: Any) -> None:
-    table = machine.run("compare", "good", "bad").stdout.partition("configuration that differs")[2]
+    table = machine.run("compare", "good", "bad").stdout.partition("configuration differences")[2]
     assert [line.split() for line in table.splitlines()[1:]] == [["lr", "0.1", "0.2"], ["new", "-", "True"]]
 
 
@@ -50,7 +50,7 @@ def test_the_same_again_is_no_regression(machine: Any, make_run: MakeRun) -> Non
     make_run("two", rows=rows(1.0, 2))
     done = machine.run("compare", "one", "two", "--fail-on-regression")
     assert done.returncode == 0, done.stdout
-    assert "the configurations are the same" in done.stdout
+    assert "the configurations are identical" in done.stdout
 
 
 @pytest.mark.usefixtures("two_runs")
@@ -66,11 +66,11 @@ def test_three_runs_and_one_that_never_logged(machine: Any, make_run: MakeRun) -
     make_run("c\x1b[31m", rows=rows(0.5, 3), simulated=True)
     done = machine.run("compare", "a", "b", "latest")
     assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout and "GPUs simulated" in done.stdout
+    assert "\x1b" not in done.stdout and "simulated GPUs" in done.stdout
     assert "better" in done.stdout
 
 
-@pytest.mark.parametrize(("words", "complaint"), [(("good",), "at least two"), (("good", "good"), "named twice")])
+@pytest.mark.parametrize(("words", "complaint"), [(("good",), "at least two"), (("good", "good"), "given twice")])
 @pytest.mark.usefixtures("two_runs")
 def test_one_run_is_not_a_comparison(machine: Any, words: tuple[str, ...], complaint: str) -> None:
     done = machine.run("compare", *words)

@@ -46,7 +46,7 @@ def test_it_ends_by_itself_with_a_summary(watched_machine: Any) -> None:
         59,
     )
     assert "with 2 simulated GPUs" in done.stderr
-    assert "GPUs simulated" in done.stderr
+    assert "simulated GPUs" in done.stderr
     assert f"trainvitals runs show {folder.name}" in done.stderr
     rows = list(RunReader(folder).rows("training"))
     assert len(rows) == 60
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_it_with_a_summary_of_what_there_was(watched_machine: Any) -
 
 def test_gpus_are_at_work_from_the_first_line_that_shows_them(watched_machine: Any) -> None:
     done = watched_machine.run("demo", "--seconds", "3", "--interval", "0.2", "--simulate-gpus", "1")
-    uses = [int(text) for text in re.findall(r"GPU0 \(simulated\) (\d+) %", done.stdout)]
+    uses = [int(text) for text in re.findall(r"GPU 0 \(simulated\) (\d+) %", done.stdout)]
     assert uses and min(uses) > 40
 
 
@@ -128,5 +128,5 @@ def test_a_full_disk_is_told_at_once_with_the_flag_for_another_place(machine: An
     done = machine.run("demo", "--dir", str(full_disk))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"cannot write to {full_disk}/demo: No space left on device\n" in done.stderr
-    assert done.stderr.endswith("  choose another place: --dir or TRAINVITALS_DIR\n")
+    assert done.stderr.endswith("  choose another folder: --dir or TRAINVITALS_DIR\n")
     assert "trainvitals[web]" not in done.stderr

@@ -119,7 +119,7 @@ def test_a_port_that_is_taken_is_said_at_once(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         done = trainvitals("monitor", "--prometheus-port", port, "--duration", 1, cwd=tmp_path)
     assert done.returncode == 2
-    assert f"port {port} is taken" in done.stderr and f"--prometheus-port {port + 1}" in done.stderr
+    assert f"port {port} is in use" in done.stderr and f"--prometheus-port {port + 1}" in done.stderr
 
 
 def test_a_program_runs_though_its_metrics_cannot_be_served(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_program_runs_though_its_metrics_cannot_be_served(tmp_path: Path) -> N
         other.listen()
         flags = ("--no-agent", "--prometheus-port", other.getsockname()[1])
         done = trainvitals("run", *flags, "--", sys.executable, "-c", "print('ran')", cwd=tmp_path)
-    assert done.returncode == 0 and "ran" in done.stdout and "is taken" in done.stderr
+    assert done.returncode == 0 and "ran" in done.stdout and "is in use" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_command_with_a_port_serves_the_page(how: str, tmp_path: Path) -> None
         done = trainvitals("agent", "start", *flags, cwd=tmp_path, **environ)
         assert done.returncode == 0, done.stderr
         again = trainvitals("agent", "start", *flags, cwd=tmp_path, **environ)
-        assert again.returncode == 1 and "runs already" in again.stderr
+        assert again.returncode == 1 and "is already running" in again.stderr
     else:
         kept = {name: text for name, text in os.environ.items() if not name.startswith("TRAINVITALS_")}
         started = subprocess.Popen(

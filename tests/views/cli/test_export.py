@@ -116,7 +116,7 @@ def test_a_table_without_lines_is_said(machine: Any, make_run: Callable[..., Pat
     target = machine.folder / "empty"
     done = machine.run("export", "empty", "--format", form, "--table", "alerts", "-o", str(target))
     assert done.returncode == 0
-    assert "has no lines in table 'alerts'" in done.stderr
+    assert "has no rows in table 'alerts'" in done.stderr
     if form == "json":
         assert json.loads(target.read_text()) == []
 
@@ -164,7 +164,7 @@ def test_parquet_is_not_thrown_at_a_terminal(make_run: Callable[..., Path], term
     make_run("binary")
     session = terminal([*PROGRAM, "export", "binary", "--format", "parquet"])
     assert session.wait() == 2
-    assert "Parquet is not for a terminal" in session.text
+    assert "not writing Parquet to a terminal" in session.text
 
 
 def test_parquet_goes_through_a_pipe(machine: Any, make_run: Callable[..., Path]) -> None:
@@ -182,4 +182,4 @@ def test_a_format_that_is_not_known_is_named(machine: Any, make_run: Callable[..
     make_run("odd")
     done = machine.run("export", "odd", "--format", "parket")
     assert done.returncode == 2
-    assert "'parket' is none of json, jsonl, csv, parquet, html, png, svg, did you mean 'parquet'?" in done.stderr
+    assert "'parket' is not one of json, jsonl, csv, parquet, html, png, svg, did you mean 'parquet'?" in done.stderr

@@ -55,8 +55,8 @@ def test_a_price_makes_a_cost(machine: Any, make_run: MakeRun) -> None:
     [
         (("report", "nothing"), "no run 'nothing'"),
         (("report", "latest", "-o", "-"), "--format md"),
-        (("report", "latest", "latest"), "named twice"),
-        (("report", "latest", "--format", "pdf"), "'pdf' is none of"),
+        (("report", "latest", "latest"), "given twice"),
+        (("report", "latest", "--format", "pdf"), "'pdf' is not one of"),
         (("export", "latest", "--format", "png", "--panel", "los", "-o", "x.png"), "did you mean 'loss'"),
         (("export", "latest", "--format", "png", "--panel", "gpu_power", "-o", "x.png"), "power_draw_watts"),
     ],

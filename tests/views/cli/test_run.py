@@ -250,7 +250,7 @@ def _group_of(leader: int) -> list[str]:
 def test_a_program_that_is_not_there_is_told_as_a_shell_does(machine: Any) -> None:
     done = machine.run("run", "--", "no-such-program")
     assert done.returncode == 127
-    assert "there is no program 'no-such-program'" in done.stderr
+    assert "program not found: 'no-such-program'" in done.stderr
     assert not machine.root.exists()
 
 
@@ -292,7 +292,7 @@ def test_a_run_folder_that_cannot_be_made_does_not_stop_the_program(machine: Any
     done = machine.run("run", "--", "sh", "-c", f"echo hello; exit {code}")
     assert (done.returncode, done.stdout) == (code, "hello\n")
     assert "cannot create the run folder" in done.stderr
-    assert "the program runs all the same" in done.stderr
+    assert "starting the program without" in done.stderr
 
 
 def test_the_run_is_written_down(machine: Any) -> None:
@@ -327,7 +327,9 @@ def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(mac
     done = machine.run("run", "--dir", str(full_disk), "--", "sh", "-c", "echo hi; exit 3")
     assert (done.returncode, done.stdout) == (3, "hi\n")
     assert f"this run is not watched: cannot write {full_disk}/default/" in done.stderr
-    assert done.stderr.endswith("run.json: No space left on device\n  choose another place: --dir or TRAINVITALS_DIR\n")
+    assert done.stderr.endswith(
+        "run.json: No space left on device\n  choose another folder: --dir or TRAINVITALS_DIR\n"
+    )
 
 
 def test_without_a_runtime_folder_the_program_runs_and_the_variable_is_named(machine: Any, full_disk: Path) -> None:
@@ -342,7 +344,7 @@ def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(machine: Any) -> N
     assert done.returncode == 3
     assert "cannot create the run folder /proc/x/default/" in done.stderr
     assert "--dir or TRAINVITALS_DIR" in done.stderr
-    assert "the program runs all the same, unwatched" in done.stderr
+    assert "starting the program without monitoring" in done.stderr
 
 
 def test_a_gpu_that_is_not_there_is_said_once(watched_machine: Any) -> None:
@@ -369,7 +371,7 @@ def test_further_runs_that_began_below_the_command_are_named_at_its_end(machine:
     summary = done.stderr[done.stderr.rindex(f"{above.name}  finished") :]
     second, third, inner = (next(machine.root.glob(f"*/*-{name}-*")).name for name in ("second", "third", "inner"))
     lines = [line.strip() for line in summary.splitlines()]
-    at = lines.index("below   3 further runs began below this one")
+    at = lines.index("nested  3 runs started inside this one")
     assert lines[at + 1].split()[:5] == [second, "finished", "last", "step", "8"]
     assert [line.split()[0] for line in lines[at + 2 : at + 4]] == [third, inner]
     assert "stranger" not in summary
@@ -464,8 +466,8 @@ def test_the_hardware_is_watched_while_the_program_runs(watched_machine: Any) ->
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGTERM
-    assert "GPU0" in errors
-    assert "GPUs simulated" in errors
+    assert "GPU 0" in errors
+    assert "simulated GPUs" in errors
     folder, run = watched_machine.only_run()
     assert (run["status"], run["signal"]) == ("killed", "SIGTERM")
     # The command gives the agent a moment for this and then leaves: on a busy machine it comes later.

@@ -31,7 +31,7 @@ def age(folder: Path, seconds: float) -> None:
 def test_no_runs_is_said_with_what_to_type(machine: Any) -> None:
     done = machine.run("runs")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "there are no runs yet" in done.stderr
+    assert "no runs" in done.stderr
     assert "trainvitals run -- python train.py" in done.stderr
     assert json.loads(machine.run("runs", "--json").stdout) == []
 
@@ -150,7 +150,7 @@ def test_show_counts_lines_that_cannot_be_read(machine: Any, make_run: Callable[
     folder = make_run("torn")
     (path,) = folder.glob("training_metrics_*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"timestamp": "2026-\nnot json\n')
-    assert "2 torn lines; everything else was read" in machine.run("runs", "show", "torn").stdout
+    assert "2 torn lines; everything else is intact" in machine.run("runs", "show", "torn").stdout
 
 
 def test_rm_removes_what_is_over(machine: Any, make_run: Callable[..., Path]) -> None:
@@ -167,7 +167,7 @@ def test_rm_refuses_a_live_run_and_then_removes_nothing(machine: Any, make_run: 
     live = make_run("live", status="running", ended=None, process=a_process_of_now())
     done = machine.run("runs", "rm", "ended", "live", "--yes")
     assert done.returncode == 1
-    assert f"run {live.name} is not over" in done.stderr
+    assert f"run {live.name} has not ended" in done.stderr
     assert ended.exists()
     assert live.exists()
 
@@ -251,11 +251,11 @@ def test_check_reports_damage_and_repairs_what_it_can(machine: Any, make_run: Ca
     side.unlink()
     done = machine.run("runs", "check")
     assert done.returncode == 1
-    assert f"segments/{side.name} is missing (--repair mends it)" in done.stdout and "no damage" in done.stdout
+    assert f"segments/{side.name} is missing (fix: --repair)" in done.stdout and "no damage" in done.stdout
     done = machine.run("runs", "check", "hurt", "--repair")
     assert done.returncode == 0 and f"segments/{side.name} is missing (repaired)" in done.stdout
     assert machine.run("runs", "check").stdout.count("no damage") == 2
     (segment,) = (path for path in folder.glob("segments/*.parquet") if path != side)
     segment.write_bytes(b"broken")
     assert machine.run("runs", "check", "hurt", "--repair").returncode == 1
-    assert "1 unreadable Parquet file; everything else was read" in machine.run("runs", "show", "hurt").stdout
+    assert "1 unreadable Parquet file; everything else is intact" in machine.run("runs", "show", "hurt").stdout

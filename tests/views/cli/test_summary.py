@@ -86,7 +86,7 @@ def test_energy_is_the_counters_difference_or_power_over_time(make_run: Callable
 
 def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:
     text = draw_summary(read_summary(RunReader(make_run(gpus=gpu_rows(3, simulated=True, gpu_name="H100")))), PLAIN)
-    assert "GPUs simulated" in text
+    assert "simulated GPUs" in text
     assert "H100 (simulated)" in text
     assert "Wh (simulated)" in text
 
@@ -94,8 +94,8 @@ def test_what_is_simulated_is_said_to_be(make_run: Callable[..., Path]) -> None:
 def test_a_gpu_that_told_nothing_is_a_dash(make_run: Callable[..., Path]) -> None:
     rows = [{"gpu_index": 0, "gpu_uuid": "GPU-a", "memory_used_mb": 1024.0}]
     text = draw_summary(read_summary(RunReader(make_run(gpus=rows))), PLAIN)
-    (line,) = [line for line in text.splitlines() if line.strip().startswith("GPU0")]
-    assert line.split() == ["GPU0", "-", "1.0", "GB", "-", "-"]
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("GPU 0")]
+    assert line.split() == ["GPU", "0", "-", "1.0", "GB", "-", "-"]
 
 
 def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> None:
@@ -152,7 +152,7 @@ def ranks_line(folder: Path) -> str:
 def test_ranks_that_came_equally_far_are_counted(make_run: Callable[..., Path]) -> None:
     folder = make_run(rows=[], world_size=2)
     write_ranks(folder, {0: 9, 1: 9})
-    assert ranks_line(folder) == "ranks   2, the last step of each is 9"
+    assert ranks_line(folder) == "ranks   2, all at step 9"
 
 
 def test_ranks_that_differ_are_named(make_run: Callable[..., Path]) -> None:
@@ -161,9 +161,7 @@ def test_ranks_that_differ_are_named(make_run: Callable[..., Path]) -> None:
     write_ranks(folder, {0: 9, 1: 6, 2: 9}, attempt=2)
     ranks = {"2": {"step": 9, "state": "crashed", "kind": "training"}}
     run_folder.write_status(folder, Status.parse({"attempt": 2, "state": "crashed", "ranks": ranks}))
-    expected = (
-        "ranks   4; the furthest is at step 9; rank 1 at step 6, rank 2 at step 9 (crashed), rank 3 logged nothing"
-    )
+    expected = "ranks   4, up to step 9; rank 1 at step 6, rank 2 at step 9 (crashed), rank 3 logged nothing"
     assert ranks_line(folder) == expected
 
 
@@ -173,7 +171,7 @@ def test_what_an_agent_said_that_died_before_the_run_does_not_count(make_run: Ca
     run_folder.write_status(
         folder, Status.parse({"attempt": 1, "state": "running", "ranks": {"1": {"step": 2, "state": "running"}}})
     )
-    assert ranks_line(folder) == "ranks   2, the last step of each is 9"
+    assert ranks_line(folder) == "ranks   2, all at step 9"
 
 
 def test_of_many_ranks_that_differ_some_are_named(make_run: Callable[..., Path]) -> None:
@@ -220,9 +218,9 @@ def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(
 
 def test_a_narrow_terminal_gets_the_commands_alone(make_run: Callable[..., Path]) -> None:
     folder = make_run("narrow")
-    assert "one file to send around" in draw_summary(read_summary(RunReader(folder)), PLAIN)
+    assert "shareable report" in draw_summary(read_summary(RunReader(folder)), PLAIN)
     narrow = draw_summary(read_summary(RunReader(folder)), PLAIN, 40)
-    assert "one file to send around" not in narrow and "trainvitals report" in narrow
+    assert "shareable report" not in narrow and "trainvitals report" in narrow
 
 
 def test_an_empty_run_has_a_summary_too(make_run: Callable[..., Path]) -> None:

@@ -43,5 +43,5 @@ def send(url: str, outgoing: Outgoing) -> None:
     row = find_channel(url)
     broken = REGISTRY.error(url.partition(":")[0].lower()) if row is APPRISE else None
     if broken is not None:
-        raise NotSent(f"its plugin cannot be used: {broken}", final=True)
+        raise NotSent(f"plugin failed to load: {broken}", final=True)
     import_module(row.module).send(url, outgoing)

@@ -16,7 +16,7 @@ from trainvitals.alerts.channels.webhook import post
 LASTS = timedelta(hours=24)
 """How long Alertmanager keeps an alert that nobody resolved: we do not send it again every minute."""
 BRIEF = timedelta(minutes=10)
-"""The same where no end will be told, of a test or a run that is over: time for it to be told, and no more."""
+"""The same where no end will be sent, of a test or a run that is over: time to be noticed, and no more."""
 
 
 def send(url: str, outgoing: Outgoing) -> None:

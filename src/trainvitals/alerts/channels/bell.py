@@ -10,7 +10,7 @@ from trainvitals.alerts.channels import NotSent, Outgoing
 
 def send(url: str, outgoing: Outgoing) -> None:
     if not outgoing.terminals:
-        raise NotSent("the training has no terminal to ring", final=True)
+        raise NotSent("the training process has no terminal", final=True)
     # Control characters in a title would be commands to the terminal.
     line = "".join(character for character in outgoing.title if character.isprintable())
     for terminal in outgoing.terminals:

@@ -15,9 +15,9 @@ def send(url: str, outgoing: Outgoing) -> None:
     try:
         words = shlex.split(url.partition(":")[2])
     except ValueError as error:
-        raise NotSent(f"cannot read the command: {error}", final=True) from None
+        raise NotSent(f"invalid command: {error}", final=True) from None
     if not words:
-        raise NotSent("command: what to run is missing", final=True)
+        raise NotSent("command: missing program", final=True)
     body = outgoing.body
     environment = {
         **os.environ,
@@ -40,8 +40,8 @@ def send(url: str, outgoing: Outgoing) -> None:
             check=False,
         )
     except FileNotFoundError:
-        raise NotSent(f"there is no program '{words[0]}'", final=True) from None
+        raise NotSent(f"program not found: {words[0]}", final=True) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotSent(f"{words[0]}: {type(error).__name__}") from None
     if done.returncode:
-        raise NotSent(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()[-200:]}")
+        raise NotSent(f"{words[0]} exited with {done.returncode}: {done.stderr.strip()[-200:]}")

@@ -15,7 +15,7 @@ _URGENCY = {"info": "low", "warning": "normal", "critical": "critical"}
 def send(url: str, outgoing: Outgoing) -> None:
     words = build(outgoing, sys.platform)
     if shutil.which(words[0]) is None:
-        raise NotSent(f"there is no {words[0]} on this machine, so no desktop to notify", final=True)
+        raise NotSent(f"no desktop notifications: {words[0]} is not installed", final=True)
     done = subprocess.run(words, timeout=outgoing.timeout, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotSent(f"{words[0]}: {done.stderr.strip()[-200:]}")

@@ -30,9 +30,7 @@ def send(url: str, outgoing: Outgoing) -> None:
     try:
         import apprise
     except ImportError:
-        raise NotSent(
-            f"{url.partition(':')[0]}:// addresses need Apprise; install it: pip install 'trainvitals[notify]'"
-        ) from None
+        raise NotSent(f"{url.partition(':')[0]}:// addresses need Apprise: pip install 'trainvitals[notify]'") from None
     log = _Log()
     logger = logging.getLogger("apprise")
     logger.addHandler(log)
@@ -40,8 +38,7 @@ def send(url: str, outgoing: Outgoing) -> None:
     service = apprise.Apprise.instantiate(url, suppress_exceptions=True)
     if service is None:
         raise NotSent(
-            f"Apprise does not understand this {url.partition(':')[0]}:// address "
-            "(https://github.com/caronc/apprise/wiki)",
+            f"Apprise cannot parse this {url.partition(':')[0]}:// address (https://github.com/caronc/apprise/wiki)",
             final=True,
         )
     kinds = {"info": apprise.NotifyType.INFO, "warning": apprise.NotifyType.WARNING}
@@ -61,5 +58,5 @@ def send(url: str, outgoing: Outgoing) -> None:
         body_format=apprise.NotifyFormat.TEXT,
     )
     if not taken:
-        reason = "; ".join(log.lines[-3:]) or "the service did not take it"
+        reason = "; ".join(log.lines[-3:]) or "the service rejected the message"
         raise NotSent(redact_text(reason)[:500])

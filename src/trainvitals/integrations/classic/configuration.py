@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError, nearest
-from trainvitals.journal.writer import say
+from trainvitals.stderr import print_line
 
 
 class Key(NamedTuple):
@@ -117,7 +117,7 @@ def tell_idle(configuration: Configuration) -> None:
     for key in configuration.idle:
         if key.name not in _told:
             _told.add(key.name)
-            say(f"configuration key '{key.name}': {key.meaning[0].lower()}{key.meaning[1:]}")
+            print_line(f"configuration key '{key.name}': {key.meaning[0].lower()}{key.meaning[1:]}")
 
 
 _told: set[str] = set()

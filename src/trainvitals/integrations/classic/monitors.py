@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainvitals.integrations.classic.sampler import Sampler, as_row, check_index, label_of
-from trainvitals.journal.writer import say
 from trainvitals.sources import Sample, World, gpu_sources
+from trainvitals.stderr import print_line
 
 
 class GPUMonitor:
@@ -168,11 +168,11 @@ class GPUResourceMonitor:
             return
         metrics = self.get_latest_metrics()
         if self._to_console:
-            say("  ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
+            print_line("  ".join(f"{key} {value:.4g}" for key, value in metrics.items()))
         if self._to_wandb:
             wandb = sys.modules.get("wandb")
             if wandb is None or wandb.run is None:
                 self._to_wandb = False
-                say("log_to_wandb: there is no W&B run (wandb.init() comes first), so nothing is added to one")
+                print_line("log_to_wandb: there is no W&B run (wandb.init() comes first), so nothing is added to one")
             else:
                 wandb.log(metrics, commit=False)

@@ -12,8 +12,8 @@ from trainvitals import settings, sources
 from trainvitals.analysis.spread import Spread
 from trainvitals.errors import no_such_gpu
 from trainvitals.journal.encoding import format_time
-from trainvitals.journal.writer import say
 from trainvitals.sources import Sample, SourceUnavailable, Unit, World
+from trainvitals.stderr import print_line
 
 REDISCOVER_SECONDS = 30.0
 
@@ -165,7 +165,7 @@ class Sampler:
     def _tell(self, topic: str, text: str) -> None:
         if topic not in self._told:
             self._told.add(topic)
-            say(text)
+            print_line(text)
 
 
 def check_index(index: object, refusal: str) -> int:

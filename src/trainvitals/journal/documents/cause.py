@@ -21,23 +21,23 @@ OTHER = "other"
 """A sentence of a version that wrote no more than that, or of the user."""
 
 _SIGNALS = {
-    "SIGKILL": "kill -9, or a job scheduler at its limit",
-    "SIGTERM": "asked to end, such as by a job scheduler or a launcher",
+    "SIGKILL": "kill -9, or a job scheduler's limit",
+    "SIGTERM": "terminated, for example by a job scheduler or launcher",
     "SIGINT": "Ctrl-C",
-    "SIGHUP": "its terminal was closed",
-    "SIGSEGV": "it touched memory that is not its own",
-    "SIGBUS": "a memory access that cannot be served, such as a full /dev/shm",
-    "SIGABRT": "it stopped itself, such as after a failed check in native code",
-    "SIGFPE": "an arithmetic fault",
-    "SIGILL": "an instruction this processor does not have",
-    "SIGXCPU": "its limit on CPU time (ulimit -t)",
-    "SIGXFSZ": "its limit on file size (ulimit -f)",
+    "SIGHUP": "terminal closed",
+    "SIGSEGV": "segmentation fault",
+    "SIGBUS": "bus error, for example a full /dev/shm",
+    "SIGABRT": "abort, for example a failed check in native code",
+    "SIGFPE": "arithmetic error",
+    "SIGILL": "illegal instruction for this CPU",
+    "SIGXCPU": "CPU time limit, ulimit -t",
+    "SIGXFSZ": "file size limit, ulimit -f",
 }
 _MEMORY = {
-    "group": "out of memory: killed by the kernel (OOM) at the memory limit of its control group",
+    "group": "out of memory: killed by the kernel (OOM) at its cgroup memory limit",
     "machine": "out of memory: killed by the kernel (OOM)",
 }
-_BEFORE = {"stalled": "; it had stalled before", "hung": "; it had been hung before"}
+_BEFORE = {"stalled": "; was stalled before", "hung": "; was hung before"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Cause(Document):
             return f"killed by {self.signal}{words}"
         if self.kind == OUT_OF_MEMORY:
             sentence = _MEMORY.get(self.memory, _MEMORY["machine"])
-            return sentence if self.signal else f"probably {sentence}; its exit status is not known"
+            return sentence if self.signal else f"probably {sentence} (exit status unknown)"
         if self.kind == STALLED:
             where = f"; {self.detail}" if self.detail else ""
             return f"rank {self.rank or 0} has not logged for {self.seconds or 0.0:.0f} s{where}"
@@ -99,10 +99,10 @@ class Cause(Document):
 
 _SENTENCES = {
     INTERRUPTED: "interrupted (SIGINT, Ctrl-C)",
-    CPU_LIMIT: "killed by the kernel at its limit on CPU time (ulimit -t)",
-    UNKNOWN: "the process is gone; nothing is known about why",
+    CPU_LIMIT: "killed by the kernel at its CPU time limit (ulimit -t)",
+    UNKNOWN: "the process died; cause unknown",
     UNWATCHED: "the process ended while no agent was watching",
-    GONE: "the process is gone and nothing recorded its end",
+    GONE: "the process died without recording how",
 }
 
 

@@ -1,4 +1,4 @@
-"""Xid errors and double bit ECC errors, told by the driver as they happen.
+"""Xid errors and double bit ECC errors, reported by the driver as they happen.
 
 Every GPU registers itself from its own thread, so one that hangs keeps nobody from being heard; one further
 thread waits for whatever the driver has to say.
@@ -21,37 +21,37 @@ _WAIT_MILLISECONDS = 500
 # What a code says in words, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
 _XIDS: dict[int, tuple[str, str]] = {
     8: ("the GPU stopped processing", "critical"),
-    13: ("a kernel raised an exception, most often an access out of bounds", "warning"),
-    31: ("a kernel touched memory that is not mapped", "warning"),
+    13: ("a kernel raised an exception, usually an out-of-bounds access", "warning"),
+    31: ("a kernel accessed unmapped memory", "warning"),
     32: ("a corrupted command buffer reached the GPU", "warning"),
     38: ("the driver's firmware failed", "critical"),
     43: ("the GPU stopped the program after a fault of the program", "warning"),
-    44: ("a fault while switching between programs", "critical"),
+    44: ("a context switch failed", "critical"),
     45: ("a program's work was cleaned up after an earlier error or because it was killed", "warning"),
     46: ("the GPU stopped processing and timed out", "critical"),
-    48: ("a memory error that ECC could not correct", "critical"),
+    48: ("an uncorrectable ECC memory error", "critical"),
     54: ("a power cable is not connected", "critical"),
-    61: ("the GPU's microcontroller reported trouble", "critical"),
+    61: ("the GPU's microcontroller reported an error", "critical"),
     62: ("the GPU's microcontroller halted", "critical"),
-    63: ("a bad memory row was set aside; it takes effect at the next reset", "warning"),
-    64: ("a bad memory row could not be set aside", "critical"),
+    63: ("a bad memory row will be remapped at the next reset", "warning"),
+    64: ("a bad memory row could not be remapped", "critical"),
     68: ("the video decoder raised an exception", "warning"),
     69: ("the graphics engine raised an exception", "warning"),
     74: ("an NVLink error", "critical"),
     79: ("the GPU has fallen off the bus", "critical"),
     92: ("many corrected memory errors in a short time", "warning"),
-    94: ("a memory error hit one program only; restart it", "warning"),
-    95: ("a memory error hit programs beyond its own; the GPU needs a reset", "critical"),
-    109: ("switching between programs timed out", "critical"),
-    119: ("the GPU's system processor (GSP) does not answer", "critical"),
+    94: ("a memory error was contained to one program; restart it", "warning"),
+    95: ("an uncontained memory error; the GPU needs a reset", "critical"),
+    109: ("a context switch timed out", "critical"),
+    119: ("the GPU's system processor (GSP) is not responding", "critical"),
     120: ("the GPU's system processor (GSP) failed", "critical"),
     121: ("a corrected error on the link between CPU and GPU", "warning"),
-    137: ("an NVLink access was refused at the other end", "warning"),
-    140: ("memory errors that could not be recovered from", "critical"),
-    143: ("the GPU failed to initialise", "critical"),
+    137: ("an NVLink access was rejected by the remote end", "warning"),
+    140: ("unrecoverable memory errors", "critical"),
+    143: ("the GPU failed to initialize", "critical"),
     **dict.fromkeys(range(144, 151), ("an NVLink error", "critical")),
-    154: ("the driver asks for another recovery action", "critical"),
-    158: ("the GPU timed out for good", "critical"),
+    154: ("the driver requests a different recovery action", "critical"),
+    158: ("the GPU timed out permanently", "critical"),
 }
 _UNLISTED = ("see NVIDIA's Xid catalog", "warning")
 
@@ -68,11 +68,11 @@ class Events:
         self._asked: set[str] = set()  # uuids, in this generation
         self._counts: dict[str, tuple[int, int | None]] = {}
         self._refused: list[int] = []
-        self._told: set[int] = set()
+        self._noticed: set[int] = set()
         self._arrived: deque[Notice] = deque()
 
     def register(self, device: Device, uuid: str, index: int) -> None:
-        """Listen to this GPU. Called from the GPU's own thread; a refusal is told by `drain`, once."""
+        """Listen to this GPU. Called from the GPU's own thread; a refusal is reported by `drain`, once."""
         try:
             event_set = self._set_for(device.generation)
         except Refused:
@@ -92,8 +92,8 @@ class Events:
             if heard and address is not None:
                 self._gpus[address] = (uuid, index)
                 self._counts.setdefault(uuid, (0, None))
-            elif index not in self._told:
-                self._told.add(index)
+            elif index not in self._noticed:
+                self._noticed.add(index)
                 self._refused.append(index)
 
     def _set_for(self, generation: int) -> Any:
@@ -138,7 +138,7 @@ class Events:
         gpu = "a GPU" if index is None else f"GPU {index}"
         labels = {} if uuid is None else {"gpu_uuid": uuid, "gpu_index": index}
         if event.eventType != _XID:
-            return Notice("ecc_error", f"{gpu}: a double bit ECC error", "critical", labels, now)
+            return Notice("ecc_error", f"{gpu}: double-bit ECC error", "critical", labels, now)
         code = int(event.eventData)
         meaning, severity = _XIDS.get(code, _UNLISTED)
         return Notice("xid", f"{gpu}: Xid {code}: {meaning}", severity, {**labels, "xid": code}, now)
@@ -150,7 +150,7 @@ class Events:
             refused, self._refused = sorted(self._refused), []
         if refused:
             gpus = ", ".join(map(str, refused))
-            message = f"Xid errors are not told by the driver for GPU {gpus}; look for NVRM lines in `dmesg`"
+            message = f"the driver does not report Xid errors for GPU {gpus}; look for NVRM lines in `dmesg`"
             notices.append(Notice("xid_unavailable", message, "info", {"gpu_index": refused}))
         while self._arrived:
             notices.append(self._arrived.popleft())

@@ -144,7 +144,7 @@ class GpuUnit:
         started = time.time()
         if self._fell_asleep():
             self.close()  # an open handle would keep it awake
-            return self._without_values(started, "asleep", "is asleep and is not woken", "info")
+            return self._without_values(started, "asleep", "is asleep and will not be woken up", "info")
         try:
             try:
                 return self._sweep(started)
@@ -152,13 +152,13 @@ class GpuUnit:
                 notices = self._recover(trouble)
             return [*notices, *self._sweep(started)]
         except GpuLost:
-            advice = "check `dmesg | grep -i xid`, power and seating; a reboot usually brings it back"
+            advice = "check `dmesg | grep -i xid`, power and seating; a reboot usually helps"
             return self._without_values(started, "lost", f"is lost: it has fallen off the bus; {advice}", "critical")
         except DriverRestarted:
-            return self._without_values(started, "failing", "answers nothing: NVML does not start", "critical")
+            return self._without_values(started, "failing", "is not responding: NVML failed to start", "critical")
         except GpuSilent as trouble:
             state = trouble_state(trouble.code)
-            return self._without_values(started, state, f"answers nothing: {trouble}", "critical")
+            return self._without_values(started, state, f"is not responding: {trouble}", "critical")
 
     def _fell_asleep(self) -> bool:
         """Looked for once a second: a GPU that was read a moment ago is awake."""
@@ -177,8 +177,8 @@ class GpuUnit:
         try:
             mine = self._driver.reconnect(generation)
         except Refused as refusal:
-            raise UnitGone(f"the NVIDIA driver went away: {refusal}") from None
-        message = "the NVIDIA driver was reloaded; its counters start again"
+            raise UnitGone(f"the NVIDIA driver was unloaded: {refusal}") from None
+        message = "the NVIDIA driver was reloaded; its counters restart"
         return [Notice("driver_reloaded", message, "warning")] if mine else []
 
     def _open(self) -> _Opened:
@@ -198,7 +198,7 @@ class GpuUnit:
         except Refused as refusal:
             raise self._explain(refusal) from None
         if found.uuid != self.identity.uuid:
-            raise UnitGone(f"another GPU is at {self.identity.address} now")
+            raise UnitGone(f"{self.identity.address} is now a different GPU")
         self.identity = found
         device = Device(self._driver, handle, generation, self._clock)
         self._opened = _Opened(device, self._clock)
@@ -214,7 +214,7 @@ class GpuUnit:
         if refusal.code in (nvml.NOT_FOUND, nvml.INVALID_ARGUMENT):
             return UnitGone(f"GPU {self.identity.index} ({self.identity.uuid}) was removed")
         if refusal.code in (nvml.DRIVER_NOT_LOADED, nvml.LIBRARY_NOT_FOUND, nvml.VERSION_MISMATCH):
-            return UnitGone(f"the NVIDIA driver went away: {refusal}")
+            return UnitGone(f"the NVIDIA driver was unloaded: {refusal}")
         return GpuSilent(refusal)
 
     def _sweep(self, started: float) -> list[Sample | Notice]:
@@ -290,7 +290,7 @@ class GpuUnit:
         gpu = f"GPU {self.identity.index} ({self.identity.name})"
         labels = {"gpu_uuid": self.identity.uuid, "gpu_index": self.identity.index}
         if state == "ok":
-            return [Notice("gpu_recovered", f"{gpu} is back, it was {before}", "info", labels)]
+            return [Notice("gpu_recovered", f"{gpu} is back (was {before})", "info", labels)]
         return [Notice(f"gpu_{state.replace(' ', '_')}", f"{gpu} {what}", severity, labels)]
 
     def _drop(self) -> None:
@@ -315,7 +315,7 @@ class MissingGpu:
         self._state = state
         self._why = why
         self._sysfs_root = sysfs_root
-        self._told = False
+        self._noticed = False
 
     def read(self) -> list[Sample | Notice]:
         started = time.time()
@@ -326,15 +326,15 @@ class MissingGpu:
             except Refused:
                 pass
             else:
-                raise UnitGone(f"GPU {self._place} answers now")
+                raise UnitGone(f"GPU {self._place} is responding again")
         labels: dict[str, Value] = {"vendor": "nvidia"}
         if isinstance(self._place, int):
             labels["gpu_index"] = self._place
         else:
             labels["pci"] = self._place
         notices: list[Sample | Notice] = []
-        if not self._told:
-            self._told = True
+        if not self._noticed:
+            self._noticed = True
             severity = "info" if asleep else "critical"
             notices.append(
                 Notice(f"gpu_{self._state.replace(' ', '_')}", f"GPU {self._place} {self._why}", severity, labels)

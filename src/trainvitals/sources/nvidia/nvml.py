@@ -30,7 +30,7 @@ GPU_NOT_FOUND = 28
 UNKNOWN = 999
 
 _WORDS = {
-    UNINITIALIZED: "the library is not initialised",
+    UNINITIALIZED: "the library is not initialized",
     INVALID_ARGUMENT: "invalid argument",
     NOT_SUPPORTED: "not supported",
     NO_PERMISSION: "no permission",
@@ -39,9 +39,9 @@ _WORDS = {
     8: "a power cable is not connected",
     DRIVER_NOT_LOADED: "the driver is not loaded",
     TIMEOUT: "timed out",
-    11: "interrupt trouble",
+    11: "interrupt problem",
     LIBRARY_NOT_FOUND: "the driver library was not found",
-    FUNCTION_NOT_FOUND: "this driver does not have the function",
+    FUNCTION_NOT_FOUND: "not available in this driver",
     14: "the card's infoROM is corrupted",
     GPU_IS_LOST: "the GPU has fallen off the bus",
     RESET_REQUIRED: "the GPU needs a reset",
@@ -53,7 +53,7 @@ _WORDS = {
     22: "ECC is not supported on this virtual GPU",
     23: "out of resources",
     24: "not supported at this frequency",
-    ARGUMENT_VERSION_MISMATCH: "this driver knows another version of the structure",
+    ARGUMENT_VERSION_MISMATCH: "structure version mismatch with this driver",
     26: "deprecated",
     27: "not ready",
     GPU_NOT_FOUND: "no such GPU",

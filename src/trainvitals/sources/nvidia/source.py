@@ -20,13 +20,13 @@ from trainvitals.sources.sysfs import list_displays
 # What helps, in words, and what to type.
 _HELP: dict[int, tuple[str, str | None]] = {
     nvml.DRIVER_NOT_LOADED: (
-        "`sudo modprobe nvidia` loads it; `sudo dmesg | grep -i nvrm` says what is wrong",
+        "`sudo modprobe nvidia` loads it; `sudo dmesg | grep -i nvrm` shows what is wrong",
         "sudo modprobe nvidia",
     ),
     nvml.LIBRARY_NOT_FOUND: ("install the NVIDIA driver; in a container start it with `--gpus all`", None),
     nvml.VERSION_MISMATCH: ("the driver was upgraded while loaded: reboot, or reload the nvidia modules", None),
     nvml.NO_PERMISSION: (
-        "this user may not open /dev/nvidia*: `ls -l /dev/nvidia*` shows who may",
+        "no permission to open /dev/nvidia*: check `ls -l /dev/nvidia*`",
         "ls -l /dev/nvidia*",
     ),
 }
@@ -65,7 +65,7 @@ class NvidiaSource:
         asleep = [address for address in addresses if pci.is_asleep(self._sysfs_root, address)]
         if addresses and len(asleep) == len(addresses) and not self._driver.connected:
             raise SourceUnavailable(
-                f"the NVIDIA GPU is asleep ({', '.join(asleep)}) and is not woken; it is read while in use",
+                f"the NVIDIA GPU is asleep ({', '.join(asleep)}) and will not be woken up; it is read while in use",
                 kind="asleep",
             )
         self._connect(addresses)
@@ -84,7 +84,7 @@ class NvidiaSource:
             if known is not None:
                 units.append(self._gpu(known))
             else:
-                units.append(self._missing(address, "asleep", "is asleep and is not woken"))
+                units.append(self._missing(address, "asleep", "is asleep and will not be woken up"))
         self._known = {
             place: unit.identity
             for unit in units
@@ -94,7 +94,7 @@ class NvidiaSource:
         }
         if not units:
             raise SourceUnavailable(
-                "the NVIDIA driver is loaded but shows no GPU; `nvidia-smi -L` lists what it sees",
+                "the NVIDIA driver is loaded but reports no GPU; check `nvidia-smi -L`",
                 kind="broken",
                 command="nvidia-smi -L",
             )
@@ -167,7 +167,7 @@ class NvidiaSource:
         if known is not None:
             return self._gpu(known)  # its own reading says what is wrong with it
         if answer is None:
-            return self._missing(place, "failing", "does not answer")
+            return self._missing(place, "failing", "is not responding")
         return self._missing(place, trouble_state(answer.code), f"cannot be read: {answer}")
 
     def _gpu(self, identity: Identity) -> GpuUnit:
@@ -259,8 +259,8 @@ def _unavailable(error: Refused | ImportError, addresses: tuple[str, ...]) -> So
         command = "pip install nvidia-ml-py"
         text = f"the Python package nvidia-ml-py is missing; `{command}`"
         return SourceUnavailable(text, kind="broken", command=command)
-    advice, to_type = _HELP.get(error.code, ("`nvidia-smi` should show the same trouble", None))
+    advice, to_type = _HELP.get(error.code, ("`nvidia-smi` should show the same error", None))
     if error.code == nvml.LIBRARY_NOT_FOUND and not addresses:
-        return SourceUnavailable(f"no NVIDIA GPU and no NVIDIA driver found; if there is one: {advice}")
+        return SourceUnavailable(f"no NVIDIA GPU or driver found; if there is one: {advice}")
     seen = f" (the machine has an NVIDIA GPU at {', '.join(addresses)})" if addresses else ""
     return SourceUnavailable(f"NVIDIA: {error}{seen}; {advice}", kind="broken", command=to_type)

@@ -14,10 +14,11 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import Latest, LatestRun, read_agent
 from trainvitals.journal.encoding import parse_time
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
 from trainvitals.views.cli.beginning import check_runtime
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter, exporter_environment
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.safe_text import one_line
 
@@ -25,8 +26,8 @@ from trainvitals.views.data.safe_text import one_line
 
 
 def _add_start(parser: Parser) -> None:
-    parser.add_argument("--keep", action="store_true", help="stay and sample also when there is no run")
-    parser.add_argument("--foreground", action="store_true", help="do not go to the background; print the log")
+    parser.add_argument("--keep", action="store_true", help="keep running and sampling without a run")
+    parser.add_argument("--foreground", action="store_true", help="stay in the foreground and print the log")
     add_exporter_flags(parser)
     parser.add_settings("simulate_gpus")
     parser.add_config()
@@ -45,7 +46,7 @@ def _start(arguments: argparse.Namespace) -> int:
         known = read_agent()
         if known is not None:
             raise AgentError(
-                f"an agent runs already (process {known.pid})",
+                f"an agent is already running (process {known.pid})",
                 hint="stop it first: trainvitals agent stop",
             )
     if arguments.foreground:
@@ -53,11 +54,11 @@ def _start(arguments: argparse.Namespace) -> int:
 
         return main(["--foreground", *(["--keep"] if arguments.keep else [])])
     if not runtime.ensure_agent(wait=runtime.START_SECONDS, keep=arguments.keep):
-        raise AgentError("the agent did not start", hint="see why: trainvitals agent start --foreground")
+        raise AgentError("the agent did not start", hint="to see why: trainvitals agent start --foreground")
     about = read_agent()
     if about is None or about.pid is None:
-        raise AgentError("the agent has ended at once", hint="see why: trainvitals agent log")
-    print(f"the agent runs as process {about.pid}")
+        raise AgentError("the agent exited immediately", hint="to see why: trainvitals agent log")
+    print(f"agent running as process {about.pid}")
     return 0
 
 
@@ -65,7 +66,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
 
 def _add_status(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON; null if there is no agent")
+    parser.add_argument("--json", action="store_true", help="print JSON; null if no agent is running")
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -76,16 +77,16 @@ def _status(arguments: argparse.Namespace) -> int:
         print(json.dumps(None if found is None else {**found[1].as_json(), **found[0].as_json()}, indent=2))
         return 0
     if found is None:
-        print("no agent runs; it starts with the next run, or now: trainvitals agent start")
+        print("no agent is running; the next run starts it, or: trainvitals agent start")
         return 0
     about, latest = found
     if about.pid is None:
-        print("an agent is starting or ending right now")
+        print("an agent is starting or stopping")
         return 0
     started = parse_time(about.started)
     since = f" for {quantities.format_duration(time.time() - started)}" if started is not None else ""
     kept = ", as a service" if about.keep else ""
-    print(f"the agent runs as process {about.pid}{since}, version {about.version}{kept}")
+    print(f"agent running as process {about.pid}{since}, version {about.version}{kept}")
     print(f"  log  {about.log}")
     paint, columns = Paint(sys.stdout), width(sys.stdout) if is_terminal(sys.stdout) else None
     runs = [_run_row(run) for run in latest.runs]
@@ -132,7 +133,7 @@ def _add_stop(parser: Parser) -> None:
         "--timeout",
         type=number(0, above=True),
         metavar="SECONDS",
-        help="wait this long (default: 30)",
+        help="how long to wait (default: 30)",
     )
 
 
@@ -140,9 +141,9 @@ def _stop(arguments: argparse.Namespace) -> int:
     from trainvitals.agent.control import STOP_SECONDS, stop
 
     watched = [item for _, item in registrations.read_all() if runtime.is_same_process(item.pid, item.pid_start)]
-    print("the agent has ended" if stop(arguments.timeout or STOP_SECONDS) else "no agent was running")
+    print("agent stopped" if stop(arguments.timeout or STOP_SECONDS) else "no agent was running")
     if watched:
-        say("a run is still under way: it will start the agent again when it next looks for it")
+        print_line("a run is still active and will restart the agent")
     return 0
 
 
@@ -150,16 +151,16 @@ def _stop(arguments: argparse.Namespace) -> int:
 
 
 def _add_log(parser: Parser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on printing new lines until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines until Ctrl-C")
     parser.add_argument(
         "-n",
         "--lines",
         type=number(0, whole=True),
         default=20,
         metavar="N",
-        help="the last N lines (default: 20)",
+        help="number of lines (default: 20)",
     )
-    parser.add_argument("--json", action="store_true", help="the lines as they are")
+    parser.add_argument("--json", action="store_true", help="print the raw JSON lines")
 
 
 def _log(arguments: argparse.Namespace) -> int:
@@ -169,7 +170,7 @@ def _log(arguments: argparse.Namespace) -> int:
 
     path = log_path()
     if not path.exists() and not arguments.follow:
-        raise AgentError(f"there is no log yet: {path}", hint="start the agent: trainvitals agent start")
+        raise AgentError(f"no log yet: {path}", hint="start the agent: trainvitals agent start")
     cursor, paint = Cursor(path), Paint(sys.stdout)
     rows = cursor.read()
     rows = rows[-arguments.lines :] if arguments.lines else []
@@ -200,7 +201,7 @@ def _log_line(row: dict[str, Any], paint: Paint) -> str:
 
 
 def _add_systemd_unit(parser: Parser) -> None:
-    parser.add_argument("--system", action="store_true", help="for the whole machine, not for systemctl --user")
+    parser.add_argument("--system", action="store_true", help="for the whole machine instead of systemctl --user")
 
 
 def _systemd_unit(arguments: argparse.Namespace) -> int:
@@ -213,15 +214,15 @@ def _systemd_unit(arguments: argparse.Namespace) -> int:
 ACTIONS = (
     Action(
         "start",
-        "start the agent, unless it runs",
+        "start the agent if it is not running",
         "trainvitals agent\ntrainvitals agent start --foreground\ntrainvitals agent --prometheus-port 9090",
         _add_start,
         _start,
     ),
-    Action("status", "what the agent does", "trainvitals agent status", _add_status, _status),
+    Action("status", "show what the agent is doing", "trainvitals agent status", _add_status, _status),
     Action(
         "stop",
-        "stop the agent; runs go on and keep their numbers",
+        "stop the agent; runs continue and keep logging",
         "trainvitals agent stop",
         _add_stop,
         _stop,
@@ -229,7 +230,7 @@ ACTIONS = (
     Action("log", "print the agent's log", "trainvitals agent log -f", _add_log, _log),
     Action(
         "systemd-unit",
-        "print a unit file that keeps the agent running",
+        "print a systemd unit that keeps the agent running",
         "trainvitals agent systemd-unit > ~/.config/systemd/user/trainvitals.service",
         _add_systemd_unit,
         _systemd_unit,

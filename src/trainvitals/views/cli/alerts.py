@@ -24,8 +24,9 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, width
 from trainvitals.views.data.safe_text import one_line
 
 _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
@@ -54,8 +55,8 @@ def _clock(text: object) -> str:
 
 def _add_list(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="only of this run (default: every run that is alive)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="only this run (default: all active runs)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -66,7 +67,7 @@ def _list(arguments: argparse.Namespace) -> int:
         _print_json(found)
         return 0
     if not found:
-        say("nothing fires")
+        print_line("no active alerts")
         return 0
     rows = [
         (
@@ -101,10 +102,10 @@ def _folders(arguments: argparse.Namespace) -> list[Path]:
 
 def _add_history(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="run to show (default: latest)")
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
-    parser.add_argument("--all", action="store_true", help="messages, deliveries and actions too")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--all", action="store_true", help="include messages, deliveries and actions")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _history(arguments: argparse.Namespace) -> int:
@@ -118,7 +119,7 @@ def _history(arguments: argparse.Namespace) -> int:
         _print_json([row.as_json() for row in rows])
         return 0
     if not rows:
-        say(f"no alert in {folder.name}")
+        print_line(f"no alerts in {folder.name}")
         return 0
     _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in rows])
     return 0
@@ -148,7 +149,7 @@ def _history_row(row: AlertRow) -> tuple[Any, ...]:
 def _add_test(parser: Parser) -> None:
     parser.add_settings("alerts.notify")
     parser.add_config()
-    parser.add_argument("channel", nargs="*", metavar="CHANNEL", help="only these, by name (default: all)")
+    parser.add_argument("channel", nargs="*", metavar="CHANNEL", help="names of the channels (default: all)")
 
 
 def _test(arguments: argparse.Namespace) -> int:
@@ -156,14 +157,14 @@ def _test(arguments: argparse.Namespace) -> int:
     addresses = settings.alerts_notify
     if not addresses:
         raise TrainvitalsError(
-            "no channel is configured",
+            "no channels configured",
             hint="set alerts.notify in trainvitals.yaml, or TRAINVITALS_ALERTS_NOTIFY=ntfy://my-topic",
         )
     builtin.rules_of(settings)  # a rule that names a channel which is not there would tell nobody
     names = [address.name for address in addresses]
     for name in arguments.channel:
         if name not in names:
-            raise UsageError(f"no channel '{name}'{nearest(name, names)}", hint=f"there are: {', '.join(names)}")
+            raise UsageError(f"unknown channel '{name}'{nearest(name, names)}", hint=f"known: {', '.join(names)}")
     body = _test_body()
     failed = 0
     for address in addresses:
@@ -189,8 +190,8 @@ def _test_body() -> dict[str, Any]:
         timestamp=now,
         since=now,
         severity="info",
-        message="This is a test: alerts of trainvitals arrive here",
-        advice="Nothing. If you read this, it works.",
+        message="Test message: trainvitals alerts arrive here",
+        advice="Nothing. If you can read this, it works.",
     )
     about = {"run": "test", "name": "test", "host": runtime.host_name()}
     return messages.build("test", "test", [alert], about, os.urandom(12).hex(), now)
@@ -207,11 +208,11 @@ def _own_terminals() -> tuple[str, ...]:
 
 def _add_silence(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
+    parser.add_argument("rule", metavar="RULE", help="rule name, or all")
     parser.add_argument(
         "--for", dest="seconds", type=duration, default=3600.0, metavar="TIME", help="for how long (default: 1h)"
     )
-    parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
+    parser.add_argument("--run", metavar="RUN", help="only this run (default: all active runs)")
 
 
 def _silence(arguments: argparse.Namespace) -> int:
@@ -221,12 +222,12 @@ def _silence(arguments: argparse.Namespace) -> int:
 
 def _add_ack(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("rule", metavar="RULE", help="name of the rule, or all")
-    parser.add_argument("--run", metavar="RUN", help="only in this run (default: every run that is alive)")
+    parser.add_argument("rule", metavar="RULE", help="rule name, or all")
+    parser.add_argument("--run", metavar="RUN", help="only this run (default: all active runs)")
 
 
 def _ack(arguments: argparse.Namespace) -> int:
-    return _control(arguments, "ack", "acknowledged: no repetition, no escalation")
+    return _control(arguments, "ack", "acknowledged: no reminders, no escalation")
 
 
 def _control(arguments: argparse.Namespace, control: str, done: str, until: float | None = None) -> int:
@@ -234,13 +235,13 @@ def _control(arguments: argparse.Namespace, control: str, done: str, until: floa
     if not folders:
         root = _root(arguments)
         ended = run_folder.list_folders(root)
-        hint = f"to name one all the same: --run {ended[-1].name}; " if ended else ""
-        raise TrainvitalsError(f"no run in {root} is alive", hint=f"{hint}list them: trainvitals runs")
+        hint = f"to choose one anyway: --run {ended[-1].name}; " if ended else ""
+        raise TrainvitalsError(f"no active runs in {root}", hint=f"{hint}list them: trainvitals runs")
     for folder in folders:
         known = _known_rules(arguments, folder)
         if arguments.rule != "all" and arguments.rule not in known:
             raise UsageError(
-                f"no rule '{one_line(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
+                f"unknown rule '{one_line(arguments.rule)}'{nearest(arguments.rule, known)}", hint="see docs/rules.md"
             )
         records.ask(folder, control, arguments.rule, getpass.getuser(), until)
         print(f"{one_line(arguments.rule)} in {folder.name}: {done}")
@@ -258,12 +259,12 @@ def _known_rules(arguments: argparse.Namespace, folder: Path) -> set[str]:
 
 def _add_replay(parser: Parser) -> None:
     _add_place(parser)
-    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="which run (default: the newest)")
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="run to show (default: latest)")
     parser.add_argument("--rule", metavar="RULE", help="only this rule")
     parser.add_argument(
-        "--severity", type=one_of("info", "warning", "critical"), default="info", help="at least this severe"
+        "--severity", type=one_of("info", "warning", "critical"), default="info", help="minimum severity"
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -276,7 +277,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     rules = _chosen_rules(settings, arguments)
     reader = open_run(arguments.run, settings.dir)
     context = {"run": reader.folder.name, "host": runtime.host_name()}
-    baseline = Baseline.read(settings.alerts_baseline, reader.folder, say)
+    baseline = Baseline.read(settings.alerts_baseline, reader.folder, print_line)
     held = _held_gpus(reader.statuses())
     lowest = SEVERITIES.index(arguments.severity)
     began = time.monotonic()
@@ -299,7 +300,9 @@ def _replay(arguments: argparse.Namespace) -> int:
     fired = sum(row.state == "firing" for row in found)
     if found:
         _table(("time (UTC)", "what", "rule", "step", ""), [_history_row(row) for row in found])
-    say(f"{len(rules)} rules over {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)")
+    print_line(
+        f"replayed {len(rules)} rules on {reader.folder.name}: {fired} alerts ({time.monotonic() - began:.1f} s)"
+    )
     return 0
 
 
@@ -317,15 +320,15 @@ def _chosen_rules(settings: Settings, arguments: argparse.Namespace) -> list[Any
         return rules
     chosen = [rule for rule in rules if rule.name == arguments.rule]
     if not chosen:
-        raise RuleError(f"no rule '{arguments.rule}'{nearest(arguments.rule, [rule.name for rule in rules])}")
+        raise RuleError(f"unknown rule '{arguments.rule}'{nearest(arguments.rule, [rule.name for rule in rules])}")
     return chosen
 
 
 ACTIONS = (
-    Action("list", "what fires now", "trainvitals alerts\ntrainvitals alerts list --json", _add_list, _list),
+    Action("list", "list active alerts", "trainvitals alerts\ntrainvitals alerts list --json", _add_list, _list),
     Action(
         "history",
-        "what fired in a run, and when it was over",
+        "alert history of a run",
         "trainvitals alerts history latest --all",
         _add_history,
         _history,
@@ -333,21 +336,21 @@ ACTIONS = (
     Action("test", "send a test message to each channel", "trainvitals alerts test", _add_test, _test),
     Action(
         "silence",
-        "send nothing about a rule for a while",
+        "mute a rule for a while",
         "trainvitals alerts silence gpu_temperature_high --for 2h",
         _add_silence,
         _silence,
     ),
     Action(
         "ack",
-        "say that somebody has seen it: no repetition, no escalation",
+        "acknowledge an alert: no reminders, no escalation",
         "trainvitals alerts ack gpu_lost",
         _add_ack,
         _ack,
     ),
     Action(
         "replay",
-        "today's rules over a recorded run: what would have fired",
+        "run the current rules on a recorded run to see what would have fired",
         "trainvitals alerts replay latest --severity warning",
         _add_replay,
         _replay,

@@ -17,6 +17,7 @@ from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.settings import Settings, complaints, resolve
 from trainvitals.settings.places import mark_told
 from trainvitals.settings.table import find
+from trainvitals.stderr import print_line
 from trainvitals.views.cli import terminal
 from trainvitals.views.data.safe_text import one_line
 
@@ -48,7 +49,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
-        self.add_argument("-h", "--help", action="help", help="show this help and end")
+        self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self.setting_names: list[str] = []
 
     def error(self, message: str) -> NoReturn:
@@ -101,7 +102,7 @@ class Parser(argparse.ArgumentParser):
             "--config",
             type=Path,
             metavar="FILE",
-            help="settings file (default: trainvitals.yaml or pyproject.toml, found upward from here)",
+            help="settings file (default: trainvitals.yaml or pyproject.toml in this folder or above)",
         )
 
 
@@ -136,7 +137,7 @@ def resolve_settings(arguments: argparse.Namespace) -> Settings:
     flags: dict[str, Any] = {name: getattr(arguments, name) for name in arguments.setting_names}
     settings = resolve(flags=flags, config=getattr(arguments, "config", None))
     for text in complaints(settings):
-        terminal.say(text)
+        print_line(text)
     mark_told(settings)
     return settings
 
@@ -146,7 +147,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in words:
-            raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(words)}{nearest(text, words)}")
+            raise argparse.ArgumentTypeError(f"'{text}' is not one of {', '.join(words)}{nearest(text, words)}")
         return text
 
     return parse
@@ -178,7 +179,7 @@ def duration(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"'{text}' is not {error}") from None
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a duration of zero or more")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a non-negative duration")
     return seconds
 
 
@@ -214,9 +215,9 @@ def draw_actions(prog: str, help: str, actions: Sequence[Action]) -> str:
     ]
     size = max(len(action.name) for action in actions)
     for place, action in enumerate(actions):
-        usual = " (when no action is named)" if place == 0 else ""
+        usual = " (default)" if place == 0 else ""
         lines.append(f"  {action.name:<{size}}  {action.help}{usual}")
-    lines += ["", f"The flags of an action: {prog} ACTION --help", "", "examples:"]
+    lines += ["", f"Flags of an action: {prog} ACTION --help", "", "examples:"]
     lines += [f"  {line}" for action in actions for line in action.examples.strip().splitlines()]
     return "\n".join(lines)
 
@@ -236,7 +237,7 @@ def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[st
         word, arguments = arguments[0], arguments[1:]
         if word not in names:
             raise UsageError(
-                f"'{prog}' has no action '{one_line(word)}'{nearest(word, names)}",
+                f"unknown action '{one_line(word)}' of '{prog}'{nearest(word, names)}",
                 hint=f"see: {prog} --help",
             )
         chosen = actions[names.index(word)]

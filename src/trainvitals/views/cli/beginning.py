@@ -56,7 +56,7 @@ def write_run(folder: Path, run: RunFile, settings: Settings, flag: str) -> None
 
 
 def _another(flag: str) -> str:
-    return f"choose another place: {flag}"
+    return f"choose another folder: {flag}"
 
 
 def register(registration: Registration) -> Path:
@@ -78,14 +78,14 @@ def check_runtime() -> None:
 def _unwritable(error: OSError) -> AgentError:
     return AgentError(
         f"cannot write to the runtime folder {runtime.runtime_dir()}: {error.strerror or error}",
-        hint="set TRAINVITALS_RUNTIME_DIR to another folder on this machine",
+        hint="set TRAINVITALS_RUNTIME_DIR to another local folder",
     )
 
 
 # -- the GPUs that were asked for
 
 
-def tell_missing_gpus(settings: Settings) -> str:
+def explain_unknown_gpus(settings: Settings) -> str:
     """`there is no GPU 7; there are 0, 1`. Empty if none is missing, or if the agent has seen no GPU yet."""
     present = _read_gpus(settings) if settings.gpus else ()
     missing = [item for item in settings.gpus or () if not any(is_gpu_named(item, labels) for labels in present)]

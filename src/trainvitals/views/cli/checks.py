@@ -71,7 +71,7 @@ def read_settings() -> tuple[Settings, list[Checked]]:
     unknown = [
         Checked("settings", "note", describe_unknown(name), f"unset {name}") for name in settings.unknown_environment
     ]
-    ignored = [Checked("settings", "note", said, "trainvitals config") for said in settings.ignored_files]
+    ignored = [Checked("settings", "note", text, "trainvitals config") for text in settings.ignored_files]
     return settings, [Checked("settings", "ok", text), *unknown, *ignored]
 
 
@@ -104,9 +104,9 @@ def check_sources(settings: Settings) -> Iterator[Checked]:
     )
     for row in sources.REGISTRY:
         if settings.sources is not None and row.name not in settings.sources:
-            yield Checked(row.name, "none", "switched off by the setting 'sources'")
+            yield Checked(row.name, "none", "disabled by the setting 'sources'")
         elif not row.is_asked_for(settings):
-            yield Checked(row.name, "none", row.note or f"not asked for by the setting '{row.setting}'")
+            yield Checked(row.name, "none", row.note or f"off (setting '{row.setting}')")
         elif row.note is not None and row.setting is None:
             yield Checked(row.name, "ok", row.note)
         else:
@@ -116,7 +116,7 @@ def check_sources(settings: Settings) -> Iterator[Checked]:
 def _check_source(row: SourceRow, looked_at: sources.World) -> Iterator[Checked]:
     answer = ask_in_time(lambda: _question_source(row.name, looked_at))
     if answer is None:
-        text = f"has not answered for {PATIENCE:.0f} s: the driver hangs"
+        text = f"no response for {PATIENCE:.0f} s: the driver hangs"
         yield Checked(row.name, "fail", text, "sudo dmesg | tail -50")
     elif isinstance(answer, sources.SourceUnavailable):
         yield _explain_absence(row, answer, looked_at.sysfs_root)
@@ -138,7 +138,7 @@ def _explain_absence(row: SourceRow, absence: sources.SourceUnavailable, sysfs_r
     if absence.kind == "broken" and (is_on_bus or row.pci_vendor is None):
         return Checked(row.name, "fail", text, command)
     if is_on_bus:
-        return Checked(row.name, "note", f"the machine has such a card, but {text}", command)
+        return Checked(row.name, "note", f"there is such a GPU in this machine, but {text}", command)
     return Checked(row.name, "none", text)
 
 
@@ -189,12 +189,12 @@ def check_exporters(settings: Settings) -> Iterator[Checked]:
             yield Checked(row.name, "ok", f"exports {_EXPORTED[row.contract]} to {redact_text(wish.target)}")
         else:
             usage = row.usage or f'TRAINVITALS_EXPORT=\'{{"{row.name}": "..."}}\''
-            yield Checked(row.name, "none", f"not asked for; to export {_EXPORTED[row.contract]}: {usage}")
+            yield Checked(row.name, "none", f"off; to export {_EXPORTED[row.contract]}: {usage}")
     for text in exporters.explain_unusable(settings):
         yield Checked("export", "fail", text, "trainvitals config")
 
 
-_EXPORTED = {"families": "metrics", "rows": "the rows of runs"}
+_EXPORTED = {"families": "metrics", "rows": "rows of runs"}
 
 
 def check_plugins(_: Settings) -> Iterator[Checked]:
@@ -221,7 +221,7 @@ def check_plugins(_: Settings) -> Iterator[Checked]:
                 yield Checked("plugin", "ok", text)
             else:
                 fix = f"{sys.executable} -m pip install --upgrade {plugin.package}"
-                yield Checked("plugin", "fail", f"{text}, is not used: {plugin.error}", fix)
+                yield Checked("plugin", "fail", f"{text}, failed to load: {plugin.error}", fix)
 
 
 def check_container(settings: Settings) -> Iterator[Checked]:
@@ -237,7 +237,7 @@ def check_container(settings: Settings) -> Iterator[Checked]:
         limit, quota = read_memory_limit(group), read_cpu_quota(group)
         parts += [f"memory limit {quantities.format_bytes(limit[0])}"] if limit else []
         parts += [f"{quota:g} CPU cores"] if quota else []
-    yield Checked("limits", "ok", ", ".join(parts) if parts else "no container or control group limits memory or CPU")
+    yield Checked("limits", "ok", ", ".join(parts) if parts else "no memory or CPU limit (container, cgroup)")
 
 
 def check_stacks(settings: Settings) -> Iterator[Checked]:
@@ -246,7 +246,7 @@ def check_stacks(settings: Settings) -> Iterator[Checked]:
         return
     own = Path(sys.executable).with_name("py-spy")
     if not own.exists() and shutil.which("py-spy") is None:
-        text = "py-spy is not installed: a stalled program shows its stack only if it uses trainvitals.init()"
+        text = "py-spy is not installed: a stalled program can be inspected only if it uses trainvitals.init()"
         yield Checked("stacks", "none", text, f"{sys.executable} -m pip install 'trainvitals[stacks]'")
         return
     try:
@@ -254,10 +254,10 @@ def check_stacks(settings: Settings) -> Iterator[Checked]:
     except OSError:
         scope = "0"
     if scope != "0" and os.geteuid() != 0:
-        text = f"py-spy is there, but the kernel allows it only for child processes (ptrace_scope {scope})"
+        text = f"py-spy is installed, but the kernel restricts it to child processes (ptrace_scope {scope})"
         yield Checked("stacks", "note", text, "sudo sysctl kernel.yama.ptrace_scope=0")
     else:
-        yield Checked("stacks", "ok", "py-spy can read the stacks of any program of yours")
+        yield Checked("stacks", "ok", "py-spy can read the stacks of all your programs")
 
 
 # -- folders and processes
@@ -269,11 +269,11 @@ def check_runtime(_: Settings) -> Iterator[Checked]:
         _write_test(folder)
     except (OSError, TrainvitalsError) as error:
         hint = "export TRAINVITALS_RUNTIME_DIR=$HOME/.cache/trainvitals"
-        yield Checked("runtime", "fail", f"cannot be written: {error}", hint)
+        yield Checked("runtime", "fail", f"not writable: {error}", hint)
         return
     kind = read_file_system(folder)
     if kind.startswith(SHARED_FILE_SYSTEMS):
-        text = f"{folder} is on {kind}: it must be on the machine itself"
+        text = f"{folder} is on {kind}: it must be on a local disk"
         yield Checked("runtime", "fail", text, "export TRAINVITALS_RUNTIME_DIR=/tmp/trainvitals-$USER")
     else:
         yield Checked("runtime", "ok", str(folder))
@@ -285,16 +285,16 @@ def check_agent(_: Settings) -> Iterator[Checked]:
     try:
         about = read_agent()
     except (OSError, TrainvitalsError):
-        return  # told by check_runtime
+        return  # reported by check_runtime
     if about is None:
-        yield Checked("agent", "ok", "does not run now; it starts with a run")
+        yield Checked("agent", "ok", "not running; starts with a run")
     elif about.pid is None:
-        yield Checked("agent", "ok", "is starting or ending right now")
+        yield Checked("agent", "ok", "starting or stopping")
     elif about.version not in ("", trainvitals.__version__):
-        text = f"process {about.pid} is of version {about.version}, this is {trainvitals.__version__}"
+        text = f"process {about.pid} has version {about.version}, this is {trainvitals.__version__}"
         yield Checked("agent", "note", text, "trainvitals agent stop")
     else:
-        yield Checked("agent", "ok", f"runs as process {about.pid}")
+        yield Checked("agent", "ok", f"running as process {about.pid}")
 
 
 def check_root(settings: Settings) -> Iterator[Checked]:
@@ -306,22 +306,22 @@ def check_root(settings: Settings) -> Iterator[Checked]:
         skew = _write_test(place)
     except OSError as error:
         hint = "export TRAINVITALS_DIR=$HOME/trainvitals_runs"
-        yield Checked("runs", "fail", f"{root} cannot be written: {error.strerror}", hint)
+        yield Checked("runs", "fail", f"cannot write to {root}: {error.strerror}", hint)
         return
     free = shutil.disk_usage(place).free
     kind = read_file_system(place)
     text = f"{root}, {quantities.format_bytes(free)} free" + (f" on {kind}" if kind else "")
     if free < Conditions(settings.alerts_thresholds).thresholds["disk_free_gb"] * (1 << 30):
-        yield Checked("runs", "note", f"{text}: that is little", "trainvitals runs clean --max-age 30d --dry-run")
+        yield Checked("runs", "note", f"{text}: low disk space", "trainvitals runs clean --max-age 30d --dry-run")
     elif kind.startswith(SHARED_FILE_SYSTEMS):
-        yield Checked("runs", "ok", f"{text}: a shared file system is fine, each process writes files of its own")
+        yield Checked("runs", "ok", f"{text}: a shared file system is fine, each process writes its own files")
     else:
         yield Checked("runs", "ok", text)
     if abs(skew) > CLOCK_SLACK:
         yield Checked(
             "clock",
             "note",
-            f"the file system of {root} is {skew:+.0f} s off this machine's clock",
+            f"the clock of the file system of {root} is off by {skew:+.0f} s",
             "timedatectl",
         )
 
@@ -329,7 +329,7 @@ def check_root(settings: Settings) -> Iterator[Checked]:
 def check_clock(_: Settings) -> Iterator[Checked]:
     # Nothing of this program was written before this day, so an earlier clock is wrong.
     if time.time() < 1_700_000_000:
-        text = f"the clock says {time.strftime('%Y-%m-%d')}, which cannot be"
+        text = f"the clock is wrong: {time.strftime('%Y-%m-%d')}"
         yield Checked("clock", "fail", text, "sudo timedatectl set-ntp true")
     else:
         yield Checked("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))

@@ -16,8 +16,8 @@ from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
-    "confidence. The first run is the baseline. A verdict compares the last fifth of the steps that both runs have; "
-    "neighbouring values count as fewer than they are."
+    "confidence. The first run is the baseline. A verdict compares the last fifth of the steps that both runs have, "
+    "and takes autocorrelation into account."
 )
 
 EXAMPLES = """
@@ -32,13 +32,13 @@ _STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "di
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="two runs or more: run id or its beginning, name, folder, or 'latest'"
+        "run", metavar="RUN", nargs="+", help="two or more runs: run id or its beginning, name, folder, or 'latest'"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--fail-on-regression",
         action="store_true",
-        help="exit with code 3 if a metric of any run is worse than the baseline's, for sure",
+        help="exit with code 3 if any metric of any run is significantly worse than the baseline",
     )
     parser.add_settings("dir")
 
@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.data.comparison import describe_comparison
 
     if len(arguments.run) < 2:
-        raise UsageError("at least two runs are compared", hint="such as: trainvitals compare baseline latest")
+        raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
     found = describe_comparison(find_runs(arguments.run, Path(resolve_settings(arguments).dir)), [], points=4)
     if arguments.json:
         _print_json(found)
@@ -86,7 +86,7 @@ def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: 
     rows = []
     for place, (row, title) in enumerate(zip(runs, titles, strict=True)):
         notes = ["baseline"] if place == 0 else []
-        notes += ["GPUs simulated"] if row["simulated"] else []
+        notes += ["simulated GPUs"] if row["simulated"] else []
         rows.append(
             (
                 Cell(title, "bold"),
@@ -101,7 +101,7 @@ def _draw_runs(runs: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: 
 
 def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
     if not found["verdicts"]:
-        return paint("dim", "no verdict: the runs have no metric in common that says which is better")
+        return paint("dim", "no verdict: the runs share no metric with a known better direction")
     several = len(titles) > 2
     rows = [
         (
@@ -140,12 +140,12 @@ def _draw_metrics(
     text = draw_table(("metric, last", *titles), rows, paint=paint, columns=columns)
     left = len(metrics) - len(rows)
     more = f"\nand {left:,} more metrics" if left > 0 else ""
-    return f"{text}\n{paint('dim', f'* the best value of all{more}')}"
+    return f"{text}\n{paint('dim', f'* best value{more}')}"
 
 
 def _draw_config(config: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
     if not config:
-        return paint("dim", "the configurations are the same")
+        return paint("dim", "the configurations are identical")
     limit = 40
     rows = [
         (
@@ -154,5 +154,5 @@ def _draw_config(config: Sequence[Mapping[str, Any]], titles: Sequence[str], pai
         )
         for row in config[:MAX_CONFIG]
     ]
-    text = draw_table(("configuration that differs", *titles), rows, paint=paint, columns=columns)
+    text = draw_table(("configuration differences", *titles), rows, paint=paint, columns=columns)
     return text + (f"\nand {len(config) - MAX_CONFIG:,} more" if len(config) > MAX_CONFIG else "")

@@ -8,11 +8,12 @@ import sys
 
 from trainvitals.settings import TABLE, resolve
 from trainvitals.settings.places import complaints
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 
 DESCRIPTION = (
-    "Every setting with its value in force and where it came from: a flag, a TRAINVITALS_* variable, "
+    "Every setting with its current value and where it comes from: a flag, a TRAINVITALS_* variable, "
     "trainvitals.yaml or pyproject.toml, or the default."
 )
 EXAMPLES = """
@@ -27,8 +28,8 @@ _WIDE = 180
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--describe", action="store_true", help="what each setting means, its variable and default")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--describe", action="store_true", help="describe each setting, its variable and default")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_config()
 
 
@@ -52,14 +53,14 @@ def execute(arguments: argparse.Namespace) -> int:
         ]
         print(draw_table(("setting", "value", "from"), rows, paint=paint))
     for text in complaints(settings):
-        say(text)
+        print_line(text)
     return 0
 
 
 def _brief(text: str) -> str:
     """A long list by its length; --json has it all."""
     items = text.split(",")
-    return text if len(text) <= 40 else f"{items[0]}, … ({len(items)} in all)" if len(items) > 1 else text
+    return text if len(text) <= 40 else f"{items[0]}, … ({len(items)} total)" if len(items) > 1 else text
 
 
 def _describe(as_json: bool, paint: Paint, columns: int | None) -> None:

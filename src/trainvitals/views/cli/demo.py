@@ -15,10 +15,11 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.journal.identity import gpu_key
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
 from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
-from trainvitals.views.cli.terminal import Paint, is_terminal, say, shorten, width
+from trainvitals.views.cli.terminal import Paint, is_terminal, shorten, width
 from trainvitals.views.data import quantities
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from trainvitals.views.cli.demo_training import Config, Step
 
 DESCRIPTION = (
-    "Train a small network for real, in numpy, with the agent watching, and see it live in the terminal. Where "
-    "there is no GPU two are simulated, and labelled so. Ends by itself, with a report."
+    "Train a small network in numpy, monitored by the agent and shown live in the terminal. Without a GPU, two "
+    "simulated ones are shown and labeled as such. Stops by itself and writes a report."
 )
 EXAMPLES = """
 trainvitals demo
 trainvitals demo --seconds 5
-trainvitals demo --mode monitor          # the hardware only, simulated
+trainvitals demo --mode monitor          # simulated hardware only
 """
 
 TRAIN_SECONDS = 24.0
@@ -52,14 +53,16 @@ def add_arguments(parser: Parser) -> None:
         type=one_of(*MODES),
         default="train",
         metavar="MODE",
-        help="train: a real small training; monitor: simulated hardware only (default: train)",
+        help="train: a small real training run; monitor: simulated hardware only (default: train)",
     )
-    parser.add_argument("--steps", type=number(2, whole=True), default=600, metavar="N", help="steps (default: 600)")
+    parser.add_argument(
+        "--steps", type=number(2, whole=True), default=600, metavar="N", help="number of steps (default: 600)"
+    )
     parser.add_argument(
         "--seconds",
         type=number(0),
         metavar="SECONDS",
-        help=f"how long it takes at least (default: {TRAIN_SECONDS:g}; {QUIET_SECONDS:g} without a terminal)",
+        help=f"minimum duration (default: {TRAIN_SECONDS:g}; {QUIET_SECONDS:g} without a terminal)",
     )
     parser.add_settings("dir", "interval", "simulate_gpus")
     parser.add_config()
@@ -112,7 +115,7 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         raise
     wait_for_agent(run.folder, AGENT_SECONDS)
     print_summary(RunReader(run.folder))
-    say(_write_report(run.folder, settings))
+    print_line(_write_report(run.folder, settings))
     return 0
 
 
@@ -123,10 +126,10 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 
     with run:
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
-        say(f"training a small network for about {quantities.format_duration(config.seconds)}{gpus}")
-        say(f"the run folder is {near(run.folder)}")
+        print_line(f"training a small network for about {quantities.format_duration(config.seconds)}{gpus}")
+        print_line(f"run folder: {near(run.folder)}")
         served = dashboard.start(settings, run.id, wait=DASHBOARD_SECONDS)
-        say(f"the dashboard is {served.address}" if served.address else f"there is no dashboard: {served.reason}")
+        print_line(f"dashboard: {served.address}" if served.address else f"no dashboard: {served.reason}")
         show = LiveView(run, config) if has_room() else PlainView(run, config)
         train(run, config, show.take)
         show.finish()
@@ -142,10 +145,10 @@ def _write_report(folder: Path, settings: Settings) -> str:
     try:
         content = draw_report(name_runs([folder]), "html", settings)
     except TrainvitalsError as error:
-        return f"there is no report: {error.message}"
+        return f"no report: {error.message}"
     target.parent.mkdir(mode=0o700, exist_ok=True)
     write_file(str(target), content, force=True)
-    return f"a report, in one file that opens from disk: {near(target)}"
+    return f"wrote {near(target)} ({quantities.format_bytes(len(content))})"
 
 
 def has_gpu() -> bool:
@@ -213,7 +216,7 @@ class PlainView:
         parts.append(f"accuracy {step.accuracy:.3f}")
         for row in self._sorted_gpus():
             use = row.get("utilization_percent")
-            label = f"GPU{row.get('gpu_index')}{' (simulated)' if row.get('simulated') else ''}"
+            label = f"GPU {row.get('gpu_index')}{' (simulated)' if row.get('simulated') else ''}"
             parts.append(f"{label} {quantities.format_percent(use if isinstance(use, (int, float)) else None)}")
         print("  ".join(parts), flush=True)
 
@@ -255,11 +258,11 @@ class LiveView(PlainView):
             ("learning rate", quantities.format_value(step.learning_rate, 3)),
             ("gradient norm", quantities.format_value(step.gradient_norm, 3)),
         ]
-        told = "   ".join(f"{paint('dim', name)} {paint('bold', value)}" for name, value in numbers)
+        drawn = "   ".join(f"{paint('dim', name)} {paint('bold', value)}" for name, value in numbers)
         plain = "   ".join(f"{name} {value}" for name, value in numbers)
         return [
             f"{title}  {paint('cyan', bar)}  {tail}",
-            told if len(plain) <= columns else shorten(plain, columns),
+            drawn if len(plain) <= columns else shorten(plain, columns),
         ]
 
     def _charts(self, columns: int) -> list[str]:
@@ -285,8 +288,8 @@ class LiveView(PlainView):
             ]
             text = "  ".join(parts)
             bar = draw_bar(share, max(min(columns - len(text) - 10, 40), 4))
-            lines.append(f"GPU{row.get('gpu_index')}  {self._paint('green', bar)}  {shorten(text, columns - 12)}")
-        return lines or [self._paint("dim", "waiting for the first sample of the hardware")]
+            lines.append(f"GPU {row.get('gpu_index')}  {self._paint('green', bar)}  {shorten(text, columns - 12)}")
+        return lines or [self._paint("dim", "waiting for the first hardware sample")]
 
 
 def draw_bar(share: float, columns: int) -> str:

@@ -15,8 +15,8 @@ from trainvitals.views.cli.terminal import Paint, is_terminal, width
 from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
-    "Look at everything trainvitals uses, say what was found and what is missing, with the command that fixes it. "
-    "Changes nothing. Exit code 1 if something does not work that should."
+    "Check everything trainvitals uses and report what is missing, with the command that fixes it. Changes nothing. "
+    "Exits with code 1 if a check fails."
 )
 
 EXAMPLES = """
@@ -33,7 +33,7 @@ _MARKS = {
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -50,9 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
         print(draw_finding(item, paint, columns))
     print()
     if failed:
-        print(paint("bold red", f"{len(failed)} of {len(found)} do not work that should; see FAIL above"))
+        print(paint("bold red", f"{len(failed)} of {len(found)} checks failed, see FAIL above"))
     else:
-        print("everything that should work works")
+        print("all checks passed")
     return 1 if failed else 0
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainvitals.journal.contracts import Reader
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
-from trainvitals.views.cli.terminal import is_terminal, say
+from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
 from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
-    "Write the lines of a run as JSON, JSONL, CSV or Parquet, live or ended, sealed or not; or the run as a page "
-    "(html) or its charts as a picture (png, svg), drawn without a browser. NaN and infinity keep their values: "
-    "the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, themselves in Parquet. "
-    "CSV and Parquet have a column for every name that occurs; a missing value is an empty cell or a null."
+    "Export the rows of a run as JSON, JSONL, CSV or Parquet, live or ended; or the run as a page (html), or its "
+    "charts as an image (png, svg), drawn without a browser. NaN and infinity are kept: the strings NaN, Infinity "
+    "and -Infinity in JSON, nan and inf in CSV, native values in Parquet. CSV and Parquet have one column per name; "
+    "a missing value is an empty cell or null."
 )
 
 EXAMPLES = """
@@ -47,10 +48,10 @@ def add_arguments(parser: Parser) -> None:
         type=one_of(*TABLES, "all"),
         default="training",
         metavar="TABLE",
-        help=f"one of {', '.join(TABLES)}, or all, each row then says its table (default: training)",
+        help=f"one of {', '.join(TABLES)}, or all, with the table in each row (default: training)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default="-", help="file to write; - is standard output (default)"
+        "-o", "--output", metavar="FILE", default="-", help="output file; - for standard output (default)"
     )
     parser.add_argument(
         "--panel",
@@ -65,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="THEME",
         help="for png and svg: light or dark (default: light)",
     )
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_settings("dir")
 
 
@@ -75,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
     reader = open_run(arguments.run, resolve_settings(arguments).dir)
     to_stdout = arguments.output == "-"
     if to_stdout and arguments.format == "parquet" and is_terminal(sys.stdout):
-        raise UsageError("Parquet is not for a terminal", hint="name a file: -o run.parquet")
+        raise UsageError("not writing Parquet to a terminal", hint="choose a file: -o run.parquet")
     target = Path(arguments.output)
     check_target(arguments.output, arguments.force)
     if arguments.format in DRAWN:
@@ -86,7 +87,7 @@ def execute(arguments: argparse.Namespace) -> int:
     def write(file: BinaryIO) -> None:
         for name, column in write_rows(rows, arguments.format, file).items():
             clash = f"'{one_line(name)}' differs from another name only in case"
-            say(f"{clash}: its column is '{one_line(column)}'")
+            print_line(f"{clash}: its column is '{one_line(column)}'")
 
     try:
         if to_stdout and is_terminal(sys.stdout):
@@ -103,9 +104,9 @@ def execute(arguments: argparse.Namespace) -> int:
     finally:
         progress.clear()
     if progress.count == 0:
-        say(f"run {one_line(reader.info.id)} has no lines in table '{arguments.table}'")
+        print_line(f"run {one_line(reader.info.id)} has no rows in table '{arguments.table}'")
     elif not to_stdout:
-        say(f"{progress.count:,} lines, {quantities.format_bytes(target.stat().st_size)}: {target}")
+        print_line(f"wrote {target} ({progress.count:,} rows, {quantities.format_bytes(target.stat().st_size)})")
     return 0
 
 
@@ -120,7 +121,7 @@ def _draw(arguments: argparse.Namespace, reader: Reader) -> int:
         content = document.draw_picture(runs, arguments.format, names=arguments.panel or (), theme=arguments.theme)
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
-        say(f"{quantities.format_bytes(len(content))}: {arguments.output}")
+        print_line(f"wrote {arguments.output} ({quantities.format_bytes(len(content))})")
     return 0
 
 
@@ -134,7 +135,7 @@ class ProgressLine:
     def step(self) -> None:
         self.count += 1
         if self._shown and self.count % 50_000 == 0:
-            print(f"\r\x1b[K{self.count:,} lines", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{self.count:,} rows", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self._shown and self.count >= 50_000:

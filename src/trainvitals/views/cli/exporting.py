@@ -53,7 +53,7 @@ def check_exporter(settings: Settings) -> None:
     address.check()
     if not is_free(address.host, address.port) and not is_ours(address.host, address.port):
         raise SettingError(
-            f"port {address.port} is taken by another program",
+            f"port {address.port} is in use by another program",
             hint=f"choose another: --prometheus-port {address.port + 1}",
         )
 

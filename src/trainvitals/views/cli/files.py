@@ -17,7 +17,7 @@ from trainvitals.views.cli.terminal import is_terminal
 def check_target(output: str, force: bool) -> None:
     """Raises if the file is there and must not be replaced."""
     if output != "-" and Path(output).exists() and not force:
-        raise TrainvitalsError(f"{output} exists and is not replaced", hint="to replace it: --force")
+        raise TrainvitalsError(f"{output} already exists", hint="to overwrite it: --force")
 
 
 def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
@@ -29,7 +29,7 @@ def write_whole(target: Path, write: Callable[[BinaryIO], None]) -> None:
         temporary.replace(target)
     except OSError as error:
         raise TrainvitalsError(
-            f"cannot write {target}: {error.strerror or error}", hint="name another file: -o FILE"
+            f"cannot write {target}: {error.strerror or error}", hint="choose another file: -o FILE"
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
@@ -39,7 +39,7 @@ def write_file(output: str, content: bytes, *, force: bool) -> None:
     """To the file, or to standard output for `-`; pictures are not for a terminal."""
     if output == "-":
         if is_terminal(sys.stdout) and content[:4] == b"\x89PNG":
-            raise UsageError("a PNG is not for a terminal", hint="name a file: -o chart.png")
+            raise UsageError("not writing a PNG to a terminal", hint="choose a file: -o chart.png")
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return

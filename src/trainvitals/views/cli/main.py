@@ -12,6 +12,7 @@ from typing import NamedTuple
 from trainvitals import __version__
 from trainvitals.errors import SettingError, TrainvitalsError, nearest
 from trainvitals.plugins import Registry, declared
+from trainvitals.stderr import print_error, print_line
 
 
 class CommandRow(NamedTuple):
@@ -25,31 +26,31 @@ class CommandRow(NamedTuple):
 
 # Adding a command is one file and one row here.
 _OWN = (
-    CommandRow("run", "trainvitals.views.cli.run", "watch any program, with no change to it"),
-    CommandRow("monitor", "trainvitals.views.cli.monitor", "watch the hardware, on the console and to files"),
-    CommandRow("top", "trainvitals.views.cli.top", "the terminal dashboard: hardware and training on one screen"),
-    CommandRow("demo", "trainvitals.views.cli.demo", "see it work: a small real training, on any machine"),
-    CommandRow("serve", "trainvitals.views.cli.serve", "the dashboard in the browser"),
-    CommandRow("runs", "trainvitals.views.cli.runs", "list, show, remove and tidy up runs"),
-    CommandRow("report", "trainvitals.views.cli.report", "write a report to send around: HTML, Markdown, JSON, PNG"),
-    CommandRow("compare", "trainvitals.views.cli.compare", "runs beside each other: what differs, which is better"),
-    CommandRow("export", "trainvitals.views.cli.export", "write a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
-    CommandRow("alerts", "trainvitals.views.cli.alerts", "what fires and fired; test, silence, acknowledge, replay"),
-    CommandRow("doctor", "trainvitals.views.cli.doctor", "what was found, what is missing, and how to fix it"),
-    CommandRow("agent", "trainvitals.views.cli.agent", "start, look at and stop the agent of this machine"),
-    CommandRow("prometheus", "trainvitals.views.cli.prometheus", "rules and scrape configuration for Prometheus"),
-    CommandRow("grafana", "trainvitals.views.cli.grafana", "dashboards for Grafana"),
+    CommandRow("run", "trainvitals.views.cli.run", "run and monitor any program, without code changes"),
+    CommandRow("monitor", "trainvitals.views.cli.monitor", "monitor the hardware, to the console and to files"),
+    CommandRow("top", "trainvitals.views.cli.top", "terminal dashboard: hardware and training on one screen"),
+    CommandRow("demo", "trainvitals.views.cli.demo", "try it: a small real training run, on any machine"),
+    CommandRow("serve", "trainvitals.views.cli.serve", "web dashboard"),
+    CommandRow("runs", "trainvitals.views.cli.runs", "list, show, check, compress and remove runs"),
+    CommandRow("report", "trainvitals.views.cli.report", "write a shareable report: HTML, Markdown, JSON, PNG, SVG"),
+    CommandRow("compare", "trainvitals.views.cli.compare", "compare runs: what differs, which is better"),
+    CommandRow("export", "trainvitals.views.cli.export", "export a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
+    CommandRow("alerts", "trainvitals.views.cli.alerts", "list, test, silence, acknowledge and replay alerts"),
+    CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and how to fix it"),
+    CommandRow("agent", "trainvitals.views.cli.agent", "start, inspect and stop the agent of this machine"),
+    CommandRow("prometheus", "trainvitals.views.cli.prometheus", "print Prometheus rules and scrape configuration"),
+    CommandRow("grafana", "trainvitals.views.cli.grafana", "print Grafana dashboards"),
     CommandRow("stack", "trainvitals.views.cli.stack", "set up Prometheus, Grafana and Alertmanager with Docker"),
-    CommandRow("config", "trainvitals.views.cli.config", "the settings in force and where each came from"),
-    CommandRow("version", "trainvitals.views.cli.version", "the versions of trainvitals and what it uses"),
+    CommandRow("config", "trainvitals.views.cli.config", "show all settings and where each comes from"),
+    CommandRow("version", "trainvitals.views.cli.version", "versions of trainvitals and its dependencies"),
 )
 COMMANDS: Registry[CommandRow] = Registry("commands", _OWN, CommandRow)
 """Our commands, and those of other packages (docs/plugins.md)."""
 
 EXAMPLES = (
-    ("trainvitals run -- python train.py", "watch any program, no code change"),
-    ("trainvitals monitor --gpu 0 --interval 1.0", "just the hardware"),
-    ("trainvitals demo", "see it work, no GPU needed"),
+    ("trainvitals run -- python train.py", "monitor any program, no code changes"),
+    ("trainvitals monitor --gpu 0 --interval 1.0", "hardware only"),
+    ("trainvitals demo", "try it, no GPU needed"),
 )
 
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        _complain(f"{error.strerror or error}{where}", "what works here and what does not: trainvitals doctor")
+        _complain(f"{error.strerror or error}{where}", 'run "trainvitals doctor" to check your setup')
         return 1
     return code
 
@@ -100,7 +101,7 @@ def dispatch(arguments: list[str]) -> int:
         return run_command(f"trainvitals {row.name}", import_module(row.module), row.help, rest)
     broken = COMMANDS.error(word)
     if broken is not None:
-        _complain(f"the plugin of the command '{word}' cannot be used: {broken}", "see: trainvitals doctor")
+        _complain(f"the plugin of the command '{word}' failed to load: {broken}", "see: trainvitals doctor")
         return 1
     kind = "flag" if word.startswith("-") else "command"
     known = ["--help", "--version"] if kind == "flag" else [known.name for known in COMMANDS]
@@ -112,7 +113,7 @@ def dispatch(arguments: list[str]) -> int:
 def draw_help() -> str:
     """What there is."""
     lines = [
-        f"trainvitals {__version__}: watches the hardware and the training together, live, and keeps every number.",
+        f"trainvitals {__version__}: live monitoring of training and hardware, with alerts and diagnosis.",
         "",
         *(f"  {command:<44}{what}" for command, what in EXAMPLES),
         "",
@@ -120,15 +121,14 @@ def draw_help() -> str:
         *(f"  {row.name:<12}{row.help}" for row in COMMANDS.own),
         *(f"  {entry.name:<12}from {entry.dist.name if entry.dist else '?'}" for entry in declared("commands")),
         "",
-        "The flags of a command: trainvitals COMMAND --help",
+        "Flags of a command: trainvitals COMMAND --help",
     ]
     return "\n".join(lines)
 
 
 def _complain(message: str, hint: str | None) -> None:
-    from trainvitals.views.cli.terminal import print_error
 
-    print_error(f"trainvitals: {message}")
+    print_line(message)
     if hint:
         print_error(f"  {hint}")
 

@@ -27,17 +27,25 @@ from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import gpu_key
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.beginning import FLAG, check_runtime, create_folder, register, tell_missing_gpus, write_run
+from trainvitals.views.cli.beginning import (
+    FLAG,
+    check_runtime,
+    create_folder,
+    explain_unknown_gpus,
+    register,
+    write_run,
+)
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
-from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, say, width
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
-    "Watch the hardware of this machine: a line per sample with the use and the memory of each GPU, a table now "
-    "and then and at the end, and every number in JSONL files. Without a GPU it says why and shows the host. "
-    "Ctrl-C ends it."
+    "Monitor the hardware of this machine: one line per sample with utilization and memory of each GPU, a table at "
+    "intervals and at the end, and all values in JSONL files. Without a GPU it shows why, and the host. Press "
+    "Ctrl-C to stop."
 )
 
 EXAMPLES = """
@@ -57,7 +65,7 @@ FINAL_SECONDS = 3.0
 FIRST_SECONDS = 10.0
 """However short it is to look, the first sample is waited for this long: on a busy node it takes a while."""
 GPU = {
-    "utilization_percent": "use %",
+    "utilization_percent": "util %",
     "memory_percent": "memory %",
     "temperature_celsius": "°C",
     "power_draw_watts": "W",
@@ -68,20 +76,22 @@ HOST = {"cpu_usage_percent": "CPU %", "memory_usage_percent": "memory %"}
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("--gpu", type=one_gpu, metavar="N", help="one GPU, by index or UUID")
     parser.add_settings("gpus", "interval")
-    parser.add_argument("--duration", type=duration, metavar="SECONDS", help="end after this long (default: Ctrl-C)")
+    parser.add_argument(
+        "--duration", type=duration, metavar="SECONDS", help="stop after this time (default: on Ctrl-C)"
+    )
     parser.add_argument(
         "--log-dir",
         type=Path,
         metavar="DIR",
-        help="run folder to write (default: one inside the folder of all runs)",
+        help="run folder to create (default: inside the folder of all runs)",
     )
-    parser.add_argument("--no-console", action="store_true", help="no line per sample, only the tables")
+    parser.add_argument("--no-console", action="store_true", help="print only the tables, no line per sample")
     parser.add_argument(
         "--summary-interval",
         type=number(0),
         default=60.0,
         metavar="SECONDS",
-        help="time between two tables; 0: only at the end (default: 60)",
+        help="interval between tables; 0: only at the end (default: 60)",
     )
     parser.add_settings("simulate_gpus", "openmetrics", "dir")
     add_exporter_flags(parser)
@@ -91,7 +101,7 @@ def add_arguments(parser: Parser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     if arguments.gpu is not None:
         if arguments.gpus is not None:
-            raise UsageError("--gpu and --gpus say the same thing", hint="use one of them: --gpus 0,1")
+            raise UsageError("use either --gpu or --gpus, not both", hint="such as: --gpus 0,1")
         arguments.gpus = arguments.gpu
     settings = resolve_settings(arguments)
     check_exporter(settings)
@@ -100,7 +110,9 @@ def execute(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(settings, quiet=arguments.no_console, table_seconds=arguments.summary_interval)
     monitor.begin()
-    say(f"writing to {monitor.folder}{' (simulated GPUs)' if settings.simulate_gpus else ''}; Ctrl-C ends")
+    print_line(
+        f"writing to {monitor.folder}{' (simulated GPUs)' if settings.simulate_gpus else ''}; press Ctrl-C to stop"
+    )
     try:
         monitor.watch(console, arguments.duration)
     except KeyboardInterrupt:
@@ -108,7 +120,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(file=sys.stderr)  # after the ^C that the terminal printed
     monitor.end()
     console.finish()
-    say(f"all numbers are in {monitor.folder}")
+    print_line(f"all values are in {monitor.folder}")
     return 0
 
 
@@ -135,7 +147,7 @@ class Monitor:
             self.folder = Path(settings.dir).absolute() / "monitor" / run_folder.new_run_id("monitor")
         before = run_folder.find_run(self.folder)
         if before is not None and run_folder.read_state(self.folder, before)[0] not in ENDED:
-            raise TrainvitalsError(f"{self.folder} belongs to a run that is not over", hint="choose another --log-dir")
+            raise TrainvitalsError(f"{self.folder} belongs to an active run", hint="choose another --log-dir")
         self.attempt = before.attempt + 1 if before is not None else 1
         self._run = self._describe(before)
         self._registered: Path | None = None
@@ -175,7 +187,7 @@ class Monitor:
         )
         if not runtime.ensure_agent(wait=runtime.START_SECONDS):
             self.end(status="failed")
-            raise AgentError("the agent did not start, so nothing is measured", hint="see why: trainvitals doctor")
+            raise AgentError("the agent did not start", hint="to see why: trainvitals doctor")
 
     def watch(self, console: Console, seconds: float | None) -> None:
         """Print what arrives, until the time is over."""
@@ -203,7 +215,7 @@ class Monitor:
         try:
             write_run(self.folder, self._run, self._settings, self._flag)
         except JournalError as error:  # what was measured is still to be printed
-            say(f"the end of the run is not written: {error}")
+            print_line(f"cannot write the end of the run: {error}")
         if self._registered is None:
             return
         self._registered.unlink(missing_ok=True)
@@ -230,8 +242,8 @@ class Console:
         self._fresh: dict[str, float] = {}
         self._system: Mapping[str, Any] | None = None
         self._host = {name: Spread() for name in HOST}
-        self._told_no_gpu = False
-        self._told_missing = False
+        self._warned_no_gpu = False
+        self._warned_unknown = False
         self._samples = 0
         self._first: tuple[float, float] | None = None
 
@@ -255,7 +267,7 @@ class Console:
                 for name, spread in self._host.items():
                     spread.add(row.get(name))
         elif row.get("severity") in ("warning", "critical"):
-            say(f"{row['severity']}: {one_line(row.get('message', row.get('event', '')))}")
+            print_line(f"{row['severity']}: {one_line(row.get('message', row.get('event', '')))}")
 
     def tick(self) -> None:
         """Print what is complete."""
@@ -265,8 +277,8 @@ class Console:
                 self._print_gpus(now)
         elif not self._latest and self._system is not None and self._has_looked(now):
             self._print_system()
-        if not self._told_missing and self._has_looked(now):
-            self._tell_missing()
+        if not self._warned_unknown and self._has_looked(now):
+            self._warn_unknown_gpus()
         if self._table_seconds and now >= self._next_table:
             self._next_table += self._table_seconds
             self._print_table()
@@ -291,16 +303,16 @@ class Console:
             self._print_gpus(time.monotonic())
         elif not self._latest and self._system is not None:  # it ended before it was clear that there is no GPU
             self._print_system()
-        self._tell_missing()
+        self._warn_unknown_gpus()
         self._print_table()
 
-    def _tell_missing(self) -> None:
-        """Say once which GPUs that were asked for are not there, where others are."""
-        if self._latest and not self._told_missing:
-            self._told_missing = True
-            text = tell_missing_gpus(self._settings)
+    def _warn_unknown_gpus(self) -> None:
+        """Warn once about selected GPUs that do not exist, where others do."""
+        if self._latest and not self._warned_unknown:
+            self._warned_unknown = True
+            text = explain_unknown_gpus(self._settings)
             if text:
-                say(text)
+                print_line(text)
 
     def _is_complete(self, now: float) -> bool:
         """All GPUs have a new sample, or those that have none have had their time: all of it at first, when nobody
@@ -316,7 +328,9 @@ class Console:
         if self._quiet:
             return
         gpus = self._gpus.in_order()
-        parts = [f"{one_line(gpu.title())}: {self._words(gpu_key(gpu.labels), now)}" for gpu in gpus]
+        # `GPU0`, without a blank: the documented form of this line, which scripts read.
+        titles = (one_line(gpu.title()).replace("GPU ", "GPU") for gpu in gpus)
+        parts = [f"{title}: {self._words(gpu_key(gpu.labels), now)}" for title, gpu in zip(titles, gpus, strict=True)]
         simulated = " (simulated)" if all(gpu.simulated for gpu in gpus) else ""
         print(f"GPU Monitor{simulated} - {' | '.join(parts)}", flush=True)
 
@@ -329,10 +343,10 @@ class Console:
         return f"{text} (stale, {age:.0f} s old)" if age > max(3 * self._interval, STALE_SECONDS) else text
 
     def _print_system(self) -> None:
-        if not self._told_no_gpu:
-            self._told_no_gpu = True
-            why = tell_missing_gpus(self._settings) or _why_no_gpu()
-            say(f"no GPU is measured: {why}\n  more: trainvitals doctor")
+        if not self._warned_no_gpu:
+            self._warned_no_gpu = True
+            why = explain_unknown_gpus(self._settings) or _why_no_gpu()
+            print_line(f"no GPUs: {why}\n  more: trainvitals doctor")
         row, self._system = self._system or {}, None
         self._samples += 1
         if self._quiet:
@@ -395,4 +409,4 @@ def _why_no_gpu() -> str:
     states = latest.states if latest is not None else {}
     reasons = {name: str(state) for name, state in states.items() if state != "ok"}
     found = explain_missing_gpus(reasons, World().sysfs_root)
-    return found[1] if found is not None else "no source found one"
+    return found[1] if found is not None else "none found"

@@ -67,13 +67,13 @@ def cannot_start(name: str, error: OSError) -> CannotStart:
     """What is wrong with the program, and what to do."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return CannotStart(
-            f"there is no program '{name}'", NOT_FOUND, hint="check its name, or give its path: ./train.sh"
+            f"program not found: '{name}'", NOT_FOUND, hint="check its name, or use its path: ./train.sh"
         )
     if error.errno == errno.EACCES:
         if os.path.isdir(name):  # noqa: PTH112 - a name as typed
             return CannotStart(f"'{name}' is a folder, not a program", NOT_EXECUTABLE)
         return CannotStart(f"'{name}' is not executable", NOT_EXECUTABLE, hint=f"try: chmod +x {name}")
-    return CannotStart(f"'{name}' cannot be started: {error.strerror or error}", NOT_EXECUTABLE)
+    return CannotStart(f"cannot start '{name}': {error.strerror or error}", NOT_EXECUTABLE)
 
 
 def check_program(name: str) -> None:

@@ -28,12 +28,10 @@ def _rules(arguments: argparse.Namespace) -> int:
 
 
 def _add_scrape(parser: Parser) -> None:
-    parser.add_argument("targets", nargs="*", metavar="HOST[:PORT]", help="machines to scrape (default: this one)")
-    parser.add_argument(
-        "--interval", type=number(1), default=5, metavar="SECONDS", help="between two scrapes (default: 5)"
-    )
-    parser.add_argument("--token-file", metavar="FILE", help="file on Prometheus' machine with the token")
-    parser.add_argument("--tls", action="store_true", help="the exporters have a certificate")
+    parser.add_argument("targets", nargs="*", metavar="HOST[:PORT]", help="machines to scrape (default: this machine)")
+    parser.add_argument("--interval", type=number(1), default=5, metavar="SECONDS", help="scrape interval (default: 5)")
+    parser.add_argument("--token-file", metavar="FILE", help="file with the token, on the Prometheus server")
+    parser.add_argument("--tls", action="store_true", help="the exporters use TLS")
 
 
 def _scrape(arguments: argparse.Namespace) -> int:
@@ -53,7 +51,7 @@ def _scrape(arguments: argparse.Namespace) -> int:
     for target in targets:
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit():
-            raise UsageError(f"'{target}' is no host and port{nearest(target, ())}", hint="such as: gpu-01:9090")
+            raise UsageError(f"'{target}' is not a host and port{nearest(target, ())}", hint="such as: gpu-01:9090")
     print(yaml.safe_dump({"scrape_configs": [job]}, sort_keys=False), end="")
     return 0
 
@@ -70,14 +68,14 @@ def _with_port(target: str) -> str:
 ACTIONS = (
     Action(
         "rules",
-        "print recording and alerting rules with your thresholds",
+        "print recording and alerting rules, with your thresholds",
         "trainvitals prometheus rules > /etc/prometheus/trainvitals.rules.yml",
         _add_rules,
         _rules,
     ),
     Action(
         "scrape-config",
-        "print what to put into prometheus.yml",
+        "print a scrape configuration for prometheus.yml",
         "trainvitals prometheus scrape-config gpu-01:9090 gpu-02:9090 --token-file /etc/prometheus/trainvitals.token",
         _add_scrape,
         _scrape,

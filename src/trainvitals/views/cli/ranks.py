@@ -46,8 +46,8 @@ def _read_rank(reader: Reader, rank: int, known: RankStatus, wrote: bool) -> Ran
     return RankEnd(rank, step, known.state)
 
 
-def tell_ranks(ranks: Sequence[RankEnd], status: str) -> str:
-    """`4, the last step of each is 99` or `4; rank 2 ended at step 57 (crashed), rank 3 logged nothing`."""
+def format_ranks(ranks: Sequence[RankEnd], status: str) -> str:
+    """`4, all at step 99` or `4; rank 2 ended at step 57 (crashed), rank 3 logged nothing`."""
     logged = [item for item in ranks if item.last_step is not None]
     if len(logged) == 1:
         return f"{len(ranks):,}; only rank {logged[0].rank} logged"
@@ -56,13 +56,13 @@ def tell_ranks(ranks: Sequence[RankEnd], status: str) -> str:
         return f"{len(ranks):,}; none logged a step"
     differ = [item for item in ranks if item.last_step != furthest or item.state not in (None, status)]
     if not differ:
-        return f"{len(ranks):,}, the last step of each is {furthest:,}"
-    parts = [_tell_rank(item, status) for item in differ[:MAX_RANKS]]
+        return f"{len(ranks):,}, all at step {furthest:,}"
+    parts = [_format_rank(item, status) for item in differ[:MAX_RANKS]]
     if len(differ) > MAX_RANKS:
         parts.append(f"and {len(differ) - MAX_RANKS:,} more differ")
-    return f"{len(ranks):,}; the furthest is at step {furthest:,}; {', '.join(parts)}"
+    return f"{len(ranks):,}, up to step {furthest:,}; {', '.join(parts)}"
 
 
-def _tell_rank(item: RankEnd, status: str) -> str:
+def _format_rank(item: RankEnd, status: str) -> str:
     where = "logged nothing" if item.last_step is None else f"at step {item.last_step:,}"
     return f"rank {item.rank} {where}{f' ({one_line(item.state)})' if item.state not in (None, status) else ''}"

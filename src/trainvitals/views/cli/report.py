@@ -10,18 +10,18 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
-from trainvitals.views.cli.terminal import say
 from trainvitals.views.data import quantities
 
 if TYPE_CHECKING:  # numpy, which no `--help` waits for
     from trainvitals.journal.reader import RunReader
 
 DESCRIPTION = (
-    "Write a report: summary, findings with evidence and advice, charts, use of resources, alerts, configuration and "
-    "environment. As HTML it is one file with interactive charts that opens from disk, without a network. Markdown "
-    "puts a picture of the charts beside itself. Of several runs it is a comparison, the first being the baseline."
+    "Write a report: summary, findings with evidence and advice, charts, resource usage, alerts, configuration and "
+    "environment. HTML is one self-contained file with interactive charts that works offline. Markdown writes an "
+    "image of the charts next to it. Several runs are compared, with the first as the baseline."
 )
 EXAMPLES = """
 trainvitals report latest -o report.html
@@ -40,22 +40,22 @@ def add_arguments(parser: Parser) -> None:
         "--output",
         metavar="FILE",
         default="report.html",
-        help="file to write; - is standard output (default: report.html)",
+        help="output file; - for standard output (default: report.html)",
     )
     parser.add_argument(
         "--format",
         type=one_of("html", "md", "json", "png", "svg"),
         metavar="FORMAT",
-        help="one of html, md, json, png, svg (default: what the name of the file says, else html)",
+        help="one of html, md, json, png, svg (default: from the file name, else html)",
     )
     parser.add_argument(
         "--theme", type=one_of("light", "dark"), default="light", metavar="THEME",
-        help="light or dark, for pictures; the page follows its reader (default: light)",
+        help="light or dark, for images; HTML follows the browser (default: light)",
     )  # fmt: skip
     parser.add_argument(
-        "--width", type=number(300, whole=True), default=1200, metavar="N", help="width of a picture (default: 1200)"
+        "--width", type=number(300, whole=True), default=1200, metavar="N", help="image width (default: 1200)"
     )
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
     parser.add_settings("dir", "price_gpu_hour", "price_kwh", "price_currency")
     parser.add_config()
 
@@ -68,18 +68,19 @@ def execute(arguments: argparse.Namespace) -> int:
     target = Path(arguments.output)
     format = arguments.format or document.SUFFIXES.get(target.suffix.lower(), "html")
     if arguments.output == "-" and not arguments.format:
-        raise UsageError("standard output has no name that says the format", hint="such as: --format md")
+        raise UsageError("standard output needs --format", hint="such as: --format md")
     check_target(arguments.output, arguments.force)
     if format == "md" and arguments.output != "-":
         files = _draw_markdown(runs, target, settings, arguments.theme)
         for path, content in files.items():
             write_file(str(path), content, force=arguments.force)
-        say(" and ".join(f"{quantities.format_bytes(len(content))}: {path}" for path, content in files.items()))
+        sizes = (f"{path} ({quantities.format_bytes(len(content))})" for path, content in files.items())
+        print_line(f"wrote {' and '.join(sizes)}")
         return 0
     content = document.draw_report(runs, format, settings, theme=arguments.theme, width=min(arguments.width, 10_000))
     write_file(arguments.output, content, force=arguments.force)
     if arguments.output != "-":
-        say(f"{quantities.format_bytes(len(content))}: {target}")
+        print_line(f"wrote {target} ({quantities.format_bytes(len(content))})")
     return 0
 
 
@@ -87,9 +88,9 @@ def find_runs(references: list[str], root: Path) -> list[tuple[str, RunReader]]:
     """Each run once, under a name of its own."""
     folders = [run_folder.find(reference, root) for reference in references]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError("the same run is named twice")
+        raise UsageError("the same run is given twice")
     if len(folders) > 20:
-        raise UsageError(f"at most 20 runs are compared, not {len(folders)}")
+        raise UsageError(f"cannot compare more than 20 runs, got {len(folders)}")
     return name_runs(folders)
 
 
@@ -101,5 +102,5 @@ def _draw_markdown(
     try:
         return document.draw_markdown_with_pictures(runs, target, settings, theme)
     except TrainvitalsError as error:
-        say(f"without pictures: {error.message}")
+        print_line(f"no images: {error.message}")
         return {target: document.draw_report(runs, "md", settings)}

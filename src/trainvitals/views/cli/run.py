@@ -1,6 +1,6 @@
 """`trainvitals run -- CMD`: watch a program from outside, with no change to it.
 
-The program comes first: whatever goes wrong on our side is said, and the program runs all the same, with its own
+The program comes first: whatever goes wrong on our side is a warning, and the program runs all the same, with its own
 exit code.
 """
 
@@ -21,22 +21,22 @@ from trainvitals.journal.documents.run import COMMAND, Process, new_run
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
+from trainvitals.stderr import print_error, print_line
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.beginning import FLAG, create_folder, register, tell_missing_gpus, write_run
+from trainvitals.views.cli.beginning import FLAG, create_folder, explain_unknown_gpus, register, write_run
 from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
-from trainvitals.views.cli.terminal import print_error, say
 
 DESCRIPTION = (
-    "Run a program and watch it: hardware, its processes, and its training, found by itself if it uses PyTorch, or "
-    "what it logs if it calls trainvitals.init(), which then joins this run. Terminal, signals and exit code are "
-    "the program's own."
+    "Run a program and monitor it: hardware, processes, and training, which is detected automatically with PyTorch "
+    "or logged by the program with trainvitals.init(), which joins this run. Terminal, signals and exit code are "
+    "passed through."
 )
 EXAMPLES = """
 trainvitals run -- python train.py --lr 1e-3
 trainvitals run --project mnist --name baseline --tag small -- torchrun --nproc-per-node 8 train.py
-trainvitals run --simulate-gpus 2 -- python train.py       # no GPU here: try it with two simulated ones
+trainvitals run --simulate-gpus 2 -- python train.py       # no GPU? try two simulated ones
 """
 
 WATCH_SECONDS = 5.0
@@ -49,13 +49,15 @@ NO_TRAINING_TEXT = (
 
 def add_arguments(parser: Parser) -> None:
     parser.add_settings("project")
-    parser.add_argument("--name", metavar="NAME", help="name of the run (default: that of the program)")
+    parser.add_argument("--name", metavar="NAME", help="run name (default: the program's name)")
     parser.add_settings("dir")
-    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="a tag; may be given several times")
-    parser.add_argument("--notes", metavar="TEXT", default="", help="a note to yourself")
+    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="tag; may be repeated")
+    parser.add_argument("--notes", metavar="TEXT", default="", help="note")
     parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary", "dashboard", "console")
     add_exporter_flags(parser)
-    parser.add_argument("--top", action="store_true", help="show the dashboard around it; its output is a pane")
+    parser.add_argument(
+        "--top", action="store_true", help="run inside the terminal dashboard, with the program's output in a pane"
+    )
     parser.add_config()
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the program and its arguments")
 
@@ -84,7 +86,7 @@ def execute(arguments: argparse.Namespace) -> int:
     except CannotStart as error:
         if watched:
             watched.withdraw()
-        say(error.message)
+        print_line(error.message)
         if error.hint:
             print_error(f"  {error.hint}")
         return error.code
@@ -107,12 +109,12 @@ def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str
     try:
         check_exporter(settings)
     except SettingError as error:
-        say(f"{error}\n  the program runs all the same, its metrics are not served")
+        print_line(f"{error}\n  starting the program without serving metrics")
     try:
         return CommandRun(arguments, settings, command)
     except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
-        said = str(error) if isinstance(error, TrainvitalsError) else repr(error)
-        say(f"{said}\n  the program runs all the same, unwatched")
+        reason = str(error) if isinstance(error, TrainvitalsError) else repr(error)
+        print_line(f"{reason}\n  starting the program without monitoring")
         return None
 
 
@@ -126,7 +128,7 @@ class CommandRun:
         self._settings = settings
         self._registered: Path | None = None
         self._written = False
-        self._told_missing = settings.gpus is None
+        self._warned_unknown = settings.gpus is None
         self._mode = settings.file_mode
         project = Path(settings.dir).absolute() / run_folder.project_folder(settings.project)
         self.folder = project / run_folder.new_run_id(name)
@@ -167,25 +169,25 @@ class CommandRun:
                 )
             )
             if self._settings.agent and not runtime.ensure_agent():
-                say("the agent could not be started: hardware is not watched (trainvitals doctor)")
+                print_line("the agent could not be started, hardware is not monitored: trainvitals doctor")
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: it runs, watched or not
-            say(f"this run is not watched: {error}")
+            print_line(f"this run is not monitored: {error}")
 
     def look_after_agent(self) -> None:
         """Start the agent again if it died; it catches up from the folder."""
         if self._settings.agent:
             try:
                 runtime.ensure_agent()
-                self._tell_missing_gpus()
+                self._warn_unknown_gpus()
             except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
                 pass
 
-    def _tell_missing_gpus(self) -> None:
-        """Say once which GPUs that were asked for are not there, as soon as the agent has seen any."""
-        text = "" if self._told_missing else tell_missing_gpus(self._settings)
+    def _warn_unknown_gpus(self) -> None:
+        """Warn once about selected GPUs that do not exist, as soon as the agent has seen any."""
+        text = "" if self._warned_unknown else explain_unknown_gpus(self._settings)
         if text:
-            self._told_missing = True
-            say(text)
+            self._warned_unknown = True
+            print_line(text)
 
     def withdraw(self) -> None:
         """The program could not be started: there was no run."""
@@ -196,7 +198,7 @@ class CommandRun:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self, ended: Ended) -> None:
-        """Write how it ended, wait a moment for the agent's last words, and tell."""
+        """Write how it ended, wait a moment for the agent to finish, and print a summary."""
         if not self._written:
             return
         try:
@@ -204,7 +206,7 @@ class CommandRun:
             asked = agent and ended.signal_name == "SIGKILL"
             write_end(self.folder, ended, self._mode, ask_agent=asked)
             if agent:
-                self._tell_missing_gpus()
+                self._warn_unknown_gpus()
                 wait_for_agent(self.folder, FINAL_SECONDS)
             elif self._registered is not None:
                 self._registered.unlink(missing_ok=True)  # nobody is there to do it, and nothing is left to watch
@@ -219,7 +221,7 @@ class CommandRun:
 
                 print_summary(RunReader(self.folder), FolderRuns(Path(self._settings.dir)))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code counts
-            say(f"the end of run {self.folder.name} could not be told: {error}")
+            print_line(f"cannot summarize run {self.folder.name}: {error}")
 
 
 def name_of(command: list[str]) -> str:

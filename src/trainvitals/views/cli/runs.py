@@ -15,6 +15,7 @@ from trainvitals.journal.documents.run import ENDED, RUNNING, UNREADABLE
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.stderr import print_error, print_line
 from trainvitals.views.cli.arguments import (
     Action,
     Parser,
@@ -24,17 +25,7 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
-from trainvitals.views.cli.terminal import (
-    STATUS_STYLES,
-    Cell,
-    Paint,
-    confirm,
-    draw_table,
-    is_terminal,
-    print_error,
-    say,
-    width,
-)
+from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, confirm, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import ListedRun, read_row
 from trainvitals.views.data.safe_text import one_line
@@ -49,15 +40,15 @@ def _add_list(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_argument("--project", metavar="NAME", help="only runs of this project")
     parser.add_argument(
-        "--status", type=one_of(*STATUSES), metavar="STATUS", help=f"only runs that are {', '.join(STATUSES)}"
+        "--status", type=one_of(*STATUSES), metavar="STATUS", help=f"only runs with this status: {', '.join(STATUSES)}"
     )
     parser.add_argument(
         "--limit",
         type=number(1, whole=True),
         metavar="N",
-        help="the newest N (default: all; 50 on a terminal)",
+        help="show the newest N (default: all; 50 on a terminal)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, oldest first")
+    parser.add_argument("--json", action="store_true", help="print JSON, oldest first")
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -80,13 +71,13 @@ def _list(arguments: argparse.Namespace) -> int:
         print(json.dumps([_as_json(row) for row in found], indent=2))
         return 0
     if not found:
-        said = "no run fits" if arguments.project or arguments.status else "there are no runs yet"
-        say(f"{said} in {runs.place}")
+        reason = "no matching runs" if arguments.project or arguments.status else "no runs"
+        print_line(f"{reason} in {runs.place}")
         print_error("  start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found))
     if left_out:
-        say(f"{left_out:,} older runs were not looked at: --limit N looks at more")
+        print_line(f"{left_out:,} older runs not shown: use --limit N")
     return 0
 
 
@@ -146,7 +137,7 @@ def _remark(info: RunInfo) -> str:
 def _add_show(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_settings("dir")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -177,7 +168,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _add_rm(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_settings("dir")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _rm(arguments: argparse.Namespace) -> int:
@@ -188,16 +179,16 @@ def _rm(arguments: argparse.Namespace) -> int:
     for folder in folders:
         if not is_ended(folder):
             raise TrainvitalsError(
-                f"run {folder.name} is not over, so nothing is removed",
-                hint="stop it first, or wait until it ends",
+                f"run {folder.name} has not ended, nothing was removed",
+                hint="stop it first, or wait for it to end",
             )
     if not arguments.yes:
         if not is_terminal(sys.stdin):
-            raise UsageError("there is nobody to ask whether to remove", hint="say it with --yes")
+            raise UsageError("not a terminal, cannot ask for confirmation", hint="to remove without asking: --yes")
         for folder in folders:
             print_error(f"  {one_line(folder)}  {quantities.format_bytes(measure(folder)[1])}")
         if not confirm(f"remove {_count(len(folders))}?"):
-            say("nothing was removed")
+            print_line("nothing was removed")
             return 1
     for folder in folders:
         remove(folder)
@@ -219,9 +210,9 @@ def _add_clean(parser: Parser) -> None:
         "--max-size-gb",
         type=number(0, above=True),
         metavar="GB",
-        help="then remove the oldest until all runs together are at most this large",
+        help="then remove the oldest runs until the total size is at most this",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_config()
 
 
@@ -233,7 +224,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     max_age = arguments.max_age if arguments.max_age is not None else settings.max_age
     max_size = arguments.max_size_gb if arguments.max_size_gb is not None else settings.max_size_gb
     if max_age is None and max_size is None:
-        raise UsageError("neither an age nor a size was given", hint="such as: trainvitals runs clean --max-age 30d")
+        raise UsageError("no age or size given", hint="such as: trainvitals runs clean --max-age 30d")
     root = Path(settings.dir)
     doomed = clean_root(root, max_age=max_age, max_size_gb=max_size, dry_run=True)
     sizes = {folder: measure(folder)[1] for folder in doomed}
@@ -243,7 +234,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     for folder in doomed:
         print(f"{word} {one_line(folder)}")
     total = quantities.format_bytes(sum(sizes.get(folder, 0) for folder in doomed))
-    say(f"{word} {_count(len(doomed))}, {total}" if doomed else "there is nothing to remove")
+    print_line(f"{word} {_count(len(doomed))}, {total}" if doomed else "nothing to remove")
     return 0
 
 
@@ -263,7 +254,7 @@ def _seal(arguments: argparse.Namespace) -> int:
     for folder in [run_folder.find(reference, Path(settings.dir)) for reference in arguments.run]:
         if not is_ended(folder):
             raise TrainvitalsError(
-                f"run {folder.name} is not over: its agent seals what is closed", hint="wait until it ends"
+                f"run {folder.name} has not ended: its agent seals closed files", hint="wait for it to end"
             )
         before = measure(folder)[1]
         files = [
@@ -295,7 +286,7 @@ def _add_check(parser: Parser) -> None:
     parser.add_argument(
         "run", metavar="RUN", nargs="*", help="run id or its beginning, name, folder, or 'latest' (default: all runs)"
     )
-    parser.add_argument("--repair", action="store_true", help="mend what can be mended")
+    parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
     parser.add_settings("dir")
 
 
@@ -314,37 +305,37 @@ def _check(arguments: argparse.Namespace) -> int:
             faults += 1
             mended = arguments.repair and mend(fault)
             left += not mended
-            hint = "repaired" if mended else "--repair mends it" if fault.mend and not arguments.repair else ""
+            hint = "repaired" if mended else "fix: --repair" if fault.mend and not arguments.repair else ""
             color = "green" if mended else "yellow"
             print(f"  {one_line(fault.file)} {paint(color, fault.text)}{f' ({hint})' if hint else ''}")
         if faults == 0:
             print(f"{one_line(folder.name)}  {paint('green', 'no damage')}")
     if not folders:
-        say(f"no runs in {root}")
+        print_line(f"no runs in {root}")
     return 1 if left else 0
 
 
 ACTIONS = (
     Action("list", "list the runs", "trainvitals runs\ntrainvitals runs --status failed --json", _add_list, _list),
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
-    Action("rm", "remove runs that are over", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
+    Action("rm", "remove ended runs", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
     Action(
         "clean",
-        "remove old runs, or the oldest while there are too many bytes; never one that is alive",
+        "remove old runs by age or total size; never an active one",
         "trainvitals runs clean --max-age 30d --max-size-gb 10 --dry-run",
         _add_clean,
         _clean,
     ),
     Action(
         "seal",
-        "compress the files of a run that is over, to Parquet",
+        "compress the files of an ended run to Parquet",
         "trainvitals runs seal latest",
         _add_seal,
         _seal,
     ),
     Action(
         "check",
-        "read every file of a run and report damage; --repair mends what can be mended",
+        "check every file of a run for damage; --repair repairs it where possible",
         "trainvitals runs check latest\ntrainvitals runs check --repair",
         _add_check,
         _check,

@@ -12,8 +12,8 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.terminal import say
 from trainvitals.views.data.cost import prices_of
 
 DESCRIPTION = (
@@ -30,20 +30,20 @@ trainvitals serve --host 0.0.0.0           # for other machines too
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="show this run first")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="run to open")
     parser.add_settings("dir")
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", metavar="PORT", help="port to listen on; 0: any free one (default: 8080)")
+    parser.add_argument("--port", metavar="PORT", help="port to listen on; 0 for any free port (default: 8080)")
     parser.add_argument("--link", action="store_true", help="print a new link to a server that runs, and end")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
     parser.add_argument("--no-token", action="store_true", help="let every account of this machine look")
     parser.add_argument(
-        "--allow-host", metavar="NAME", action="append", default=[], help="name under which this server may be asked"
+        "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
-    parser.add_argument("--allow-edit", action="store_true", help="let viewers tag, remove and silence")
+    parser.add_argument("--allow-edit", action="store_true", help="let viewers tag and remove runs and silence alerts")
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument(
-        "--until-pid", metavar="PID", help="end when this process has ended, a minute later if somebody looked"
+        "--until-pid", metavar="PID", help="stop when this process has ended, a minute later if somebody is viewing"
     )
     parser.add_config()
 
@@ -92,16 +92,16 @@ def execute(arguments: argparse.Namespace) -> int:
     bound = bind(host, port, options.port_is_wish)
     taken = bound.getsockname()[1]
     if port and taken != port:
-        say(f"port {port} is taken, so port {taken} is used")
+        print_line(f"port {port} is in use, using port {taken}")
     door = make_door(options, taken)
     if not root.is_dir():
-        say(f"there is no folder {root} yet: runs show up once there are any")
+        print_line(f"{root} does not exist yet: runs appear once there are any")
     if token is None and arguments.allow_edit:
-        say("without a token, every account of this machine may tag, remove and silence")
+        print_line("without a token, every account of this machine may tag, remove and silence")
     _show_link(make_link(host, taken, token) + page, arguments)
     if not arguments.until_pid:
         once = "" if token is None else f"; the link works once, for another: {door.how_to_enter}"
-        say(f"Ctrl-C ends it{once}")
+        print_line(f"press Ctrl-C to stop{once}")
     if arguments.until_pid:
         # Whoever waits for the end of that program's output must not wait for this process.
         for stream in (1, 2):
@@ -144,10 +144,10 @@ def _read_token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise TrainvitalsError(f"the token file cannot be read: {error.strerror}: {file}") from error
+        raise TrainvitalsError(f"cannot read the token file {file}: {error.strerror}") from error
     if len(token) < 8 or not token.isascii() or not token.isprintable() or any(c in token for c in ' ;,"\\'):
         raise TrainvitalsError(
-            f"the token in {file} is too short or has characters a cookie cannot hold",
+            f"the token in {file} is too short or has characters that are not allowed in a cookie",
             hint="make one: python -c 'import secrets; print(secrets.token_urlsafe(24))'",
         )
     return token
@@ -159,7 +159,7 @@ def _check_extra() -> None:
         import uvicorn  # noqa: F401
     except ImportError:
         raise TrainvitalsError(
-            "the dashboard in the browser needs Starlette and uvicorn, which are not installed",
+            "the web dashboard needs Starlette and uvicorn, which are not installed",
             hint="install them: pip install 'trainvitals[web]'",
         ) from None
     del starlette

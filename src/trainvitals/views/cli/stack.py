@@ -25,13 +25,13 @@ NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
 def _add_init(parser: Parser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder to make")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder to create")
     gpu = parser.add_mutually_exclusive_group()
     gpu.add_argument(
-        "--nvidia", action="store_true", default=None, help="with NVIDIA GPUs (default: if there is a driver)"
+        "--nvidia", action="store_true", default=None, help="use NVIDIA GPUs (default: if a driver is installed)"
     )
     gpu.add_argument("--no-nvidia", dest="nvidia", action="store_false", help="without")
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="wheel of trainvitals to build the image with")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="trainvitals wheel to build the image from")
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -39,9 +39,9 @@ def _init(arguments: argparse.Namespace) -> int:
 
     folder: Path = arguments.folder
     if folder.exists() and any(folder.iterdir()):
-        raise TrainvitalsError(f"{folder} is not empty, so nothing was written", hint="choose another folder")
+        raise TrainvitalsError(f"{folder} is not empty", hint="choose another folder")
     if arguments.wheel is not None and not arguments.wheel.is_file():
-        raise TrainvitalsError(f"there is no wheel {arguments.wheel}")
+        raise TrainvitalsError(f"no such wheel: {arguments.wheel}")
     deploy = find_deploy()
     for place, part in _PARTS.items():
         shutil.copytree(deploy / part, folder / place, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ def _init(arguments: argparse.Namespace) -> int:
     _write_secrets(folder / "secrets")
     nvidia = NVIDIA_DEVICE.exists() if arguments.nvidia is None else arguments.nvidia
     _write_environment(folder, nvidia)
-    print(f"the stack is in {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs")
+    print(f"wrote the stack to {folder}, {'with' if nvidia else 'without'} NVIDIA GPUs")
     if arguments.wheel is None:
         print(
             "trainvitals is not on PyPI yet: its image cannot be built without a wheel, and none was given (--wheel).\n"
@@ -63,7 +63,7 @@ def _init(arguments: argparse.Namespace) -> int:
     else:
         print("start it:\n")
     print(f"  cd {folder} && docker compose up -d\n")
-    print("Grafana is then on http://127.0.0.1:3000, user admin, password in secrets/grafana_admin_password")
+    print("Grafana: http://127.0.0.1:3000, user admin, password in secrets/grafana_admin_password")
     return 0
 
 
@@ -82,7 +82,7 @@ def _write_environment(folder: Path, nvidia: bool) -> None:
         "# Read by docker compose.",
         f"COMPOSE_FILE={':'.join(files)}",
         f"STACK_HOST={socket.gethostname()}",
-        "# Simulated GPUs, to see the dashboards filled where there is none.",
+        "# Simulated GPUs, to try the dashboards without a real one.",
         "SIMULATE_GPUS=0",
         "RETENTION=30d",
         "GRAFANA_PORT=3000",
@@ -95,7 +95,7 @@ def _write_environment(folder: Path, nvidia: bool) -> None:
 ACTIONS = (
     Action(
         "init",
-        "make a folder with everything that docker compose needs",
+        "create a folder with everything docker compose needs",
         "trainvitals stack init ./stack --wheel dist/trainvitals-0.1.0-py3-none-any.whl",
         _add_init,
         _init,

@@ -20,17 +20,9 @@ from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views.cli.ranks import RankEnd, read_ranks, tell_ranks
-from trainvitals.views.cli.terminal import (
-    STATUS_STYLES,
-    Cell,
-    Paint,
-    draw_table,
-    is_terminal,
-    print_error,
-    shorten,
-    width,
-)
+from trainvitals.stderr import print_error
+from trainvitals.views.cli.ranks import RankEnd, format_ranks, read_ranks
+from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 from trainvitals.views.data.run_details import find_last_step
@@ -95,7 +87,7 @@ def read_summary(reader: Reader, runs: Runs | None = None) -> RunSummary:
     row = make_row(info.id, info, statuses)
     metrics = reader.summary()
     events = reader.events()
-    severe = [event for event in events if event.severity in ("warning", "critical") and not _tells_end(event)]
+    severe = [event for event in events if event.severity in ("warning", "critical") and not _shows_end(event)]
     return RunSummary(
         info=info,
         seconds=row.seconds(),
@@ -121,8 +113,8 @@ def read_below(runs: Runs, info: RunInfo) -> list[ListedRun]:
     return sorted((row for row in later if row.info.file.below == info.id), key=lambda row: row.started or 0.0)
 
 
-def _tells_end(event: EventRow) -> bool:
-    """Whether the event says no more than the status and cause of the run do."""
+def _shows_end(event: EventRow) -> bool:
+    """Whether the event repeats the status and cause of the run."""
     return event.event == "run_ended" or (event.event in ("failed", "rank_lost") and not event.rank)
 
 
@@ -167,7 +159,7 @@ def draw_head(summary: RunSummary, paint: Paint) -> str:
     if info.attempt > 1:
         parts.append(f"attempt {info.attempt}")
     if info.simulated or any(gpu.simulated for gpu in summary.gpus):
-        parts.append(paint("yellow", "GPUs simulated"))
+        parts.append(paint("yellow", "simulated GPUs"))
     lines = [f"{paint('bold', one_line(info.id))}  {'  '.join(parts)}"]
     if info.cause and info.status != "running":
         lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), shorten(one_line(info.cause_text), MAX_CAUSE))}")
@@ -182,10 +174,12 @@ def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: in
         word = _which_end(name)
         end, step = (item.low, item.low_step) if word == "low" else (item.high, item.high_step)
         title = "best" if word in ("low", "high") else word
-        told = f"{title} {quantities.format_value(end)}" if title and end is not None else ""
-        at = f"at step {step:,}" if told and step is not None else ""
+        extreme = f"{title} {quantities.format_value(end)}" if title and end is not None else ""
+        at = f"at step {step:,}" if extreme and step is not None else ""
         broken = Cell(f"{item.nonfinite:,} not finite", "yellow") if item.nonfinite else ""
-        rows.append((one_line(name), Cell(quantities.format_value(item.last), "bold"), told, Cell(at, "dim"), broken))
+        rows.append(
+            (one_line(name), Cell(quantities.format_value(item.last), "bold"), extreme, Cell(at, "dim"), broken)
+        )
     left = len(metrics) - len(rows)
     text = draw_table(
         ("metric", "last", "", "", ""),
@@ -243,7 +237,7 @@ def draw_gpus(summary: RunSummary, paint: Paint, columns: int | None) -> str:
                 Cell(one_line(gpu.name), "dim"),
             )
         )
-    header = ("GPU", "use, mean", "memory, peak", "hottest", "power", "")
+    header = ("GPU", "utilization", "peak memory", "hottest", "power", "")
     text = draw_table(header, rows, paint=paint, columns=columns, optional=(5,), right=(3, 4), indent="  ")
     if len(summary.gpus) > MAX_GPUS:
         text += "\n" + paint("dim", f"  and {len(summary.gpus) - MAX_GPUS} more GPUs")
@@ -256,12 +250,12 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
     if summary.no_training:
         lines.append(("steps", one_line(summary.no_training)))
     if summary.ranks:
-        lines.append(("ranks", tell_ranks(summary.ranks, summary.info.status)))
+        lines.append(("ranks", format_ranks(summary.ranks, summary.info.status)))
     if summary.energy_joules is not None:
         simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus) else ""
         lines.append(("energy", f"{quantities.format_energy(summary.energy_joules)}{simulated}"))
     if summary.alerts:
-        lines.append(("alerts", paint("yellow", tell_alerts(summary.alerts))))
+        lines.append(("alerts", paint("yellow", format_alerts(summary.alerts))))
         lines.append(("", paint("cyan", f"{find_program()} alerts history {reference_to(summary.info)}")))
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
@@ -269,33 +263,33 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
         newest = one_line(summary.last_events[-1].message)[:80] if summary.last_events else ""
         lines.append(("events", f"{paint('yellow', ', '.join(parts))}{f'; newest: {newest}' if newest else ''}"))
     if summary.damage:
-        lines.append(("damage", paint("yellow", f"{summary.damage}; everything else was read")))
+        lines.append(("damage", paint("yellow", f"{summary.damage}; everything else is intact")))
         lines.append(("", paint("cyan", f"{find_program()} runs check {reference_to(summary.info)}")))
     if summary.below:
         word = "run" if len(summary.below) == 1 else "runs"
-        lines.append(("below", f"{len(summary.below):,} further {word} began below this one"))
-        lines += [("", tell_below(row, paint)) for row in summary.below[:MAX_BELOW]]
+        lines.append(("nested", f"{len(summary.below):,} {word} started inside this one"))
+        lines += [("", format_nested(row, paint)) for row in summary.below[:MAX_BELOW]]
     if len(summary.below) > MAX_BELOW:
         lines.append(("", paint("dim", f"and {len(summary.below) - MAX_BELOW:,} more: {find_program()} runs")))
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
 
 
-def tell_below(row: ListedRun, paint: Paint) -> str:
+def format_nested(row: ListedRun, paint: Paint) -> str:
     """`20261115-223601-run-k3f9  finished  last step 47  19 s`."""
     parts = [one_line(row.info.id), paint(STATUS_STYLES.get(row.info.status, "cyan"), row.info.status)]
     parts += [f"last step {row.last_step:,}"] if row.last_step is not None else []
     return "  ".join([*parts, quantities.format_duration(row.seconds())])
 
 
-def tell_alerts(alerts: Sequence[AlertCount]) -> str:
+def format_alerts(alerts: Sequence[AlertCount]) -> str:
     """`3: process_died (critical), step_slow 2 times (warning)`."""
-    told = [
+    parts = [
         f"{one_line(item.rule)}{f' {item.times:,} times' if item.times > 1 else ''} ({one_line(item.severity)})"
         for item in alerts[:MAX_ALERTS]
     ]
     if len(alerts) > MAX_ALERTS:
-        told.append(f"and {len(alerts) - MAX_ALERTS:,} more rules")
-    return f"{sum(item.times for item in alerts):,}: {', '.join(told)}"
+        parts.append(f"and {len(alerts) - MAX_ALERTS:,} more rules")
+    return f"{sum(item.times for item in alerts):,}: {', '.join(parts)}"
 
 
 def draw_place(summary: RunSummary, paint: Paint, columns: int | None, next_steps: bool) -> str:
@@ -305,15 +299,15 @@ def draw_place(summary: RunSummary, paint: Paint, columns: int | None, next_step
     size = max((len(command) for command, _ in steps), default=0)
     for place, (command, what) in enumerate(steps):
         fits = columns is None or 12 + size + len(what) <= columns
-        told = f"{' ' * (size - len(command))}  {paint('dim', what)}" if fits else ""
-        lines.append(f"  {'' if place else 'next':<8}{paint('cyan', command)}{told}")
+        hint = f"{' ' * (size - len(command))}  {paint('dim', what)}" if fits else ""
+        lines.append(f"  {'' if place else 'next':<8}{paint('cyan', command)}{hint}")
     return "\n".join(lines)
 
 
 def next_commands(summary: RunSummary) -> list[tuple[str, str]]:
     """What one may want to type now, and what it gives."""
     program, reference = find_program(), reference_to(summary.info)
-    found = [(f"{program} runs show {reference}", "all there is to know")]
+    found = [(f"{program} runs show {reference}", "full details")]
     if summary.metrics or summary.gpus:
         table = "" if summary.metrics else " --table gpu"
         root = (
@@ -322,10 +316,10 @@ def next_commands(summary: RunSummary) -> list[tuple[str, str]]:
             else ""
         )
         found += [
-            (f"{program} top {reference}", "its curves in the terminal"),
-            (f"{program} serve{root}", "all runs in the browser"),
-            (f"{program} report {reference}", "one file to send around"),
-            (f"{program} export {reference} --format csv{table}", "its numbers"),
+            (f"{program} top {reference}", "charts in the terminal"),
+            (f"{program} serve{root}", "web dashboard of all runs"),
+            (f"{program} report {reference}", "shareable report"),
+            (f"{program} export {reference} --format csv{table}", "raw data"),
         ]
     return found
 

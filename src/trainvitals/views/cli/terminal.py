@@ -131,20 +131,6 @@ def draw_table(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def say(text: str) -> None:
-    """A message, to standard error; never raises."""
-    print_error(f"trainvitals: {text}")
-
-
-def print_error(text: str) -> None:
-    """To standard error; never raises, not even when it is closed or its disk is full."""
-    try:
-        if sys.stderr is not None:  # print would take standard output instead
-            print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        pass  # there is nobody left to tell
-
-
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but yes is no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

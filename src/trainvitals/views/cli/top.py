@@ -13,8 +13,8 @@ from trainvitals.settings import Settings
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 
 DESCRIPTION = (
-    "Hardware and training on one screen. Without RUN: this machine and whatever runs on it; with it: that run, "
-    "live or finished. Reads the run folder and the agent's newest samples; samples by itself where no agent runs."
+    "Hardware and training on one screen. Without RUN: this machine and its active runs; with RUN: that run, live "
+    "or finished. Reads the run folder and the agent's latest samples, or samples by itself if no agent is running."
 )
 EXAMPLES = """
 trainvitals top                            # this machine
@@ -29,9 +29,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="run id, its beginning, name, path, or 'latest'")
     parser.add_argument("--gpu", metavar="INDEX", action="append", default=[], help="only this GPU; may be repeated")
     parser.add_settings("interval", "gpus", "simulate_gpus", "dir")
-    parser.add_argument("--once", action="store_true", help="print one frame as text and end")
-    parser.add_argument("--json", action="store_true", help="print one frame as JSON and end")
-    parser.add_argument("--readonly", action="store_true", help="no signals to processes")
+    parser.add_argument("--once", action="store_true", help="print one frame as text and exit")
+    parser.add_argument("--json", action="store_true", help="print one frame as JSON and exit")
+    parser.add_argument("--readonly", action="store_true", help="do not allow signals to processes")
     parser.add_argument("--theme", metavar="NAME", help="dark, light, contrast, terminal or mono")
     parser.add_config()
 
@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.theme is not None:
         chosen = palettes.BY_NAME.get(arguments.theme)
         if chosen is None:
-            raise UsageError(f"there is no theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}")
+            raise UsageError(f"unknown theme '{arguments.theme}'", hint=f"one of: {', '.join(palettes.BY_NAME)}")
     feed = Feed(
         TopOptions(
             run=run,
@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return once.print_json(feed) if arguments.json else once.print_frame(feed)
     # Textual draws through stderr, so that stdout may be a file.
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("there is no terminal here", hint="print one frame instead: trainvitals top --once")
+        raise UsageError("not a terminal", hint="print one frame instead: trainvitals top --once")
     gc.disable()  # until the first picture is there: imports make much, and nothing of it is garbage
     from trainvitals.views.tui import app
 

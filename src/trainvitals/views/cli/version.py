@@ -19,7 +19,7 @@ PACKAGES = ("orjson", "psutil", "nvidia-ml-py", "numpy", "duckdb", "pyyaml", "py
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ def describe_comparison(
     shared = [name for name in summaries[0] if any(name in other for other in summaries[1:])] if summaries else []
     shared += sorted({name for other in summaries[1:] for name in other} - set(shared)) if not shared else []
     series: list[ComparedSeriesJson] = []
-    wanted = list(names) or _telling(shared)
+    wanted = list(names) or _decisive(shared)
     for place, (key, reader) in enumerate(readers):
         found = reader.series(wanted, x=axis, start=start, end=end, max_points=points)  # type: ignore[arg-type]
         chosen = [item for item in found if item.rank in (None, 0)]
@@ -56,15 +56,15 @@ def describe_comparison(
             for item in compare_configs([info.file.config or {} for info in infos])
         ],
         "metrics": rows,
-        "verdicts": _verdicts([reader for _, reader in readers], [n for n in _telling(shared) if better(n)][:8]),
+        "verdicts": _verdicts([reader for _, reader in readers], [n for n in _decisive(shared) if better(n)][:8]),
         "axis": axis,
         "names": wanted,
         "series": series,
     }
 
 
-def _telling(names: Sequence[str]) -> list[str]:
-    """The metrics worth comparing first: those that say which run is better."""
+def _decisive(names: Sequence[str]) -> list[str]:
+    """The metrics worth comparing first: those that show which run is better."""
 
     def order(name: str) -> tuple[bool, bool, bool, bool]:
         is_time = name.endswith("_time")

@@ -130,7 +130,7 @@ def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Devi
 
 
 def _title(table: str, series: Series, many_hosts: bool) -> str:
-    host = str(series.labels.get("host", "")) or "the host"
+    host = str(series.labels.get("host", "")) or "host"
     if table == "system":
         return host
     if table == "process":

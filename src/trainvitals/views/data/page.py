@@ -32,7 +32,7 @@ def read_assets(folder: Path = FOLDER) -> dict[str, tuple[bytes, str]]:
     if "index.html" not in found:
         raise TrainvitalsError(
             "the web page was not built when trainvitals was installed",
-            hint="install it again: pip install --force-reinstall --no-deps trainvitals (or 'pip install .')",
+            hint="reinstall: pip install --force-reinstall --no-deps trainvitals (or 'pip install .')",
         )
     return found
 
@@ -42,7 +42,7 @@ def make_single_file(data: bytes, folder: Path = FOLDER) -> bytes:
     assets = read_assets(folder)
     page = assets["index.html"][0].decode()
     if MARKER not in page:
-        raise TrainvitalsError("the web page has no place for data", hint="build it again: pip install .")
+        raise TrainvitalsError("the web page has no place for data", hint="rebuild it: pip install .")
     style = assets["app.css"][0].decode().replace("</", "<\\/")
     script = assets["app.js"][0].decode().replace("</script", "<\\/script").replace("<!--", "<\\!--")
     packed = base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()

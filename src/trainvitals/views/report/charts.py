@@ -48,11 +48,11 @@ def _find_chart(reader: Reader, name: str, origin: float) -> Chart:
         return _metric_chart(reader, name)
     if panel is not None:
         raise TrainvitalsError(
-            f"run {reader.info.id} has nothing for panel '{name}'", hint=f"it draws {', '.join(panel.metrics)}"
+            f"run {reader.info.id} has no data for panel '{name}'", hint=f"it shows {', '.join(panel.metrics)}"
         )
     ids = [panel.id for panel in panels.PANELS]
     raise TrainvitalsError(
-        f"there is no panel and no metric '{name}'{nearest(name, [*ids, *known])}", hint=f"panels: {', '.join(ids)}"
+        f"unknown panel or metric '{name}'{nearest(name, [*ids, *known])}", hint=f"panels: {', '.join(ids)}"
     )
 
 
@@ -135,7 +135,7 @@ def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Lin
         several = [item for item in found if item.name == name]
         if len(several) > MANY:
             band = make_band([(item.x - shift, item.y) for item in several], POINTS // 4)
-            title = f"{len(several)} together: lowest, mean, highest"
+            title = f"all {len(several)} (min, mean, max)"
             title = title if len(names) == 1 else f"{name}, {title}"
             broken = band.x[[at for at, _ in band.broken]]
             lines.append(Line(title, band.x, band.mean, band.low, band.high, broken))

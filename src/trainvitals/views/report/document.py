@@ -75,10 +75,10 @@ def draw_picture(
         charts = make_comparison([(reader.info.name, reader) for _, reader in runs], wanted)
         title = comparison_title([reader.info.name for _, reader in runs])
         subtitle = ", ".join(key for key, _ in runs)
-        subtitle += "; GPUs simulated" if any(is_simulated(reader) for _, reader in runs) else ""
+        subtitle += "; simulated GPUs" if any(is_simulated(reader) for _, reader in runs) else ""
     if not charts:
         raise TrainvitalsError(
-            f"nothing to draw: run {runs[0][0]} has no numbers", hint="see what it has: trainvitals runs show"
+            f"nothing to draw: run {runs[0][0]} has no values", hint="to see what it has: trainvitals runs show"
         )
     columns = 1 if len(charts) == 1 or width < 700 else 2
     svg = draw_svg(charts, title=title, subtitle=subtitle, theme=theme, width=width, columns=columns)
@@ -92,14 +92,14 @@ def draw_picture(
 def comparison_title(names: Sequence[str]) -> str:
     """A title for runs beside each other, the first being the baseline."""
     others = names[1] if len(names) == 2 else f"{len(names) - 1} runs"
-    return f"{others} against {names[0]}"
+    return f"{others} vs. {names[0]}"
 
 
 def describe_run(reader: Reader) -> tuple[str, str]:
     """A title and a line about the run."""
     info = reader.info
     words = [info.id, info.status, f"started {info.started[:16].replace('T', ' ')} UTC" if info.started else ""]
-    words.append("GPUs simulated" if is_simulated(reader) else "")
+    words.append("simulated GPUs" if is_simulated(reader) else "")
     return info.name, ", ".join(word for word in words if word)
 
 

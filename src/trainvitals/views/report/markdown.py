@@ -45,10 +45,10 @@ def value(number: Any, unit: str = "") -> str:
     return text(f"{quantities.format_value(float(number))} {unit}".strip())
 
 
-def moment(said: object) -> str:
+def moment(value: object) -> str:
     """A time of the journal for people: `2026-11-16 00:21:47 UTC`."""
-    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$", str(said))
-    return f"{found[1]} {found[2]} UTC" if found else text(said)
+    found = re.match(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z$", str(value))
+    return f"{found[1]} {found[2]} UTC" if found else text(value)
 
 
 def setting(item: object) -> str:
@@ -97,14 +97,14 @@ def _run(item: ReportRunJson, mark: str) -> list[str]:
         ("started", moment(run["started"] or "-")),
         ("took", text(quantities.format_duration(run["seconds"])) if run["seconds"] is not None else ""),
         ("last step", f"{run['step']:,}" if run["step"] is not None else ""),
-        ("energy of the GPUs", _energy(item)),
+        ("GPU energy", _energy(item)),
         ("cost", _cost(run["cost"])),
         ("tags", ", ".join(text(tag) for tag in run["tags"])),
     ]
     lines = [f"{mark} {text(run['name'])}", ""]
     if is_simulated(item):
-        lines += ["> **The GPUs of this run are simulated**: their numbers are of no real hardware.", ""]
-    return [*lines, *table(("", ""), [(name, said) for name, said in facts if said])]
+        lines += ["> **The GPUs of this run are simulated**: their values are not from real hardware.", ""]
+    return [*lines, *table(("", ""), [(name, fact) for name, fact in facts if fact])]
 
 
 def _energy(item: ReportRunJson) -> str:
@@ -125,13 +125,14 @@ def _findings(diagnosis: DiagnosisJson) -> list[str]:
         lines += [f"  - {text(line)}" for line in finding["evidence"]]
         lines.append(f"  - What to do: {text(finding['advice'])}")
     if not diagnosis["findings"]:
-        lines.append(f"Nothing was found in {len(diagnosis['fine'])} checks.")
+        lines.append(f"No problems found. {len(diagnosis['fine'])} checks passed.")
     lines.append("")
     if diagnosis["from_step"] is not None:
-        lines += [f"Looked at from step {diagnosis['from_step']:,} on.", ""]
+        lines += [f"Only steps from {diagnosis['from_step']:,} on were checked.", ""]
     if diagnosis["not_judged"]:
-        said = "; ".join(f"{text(gap['title'])}: needs {text(gap['needs'])}" for gap in diagnosis["not_judged"])
-        lines += [f"Not judged: {said}.", ""]
+        lines += ["Checks skipped (missing data):", ""]
+        lines += [f"- {text(gap['title'])}: needs {text(gap['needs'])}" for gap in diagnosis["not_judged"]]
+        lines.append("")
     return lines
 
 
@@ -150,7 +151,7 @@ def _metrics(run: RunJson) -> list[str]:
         for metric in shown[:MAX_METRICS]
     ]
     more = [f"And {len(shown) - MAX_METRICS:,} more.", ""] if len(shown) > MAX_METRICS else []
-    header = ("metric", "last", "lowest", "highest", "not finite")
+    header = ("metric", "last", "min", "max", "not finite")
     return ["### Metrics", "", *table(header, rows, right=(1, 2, 3, 4)), *more]
 
 
@@ -165,8 +166,8 @@ def _resources(resources: Sequence[ResourceJson]) -> list[str]:
         )
         for row in _together(resources)
     ]
-    header = ("what", "of", "lowest", "mean", "95 % below", "highest")
-    return ["### Use of resources", "", *table(header, rows, right=(2, 3, 4, 5))]
+    header = ("metric", "device", "min", "mean", "p95", "max")
+    return ["### Resource usage", "", *table(header, rows, right=(2, 3, 4, 5))]
 
 
 def _together(resources: Sequence[ResourceJson]) -> list[ResourceJson]:
@@ -182,7 +183,7 @@ def _together(resources: Sequence[ResourceJson]) -> list[ResourceJson]:
         found.append(
             {
                 **rows[0],
-                "subject": f"{len(rows)} together",
+                "subject": f"all {len(rows)}",
                 "low": min(row["low"] for row in rows),
                 "mean": sum(row["mean"] for row in rows) / len(rows),
                 "median": sum(row["median"] for row in rows) / len(rows),
@@ -196,7 +197,7 @@ def _together(resources: Sequence[ResourceJson]) -> list[ResourceJson]:
 def _alerts(alerts: AlertsJson) -> list[str]:
     fired = [row for row in alerts["history"] if row.get("state") == "firing"]
     if not fired:
-        return ["### Alerts", "", "No alert fired.", ""]
+        return ["### Alerts", "", "No alerts fired.", ""]
     rows = [
         (
             moment(row.get("timestamp", "")),
@@ -227,7 +228,7 @@ def _config(run: RunJson) -> list[str]:
         ),
         ("packages", _packages(details.get("packages"))),
     ]
-    known = [(name, text(said).strip()) for name, said in facts if str(said).strip()]
+    known = [(name, text(fact).strip()) for name, fact in facts if str(fact).strip()]
     return [*lines, "### Environment", "", *table(("", ""), known)] if known else lines
 
 
@@ -256,10 +257,10 @@ def _comparison(comparison: ComparisonJson) -> list[str]:
         header = (*(("run",) if len(runs) > 2 else ()), "metric", "verdict", "baseline", "now", "change", "confidence")
         lines += table(header, rows)
     else:
-        lines += ["The runs have no metric in common that says which is better.", ""]
+        lines += ["The runs share no metric with a known better direction.", ""]
     if comparison["config"]:
         rows = [(text(row["key"]), *(setting(item) for item in row["values"])) for row in comparison["config"]]
-        lines += ["## Configuration that differs", "", *table(("key", *map(text, titles)), rows)]
+        lines += ["## Configuration differences", "", *table(("key", *map(text, titles)), rows)]
     else:
-        lines += ["The configurations are the same.", ""]
+        lines += ["The configurations are identical.", ""]
     return lines

@@ -14,10 +14,10 @@ HINT = "pip install 'trainvitals[report]'"
 def draw_png(svg: str, zoom: float = 2.0) -> bytes:
     """The picture, `zoom` pixels for each unit of the SVG; raises if resvg or every font is missing."""
     if find_spec("resvg_py") is None:
-        raise TrainvitalsError("a PNG needs the package resvg-py", hint=f"{HINT}, or write an SVG: --format svg")
+        raise TrainvitalsError("writing PNG needs the package resvg-py", hint=f"{HINT}, or write an SVG: --format svg")
     if not has_font():
         raise TrainvitalsError(
-            "no font was found, and a chart without its numbers is of no use",
+            "no font found to draw the text of a chart",
             hint=f"{HINT}, or install a font such as fonts-dejavu-core, or write an SVG: --format svg",
         )
     return _render(svg, zoom)

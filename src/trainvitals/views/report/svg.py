@@ -159,9 +159,7 @@ def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", th
         parts.append(draw_text(shorten(title, width - 2 * gap, 22), gap, 34, 22, colours.text, bold=True))
         parts.append(draw_text(shorten(subtitle, width - 2 * gap, 14), gap, 56, 14, colours.dim))
     if not charts:
-        parts.append(
-            draw_text("nothing was measured", width / 2, head + chart_height / 2, 16, colours.dim, anchor="middle")
-        )
+        parts.append(draw_text("no data", width / 2, head + chart_height / 2, 16, colours.dim, anchor="middle"))
     for place, chart in enumerate(charts):
         x = gap + (place % columns) * (each + gap)
         y = head + gap + (place // columns) * (chart_height + gap)
@@ -202,7 +200,7 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
     parts.append("</g>")
     parts.append(_draw_broken(lines, place, colours))
     if not finite:
-        parts.append(draw_text("no finite value", width / 2, height / 2, 14, colours.critical, anchor="middle"))
+        parts.append(draw_text("no finite values", width / 2, height / 2, 14, colours.critical, anchor="middle"))
     parts.append(_draw_legend(legend, lines, colours, height))
     return "".join(parts)
 
