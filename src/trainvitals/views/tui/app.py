@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ from trainvitals.views.tui import palette as palettes
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.actions import filtering, moving
 from trainvitals.views.tui.board import Board
+from trainvitals.views.tui.ending import Ending, find_ending
 from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import find_action, press
 from trainvitals.views.tui.pages import Hit
@@ -78,8 +80,10 @@ class TopApp(App[int]):
         self.board = Board()
         self._hits: list[Hit] = []
         self._program = program
-        self._ending: int | None = None
-        """The exit code, once a signal has asked for the end."""
+        self.ending: Ending | None = None
+        """Sees to it that an end does not take for ever."""
+        self._exit_code: int | None = None
+        """Once a signal has asked for the end."""
         self._looking = False
         self._version = 0
         """Grows with every change of the view."""
@@ -91,23 +95,31 @@ class TopApp(App[int]):
 
     def on_mount(self) -> None:
         self._paint_background()
-        if self._ending is not None:
-            self.exit(self._ending)
+        if self._exit_code is not None:
+            self.exit(self._exit_code)
 
     def leave(self) -> None:
         self.exit(0)
 
     def end_on_signals(self) -> None:
         """A dashboard is not a training: a signal that asks it to end is answered by ending it, in good order."""
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT"):
             number = getattr(signal, name, None)
             if number is not None:
                 signal.signal(number, self._end_by_signal)
 
     def _end_by_signal(self, number: int, frame: object) -> None:
-        self._ending = 128 + number
+        self._exit_code = 128 + number
+        if self.ending is not None:
+            self.ending.begin(self._exit_code)
         if self.is_running:
-            self.call_later(self.exit, self._ending)
+            # A loop that waits for keys and for the feed is not woken by a signal, only by this.
+            asyncio.get_running_loop().call_soon_threadsafe(self.call_later, self.exit, self._exit_code)
+
+    def exit(self, result: int | None = None, return_code: int = 0, message: Any = None) -> None:
+        if self.ending is not None:
+            self.ending.begin(result or return_code)
+        super().exit(result, return_code, message)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -231,6 +243,8 @@ def run(feed: Feed, *, palette: palettes.Palette | None = None, program: Program
     sys.setswitchinterval(SWITCH_SECONDS)
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
     app = TopApp(feed, palette=palette, ascii="utf" not in encoding, program=program)
+    if program is None:  # else the program goes on, and must not lose its terminal
+        app.ending = find_ending()
     app.end_on_signals()
     result = app.run()
     return result if isinstance(result, int) else app.return_code or 0
