@@ -186,7 +186,7 @@ def test_the_page_of_a_closed_door_shows_its_style_in_a_real_browser(
     assert tab.page.inner_text("h1") == "A link is needed to come in"
     assert tab.page.evaluate("getComputedStyle(document.querySelector('main')).borderRadius") == "8px"
     tab.page.goto(make_link(guarded))
-    tab.wait("document.title.includes('trainvitals') && document.querySelector('.side') !== null")
+    tab.page.wait_for_selector(".side")
     assert "code=" not in tab.page.url
 
 
@@ -196,7 +196,7 @@ def test_a_link_opened_from_another_site_comes_in_in_a_real_browser(
     tab = open_tab()
     tab.page.goto(f"data:text/html,<a id=x href='{make_link(guarded)}'>x</a>")
     tab.page.click("#x")
-    tab.wait("document.querySelector('.side') !== null")
+    tab.page.wait_for_selector(".side")
 
 
 def test_guessing_is_slowed_down_and_locks_nobody_out_who_is_in(
