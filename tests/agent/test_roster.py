@@ -55,6 +55,9 @@ def test_a_folder_that_has_settled_is_not_read_again(roster: Roster, tmp_path: P
     assert roster.has_changed()
 
 
+@pytest.mark.promise(
+    "a registration of another user in a shared runtime folder", "it is not used, and logged once", area="Other users"
+)
 def test_a_registration_that_somebody_else_may_have_written_is_not_used_and_logged_once(
     roster: Roster, tmp_path: Path
 ) -> None:

@@ -351,6 +351,9 @@ def test_a_run_that_its_user_interrupts_is_no_alert_and_one_that_fails_is_with_i
     assert told["run"] == place.run.name
 
 
+@pytest.mark.promise(
+    "a run is resumed in a folder of another user", "it is watched; nothing is sent or run", area="Other users"
+)
 def test_a_run_resumed_in_a_folder_of_another_user_is_watched_and_sends_nothing(place: Place) -> None:
     mark = place.folder / "ran"
     place.config["alerts"]["rules"] = [

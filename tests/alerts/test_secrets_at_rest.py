@@ -84,6 +84,11 @@ def secretive_settings(receiver: Receiver) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.promise(
+    "a secret in every setting that can hold one",
+    "no file that is left of a run has one, after a killed agent and with channels that are down",
+    area="Other users",
+)
 @pytest.mark.parametrize("source", ["file", "variables"])
 def test_no_secret_of_any_setting_is_left_anywhere(place: Place, tmp_path: Path, source: str) -> None:
     secret, nowhere = SECRETS, f"127.0.0.1:{free_port()}"

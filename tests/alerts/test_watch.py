@@ -244,6 +244,11 @@ def results(folder: Path) -> list[str]:
     return [f"{row.result}: {row.reason}" for row in records.read_rows(folder) if row.delivery is not None]
 
 
+@pytest.mark.promise(
+    "a run folder that somebody else owns or may write",
+    "alerts are recorded; no message is sent, no action is run",
+    area="Other users",
+)
 @pytest.mark.parametrize(
     ("owner", "mode", "why"), [(12345, 0o755, "it belongs to user 12345"), (0, 0o777, "others may write it")]
 )
@@ -266,6 +271,7 @@ def test_in_a_folder_that_is_not_ours_nothing_is_sent_or_run_but_all_is_recorded
     assert receiver.bodies == [] and not mark.exists()
 
 
+@pytest.mark.promise("a message that another user queued", "it is not sent", area="Other users")
 def test_a_message_that_somebody_else_queued_in_our_folder_is_not_sent(folder: Path, receiver: Receiver) -> None:
     write_as(folder, FileName("alerts", 1, "", host=None), **QUEUED)
     (theirs,) = folder.glob("alerts_*.jsonl")

@@ -35,6 +35,9 @@ def test_runs_are_listed_oldest_first_by_id_and_where_that_does_not_tell_by_when
     assert run_folder.find("latest", tmp_path).name == names[-1]
 
 
+@pytest.mark.promise(
+    "links in a run folder lead to files elsewhere", "nothing is written through them", area="Other users"
+)
 def test_nothing_within_a_run_folder_is_written_through_a_link(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

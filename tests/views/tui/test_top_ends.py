@@ -126,6 +126,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT]
 
 
+@pytest.mark.promise("SIGTERM, SIGHUP, SIGINT or SIGQUIT to `top`", "it ends, and the terminal is as it was")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_it_and_the_terminal_is_as_it_was(start: Start, number: signal.Signals) -> None:
     top = start()
@@ -170,6 +171,7 @@ def test_a_closed_terminal_ends_it(start: Start) -> None:
     assert top.end() == 128 + signal.SIGHUP
 
 
+@pytest.mark.promise("the terminal of `top` is gone and no signal comes", "it ends")
 def test_a_closed_terminal_of_another_session_ends_it_without_a_signal(start: Start) -> None:
     """The kernel sends SIGHUP only to the session whose terminal it is."""
     top = start(has_own_session=False)
@@ -178,6 +180,7 @@ def test_a_closed_terminal_of_another_session_ends_it_without_a_signal(start: St
     assert top.end() == 128 + signal.SIGHUP
 
 
+@pytest.mark.promise("the terminal of `top` takes nothing more", "a signal ends it")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_it_though_its_terminal_takes_nothing(start: Start, number: signal.Signals) -> None:
     top = start()
@@ -216,6 +219,7 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
+@pytest.mark.promise("a driver does not answer while `top` is to end", "it ends")
 def test_a_source_that_hangs_in_a_call_of_c_does_not_keep_it(start: Start, tmp_path: Path) -> None:
     mark = tmp_path / "hangs"
     top = start("-c", HUNG.format(mark=str(mark)))

@@ -121,6 +121,7 @@ def guarded(serve: Callable[..., Server], root: Path, tmp_path: Path, monkeypatc
     return serve(root, "--allow-edit", asks_for_token=True)
 
 
+@pytest.mark.promise("another account of the machine connects to the page", "401 for every path")
 def test_nobody_on_this_machine_sees_or_changes_anything_without_the_link(guarded: Server, keys: list[str]) -> None:
     for path in ("", "app.js", "api/v1/runs", f"api/v1/runs/{keys[0]}/stream", "favicon.svg"):
         assert httpx.get(guarded.base + path, timeout=PATIENCE).status_code == 401
@@ -140,6 +141,7 @@ def test_the_link_lets_one_browser_in_with_a_cookie_that_scripts_cannot_read(gua
         assert httpx.get(guarded.base + path, cookies={name: wrong}, timeout=PATIENCE).status_code == 401
 
 
+@pytest.mark.promise("a link to the page is used twice", "the second use is refused, with the command for another")
 def test_a_second_use_of_a_link_is_refused_with_a_page_that_tells_how_to_get_another(guarded: Server) -> None:
     with enter(guarded) as inside:
         again = httpx.get(guarded.url, headers={"accept": "text/html"}, timeout=PATIENCE)
@@ -199,6 +201,7 @@ def test_a_link_opened_from_another_site_comes_in_in_a_real_browser(
     tab.page.wait_for_selector(".side")
 
 
+@pytest.mark.promise("a short token is guessed", "ten tries a minute; whoever is in stays in")
 def test_guessing_is_slowed_down_and_locks_nobody_out_who_is_in(
     serve: Callable[..., Server], root: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def test_a_user_has_one_token_however_often_it_is_read(folder: Path) -> None:
     assert (folder / login.TOKEN_FILE).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.promise("a token file that another user planted", "it is not used", area="Other users")
 def test_a_token_file_that_somebody_else_put_there_is_not_used(folder: Path) -> None:
     path = folder / login.TOKEN_FILE
     path.write_text("known-to-an-attacker")
@@ -54,6 +55,7 @@ def test_a_token_that_a_cleaner_removed_is_put_back(folder: Path) -> None:
     assert login.read_token() == token
 
 
+@pytest.mark.promise("a code of a link is used again, elsewhere or late", "it is refused")
 def test_a_code_is_for_one_visit_to_one_port_on_one_day() -> None:
     clock = Clock()
     codes = login.Codes("token", 8080, clock.now, clock)
