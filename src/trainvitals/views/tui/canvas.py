@@ -132,6 +132,8 @@ class Canvas:
         self._owner[cells] = owner
 
     def _marks(self, y: Floats, columns: Integers, drawable: NDArray[np.bool_], centre: Floats | None) -> list[Mark]:
+        if drawable.all():
+            return []
         count, marks = self.width * 2, {}
         strange = ~drawable & (columns >= 0) & (columns < count)
         values = y[strange]

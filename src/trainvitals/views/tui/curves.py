@@ -3,8 +3,9 @@ Tested in tests/views/tui/test_shown_run.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple, Protocol
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, NamedTuple
 
 from trainvitals.journal.contracts import Series
 from trainvitals.journal.encoding import number
@@ -12,25 +13,12 @@ from trainvitals.journal.points import Axis
 from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.tracks import Track, Tracks, owner_of
 
+ReadSeries = Callable[..., list[Series]]
+"""`Reader.series` of a run that may vanish: then there are none."""
 LOADED_POINTS = 2000
 _NOT_METRICS = frozenset(
     ("timestamp", "step", "gpu_index", "simulated", "mig_index", "rank", "pid", "gpu_uuid", "host", "stale")
 )
-
-
-class ReadSeries(Protocol):
-    """`Reader.series` of a run that may vanish: then there are none."""
-
-    def __call__(
-        self,
-        names: Iterable[str],
-        *,
-        table: str = "training",
-        x: Axis = "step",
-        start: float | None = None,
-        end: float | None = None,
-        max_points: int | None = None,
-    ) -> list[Series]: ...
 
 
 class Detail(NamedTuple):
@@ -47,25 +35,25 @@ class RunCurves:
     def __init__(self, read: ReadSeries) -> None:
         self._read = read
         self._tracks = Tracks()
-        self._kept: set[tuple[str, str]] = set()
-        """(table, name) of what was asked for."""
-        self._names: dict[str, set[str]] = {}
+        self._kept: defaultdict[str, set[str]] = defaultdict(set)
+        """Table -> names of what was asked for."""
+        self._names: defaultdict[str, set[str]] = defaultdict(set)
 
     def __len__(self) -> int:
         return len(self._tracks)
 
     def names(self, table: str) -> Set[str]:
         """Every metric of a table that has been logged."""
-        return self._names.get(table, set())
+        return self._names[table]
 
     def add_names(self, table: str, names: Iterable[str]) -> None:
-        self._names.setdefault(table, set()).update(names)
+        self._names[table].update(names)
 
     def tracks(self, table: str, name: str, axis: Axis) -> list[Track]:
         """The curves of one metric, one per rank or GPU; read from the files when asked for the first time."""
         axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
-        if (table, name) not in self._kept:
-            self._kept.add((table, name))
+        if name not in self._kept[table]:
+            self._kept[table].add(name)
             for one in axes:
                 for series in self._read([name], table=table, x=one, max_points=LOADED_POINTS):
                     owner = owner_of(table, series.labels, series.rank)
@@ -80,17 +68,13 @@ class RunCurves:
 
     def add(self, table: str, row: Mapping[str, Any], rank: int | None, moment: float, step: int | None) -> None:
         """Continue the curves that are kept with a new line, and note the names that are new."""
-        names = self._names.setdefault(table, set())
-        owner = None
-        for name, item in row.items():
-            if (table, name) not in self._kept:
-                if name not in names and name not in _NOT_METRICS and number(item) is not None:
-                    names.add(name)
-                continue
-            value = number(item)
+        names = self._names[table]
+        names.update(name for name in row.keys() - names - _NOT_METRICS if number(row[name]) is not None)
+        owner = owner_of(table, row, rank)
+        for name in self._kept[table].intersection(row):
+            value = number(row[name])
             if value is None:
                 continue
-            owner = owner or owner_of(table, row, rank)
             over_time = self._tracks.track(name, owner, table, name, "time")
             if len(over_time) and moment <= over_time.x[-1] and (table != "training" or step is None):
                 continue  # already there: it was written between the first read and now
@@ -106,4 +90,5 @@ class RunCurves:
     def reset(self) -> None:
         """Forget the curves; they start again with what is written from now on."""
         self._tracks.clear()
-        self._kept = {(table, name) for table, names in self._names.items() for name in names}
+        for table, names in self._names.items():
+            self._kept[table] = set(names)

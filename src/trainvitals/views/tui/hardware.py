@@ -27,7 +27,9 @@ HISTORY = 120
 """Newest utilisations of a GPU for its small curve."""
 
 LIVE_TABLES = ("gpu", "system", "process")
-_CHARTED = {(panel.table, name) for panel in PANELS for name in panel.metrics}
+_CHARTED = {
+    table: {name for panel in PANELS if panel.table == table for name in panel.metrics} for table in LIVE_TABLES
+}
 
 
 class MachineState(NamedTuple):
@@ -117,15 +119,17 @@ class Hardware:
     def _add_to_history(self, samples: Mapping[str, LatestSample], times: Mapping[str, float]) -> None:
         from trainvitals.views.tui.tracks import owner_of
 
+        tracks = self._tracks
         for unit, sample in samples.items():
-            table = sample.table
-            if table not in LIVE_TABLES or self._seen.get(unit) == times[unit]:
+            table, moment = sample.table, times[unit]
+            if table not in LIVE_TABLES or self._seen.get(unit) == moment:
                 continue
-            self._seen[unit] = times[unit]
+            self._seen[unit] = moment
             owner = owner_of(table, sample.labels)
-            for name, value in sample.values.items():
-                if (table, name) in _CHARTED and isinstance(value, (int, float)):
-                    self._tracks.track(name, owner, table, name).add(times[unit], float(value))
+            for name in _CHARTED[table].intersection(sample.values):
+                value = sample.values[name]
+                if isinstance(value, (int, float)):
+                    tracks.track(name, owner, table, name).add(moment, float(value))
 
     def _make_gpu(self, sample: LatestSample, moment: float, problem: str) -> Gpu:
         """`problem` is why there is nothing new; what the GPU itself reports is nearer to the cause."""

@@ -87,11 +87,10 @@ class Tracks:
 
     def track(self, metric: str, owner: Owner, *group: str) -> Track:
         """The curve of an owner in a group, made if there is none."""
-        members = self._groups.setdefault(group, {})
-        found = members.get(owner.key)
-        if found is None:
-            found = members[owner.key] = Track(metric, owner)
-        return found
+        try:
+            return self._groups[group][owner.key]
+        except KeyError:
+            return self._groups.setdefault(group, {}).setdefault(owner.key, Track(metric, owner))
 
     def find(self, key: str, *group: str) -> Track | None:
         return self._groups.get(group, {}).get(key)
