@@ -16,7 +16,7 @@ from trainvitals.errors import TrainvitalsError
 
 
 def check_extra() -> None:
-    """Say in time that the extra is missing."""
+    """Raise in time if the extra is missing."""
     try:
         import textual  # noqa: F401
     except ImportError:

@@ -104,11 +104,11 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
     if known is not None:
         if known.curves == curves:
             return known.lines
-        told = [curve for curve in chart.lines if len(curve.x)]
+        filled = [curve for curve in chart.lines if len(curve.x)]
         still = look.window is None and look.cross is None
-        if still and known.still_holds(told, width, height, now, look.patience):
+        if still and known.still_holds(filled, width, height, now, look.patience):
             plot = height - (2 if height >= 5 else 1)
-            return [_title(chart, told, None, width, plot, look), *known.lines[1:]] if told else known.lines
+            return [_title(chart, filled, None, width, plot, look), *known.lines[1:]] if filled else known.lines
     if len(_drawings) >= _KEPT_DRAWINGS:
         _drawings.clear()
     # Numbers at the edge of what a float holds overflow on the way; a warning would be written across the screen.
@@ -350,14 +350,14 @@ def _title(chart: Chart, curves: list[Curve], cross: float | None, width: int, h
     if not curves:
         return crop(name, width, palette.text)
     crowded = is_crowded(curves, height)
-    told = _values(chart, curves, cross, palette, crowded)
+    values = _values(chart, curves, cross, palette, crowded)
     notes: list[Segment] = []
     if look.is_log(panel):
         notes.append(Segment(" log", palette.dim))
     if chart.total > len(chart.lines):
         notes.append(Segment(f" +{chart.total - len(chart.lines)} more", palette.dim))
     line = [*name, *notes, Segment("  ")]
-    for part in told:
+    for part in values:
         if width_of(line) + width_of(part) > width:
             break  # a number that is cut is a wrong number
         line += [*part, Segment("  ")]
@@ -373,7 +373,7 @@ def _cells(text: str) -> int:
 
 
 def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool) -> list[Line]:
-    """The newest value of each curve, or the one under the cross-hair; each a piece of its own."""
+    """The newest value of each curve, or the one under the cross-hair; each a piece of the title."""
     unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
     values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
     if crowded:
@@ -382,12 +382,12 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
             return [[Segment("NaN", palette.critical)]]
         mean = sum(known) / len(known)
         low, high = format_measure(min(known), unit), format_measure(max(known), unit)
-        told: list[Line] = [[Segment(format_measure(mean, unit), palette.series[0])]]
+        summary: list[Line] = [[Segment(format_measure(mean, unit), palette.series[0])]]
         if len(known) < len(values):
-            told.append([Segment(f"{len(values) - len(known)} of {len(values)} not finite", palette.critical)])
+            summary.append([Segment(f"{len(values) - len(known)} of {len(values)} not finite", palette.critical)])
         elif low != high:
-            told.append([Segment(f"{low} to {high} of {len(curves)}", palette.dim)])
-        return told
+            summary.append([Segment(f"{low} to {high} of {len(curves)}", palette.dim)])
+        return summary
     brief = unit if len(curves) == 1 or unit in ("%", "°C", "W", "s", "MB", "MB/s") else ""
     parts: list[Line] = []
     for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
@@ -407,7 +407,7 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
 
 
 def legend(chart: Chart, curve: Curve) -> str:
-    """What tells this curve from the others of the chart: `0`, `rank 1`, `read`; empty for the only one."""
+    """What distinguishes this curve from the others of the chart: `0`, `rank 1`, `read`; empty for the only one."""
     words = []
     if len(chart.panel.metrics) > 1:
         common = _common(chart.panel.metrics)

@@ -72,7 +72,7 @@ def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
 
 
 def draw_frame(snapshot: Snapshot, view: View, width: int) -> list[Line]:
-    """As many lines as there is to say; charts for a run, since the history of a moment is no chart."""
+    """As many lines as there is to show; charts for a run, since the history of a moment is no chart."""
     lines = _page(replace(snapshot, charts=()), view, width, TALLEST)
     return _page(snapshot, view, width, len(lines) + CHART_LINES) if snapshot.run is not None else lines
 

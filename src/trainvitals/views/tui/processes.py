@@ -92,7 +92,7 @@ class ProcessList:
         except psutil.Error:
             if gpu is None:
                 return None
-            # In a container the driver tells the host's numbers, which mean nothing here; the use is still real.
+            # In a container the driver reports the host's numbers, which mean nothing here; the use is still real.
             return ProcessRow(
                 pid=pid,
                 command="(in another container, or not visible)",

@@ -113,14 +113,14 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
             style = palette.severity(active[0].severity or "warning")
         line.append(Segment(text, style))
         hits.append(Hit(0, 1, start, start + len(text), "page", place))
-    told = time.strftime("%H:%M:%S ", time.localtime(snapshot.time)) if snapshot.time else ""
+    clock = time.strftime("%H:%M:%S ", time.localtime(snapshot.time)) if snapshot.time else ""
     where = f"  {snapshot.host}  {snapshot.origin}  " if snapshot.origin else ""
     room = width - width_of(line)
     right: list[Segment] = []
-    # What matters most finds its place first; it stands at the right all the same.
+    # What matters most gets its place first, at the far right.
     for text, style in (
         (" paused " if view.paused else "", palette.warning),
-        (told, palette.dim),
+        (clock, palette.dim),
         (where, palette.dim),
     ):
         if text and len(text) <= room:
@@ -161,13 +161,13 @@ def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
 
 def _fitting(hints: list[str], room: int) -> str:
     """As many of the hints as fit, each whole."""
-    told = ""
+    text = ""
     for hint in hints:
-        longer = f"{told}  {hint}" if told else hint
+        longer = f"{text}  {hint}" if text else hint
         if len(longer) > room:
             break
-        told = longer
-    return told
+        text = longer
+    return text
 
 
 def _box(snapshot: Snapshot, view: View, width: int, height: int) -> tuple[list[Line], int, int] | None:

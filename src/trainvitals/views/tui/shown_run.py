@@ -34,7 +34,7 @@ LEAST_POINTS = 64
 INFO_SECONDS = 1.0
 OUTPUT_BYTES = 32 << 10
 DURATIONS = ("batch_time", "step_time")
-"""Metrics that say how long a step took."""
+"""Metrics that are how long a step took."""
 
 
 class ShownRun:
@@ -97,7 +97,7 @@ class ShownRun:
         self._values.load({name: item.last for name, item in summary.items()}, last_step, self._steps.lowest_rank)
 
     def _load_steps(self, probe: str) -> None:
-        """The newest steps as a metric that most of them have tells them."""
+        """The newest steps, read from a metric that most of them have."""
         moments = {series.rank: series.x for series in self._read_newest(probe, "time")}
         for series in self._read_newest(probe, "step"):
             times = moments.get(series.rank, series.x)

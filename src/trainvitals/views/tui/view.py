@@ -75,9 +75,9 @@ class View:
     patience: float = 0.0
     """Seconds for which a curve that was drawn may be shown again although there is more of it."""
     chart_columns: int = 2
-    """How many charts stand side by side; set by drawing, used by the arrow keys."""
+    """How many charts are side by side; set by drawing, used by the arrow keys."""
     gpu_columns: int = 1
-    """How many GPUs stand side by side on the overview; the same."""
+    """How many GPUs are side by side on the overview; the same."""
     rows: int = 0
     """How many rows the page's list has; set by drawing."""
     visible: int = 1

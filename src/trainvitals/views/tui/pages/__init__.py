@@ -44,7 +44,7 @@ def rule(title: str, width: int, palette: Palette, right: str = "") -> Line:
 
 
 def empty(text: str, width: int, palette: Palette, hint: str = "") -> list[Line]:
-    """What stands on a page that has nothing to show."""
+    """What a page shows that has nothing to show."""
     lines: list[Line] = [[], [Segment(fit(f"  {text}", width), palette.text)]]
     if hint:
         lines.append([Segment(fit(f"  {hint}", width), palette.dim)])
@@ -52,5 +52,5 @@ def empty(text: str, width: int, palette: Palette, hint: str = "") -> list[Line]
 
 
 def row_hits(first: int, count: int, top: int, width: int) -> list[Hit]:
-    """The rows of a table whose first row stands at line `top`."""
+    """The rows of a table whose first row is at line `top`."""
     return [Hit(top + i, top + i + 1, 0, width, "row", first + i) for i in range(count)]

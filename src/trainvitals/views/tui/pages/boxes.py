@@ -133,7 +133,7 @@ def _plain(value: object) -> str:
 def draw_box(
     title: str, rows: Sequence[tuple[str, str]], width: int, height: int, palette: Palette, offset: int = 0
 ) -> tuple[list[Line], int, int]:
-    """A framed list of (word, text). Returns its lines and where it stands: left and top.
+    """A framed list of (word, text). Returns its lines and where it is: left and top.
 
     Long texts are wrapped; what does not fit below is scrolled to with `offset`.
     """

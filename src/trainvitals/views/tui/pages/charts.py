@@ -56,7 +56,7 @@ def look_of(snapshot: Snapshot, view: View, chart: Chart, *, selected: bool) -> 
 
 
 def first_chart(view: View, width: int, height: int) -> int:
-    """Which panel stands first, so that the selected one is in sight."""
+    """Which panel is first, so that the selected one is in sight."""
     across, down = shape(width, height)
     return max(view.row // across - down + 1, 0) * across
 

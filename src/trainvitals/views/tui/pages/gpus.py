@@ -50,7 +50,7 @@ def describe(gpus: tuple[Gpu, ...]) -> str:
 
 
 def _names(gpus: tuple[Gpu, ...]) -> set[str]:
-    """What kinds there are; a GPU that does not answer may not have told its own yet."""
+    """What kinds there are; a GPU that does not answer may not have reported its own yet."""
     return {gpu.name for gpu in gpus if gpu.name and not gpu.is_slice and not gpu.problem}
 
 
@@ -62,7 +62,7 @@ def totals(gpus: tuple[Gpu, ...]) -> str:
 
 
 def marks(gpu: Gpu) -> tuple[str, str | None]:
-    """What is to be said about the GPU in words, the gravest first, and how grave it is."""
+    """What there is to report about the GPU in words, the worst first, and how bad it is."""
     if gpu.problem:
         return gpu.problem, None if gpu.problem == "asleep" else "critical"
     words: list[tuple[str, str]] = []
@@ -204,14 +204,14 @@ class Block(NamedTuple):
     shown: int
     """How many of them are in sight."""
     across: int
-    """How many stand side by side."""
+    """How many are side by side."""
 
 
 class _Cell(NamedTuple):
     """One way to show a GPU in short; the bar takes what is left of the width."""
 
     least: int
-    told: str
+    numbers: str
     """What the numbers are."""
     details: bool
     """With memory and temperature."""
@@ -261,7 +261,7 @@ def _heading(gpus: tuple[Gpu, ...], width: int, palette: Palette, cell: _Cell | 
     simulated = any(gpu.simulated for gpu in gpus)
     title, right = describe(gpus), totals(gpus)
     if cell is not None:
-        right = f"{cell.told}   {right}".rstrip()
+        right = f"{cell.numbers}   {right}".rstrip()
     line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, right)
     if simulated and len(line) > 2:
         line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
@@ -349,12 +349,12 @@ def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, view: View) 
     hot = view.grade("gpu", "temperature_celsius", heat)
     full = view.grade("gpu", "memory_percent", memory)
     if not cell.details:
-        # What has no number of its own here colours the one there is.
+        # What has no number here colours the one there is.
         grave = next((word for word in ("critical", "warning") if word in (grave, hot, full)), grave)
-    told = palette.severity(grave) if grave and not cell.details else palette.text
+    colour = palette.severity(grave) if grave and not cell.details else palette.text
     if not cell.bar:
-        return [index, Segment(f" {fit(format_measure(use, '%'), 4)}", told)]
-    numbers = [Segment(fit(format_measure(use, "%"), 5, right=True), told)]
+        return [index, Segment(f" {fit(format_measure(use, '%'), 4)}", colour)]
+    numbers = [Segment(fit(format_measure(use, "%"), 5, right=True), colour)]
     if cell.details:
         degrees = NONE if heat is None else f"{heat:.0f}°"
         numbers += [

@@ -212,7 +212,7 @@ def place_of(row: AlertRow) -> str:
 
 
 def grouped_alerts(rows: Sequence[AlertRow]) -> list[tuple[AlertRow, str]]:
-    """(alert, places) with those as one that say the same of several ranks or GPUs, in their order."""
+    """(alert, places) with those as one that have the same message for several ranks or GPUs, in their order."""
     groups: dict[tuple[str, str], list[AlertRow]] = {}
     for row in rows:
         groups.setdefault((row.rule, row.message), []).append(row)
@@ -255,7 +255,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
             return palette.dim
         return palette.severity(row.severity or "warning")
 
-    def told(row: AlertRow) -> str:
+    def message_of(row: AlertRow) -> str:
         place = place_of(row)
         return f"{place}: {row.message}" if place else row.message
 
@@ -264,7 +264,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         text_column("STATE", _longest(map(state_of, rows), 5, 12), 2, state_of, colour),
         text_column("SEVERITY", 8, 5, lambda row: row.severity or "", colour),
         text_column("RULE", 14, 4, rule_of, lambda _: palette.strong, most=_longest(map(rule_of, rows), 14, 30)),
-        text_column("MESSAGE", 24, 1, told, colour, most=400),
+        text_column("MESSAGE", 24, 1, message_of, colour, most=400),
     ]
     title = f"{len(snapshot.firing)} firing, {count_of(len(snapshot.alerts), 'change')} in all"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
@@ -330,7 +330,7 @@ def _step(value: object) -> str:
 
 
 def shown_runs(snapshot: Snapshot, view: View) -> list[ListedRun | None]:
-    """None stands for this machine, live."""
+    """None is this machine, live."""
     words = view.filters.get("runs", "").casefold().split()
 
     def fits(info: RunInfo) -> bool:

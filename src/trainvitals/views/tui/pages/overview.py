@@ -105,7 +105,7 @@ def charts_that_fit(width: int, height: int) -> int:
 
 
 def _is_tight(snapshot: Snapshot, width: int, room: int, host: int) -> bool:
-    """Whether more can be said of the GPUs, or of more of them, if less is said of the host."""
+    """Whether there is more to show of the GPUs, or of more of them, if less is shown of the host."""
     for needed in needed_lines(snapshot.gpus, width):
         if needed <= room - host:
             return False
@@ -125,7 +125,7 @@ def _wanted(count: int, width: int, room: int) -> int:
 def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[Line]:
     active = snapshot.firing
     if len(active) < 2:
-        return []  # a single one stands in the strip already
+        return []  # a single one is in the strip already
     groups = grouped_alerts(active)
     count = min(len(groups), ALERT_LINES, room - 2)
     if count < min(len(groups), 2):

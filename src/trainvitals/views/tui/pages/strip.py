@@ -1,4 +1,4 @@
-"""The run strip: where the training stands, how fast it goes, how it feels."""
+"""The run strip: how far the training is, how fast it goes, how healthy it is."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def _phases(run: Run, width: int, palette: Palette) -> Line:
     if not parts or not math.isfinite(whole) or whole <= 0:
         return []
     colours = {name: palette.phases.get(name, palette.text) for name, _ in parts}
-    told = {name: _phase(name, value / whole, colours[name], palette) for name, value in parts}
+    labels = {name: _phase(name, value / whole, colours[name], palette) for name, value in parts}
     # Where not all of them have room beside the bar, the shortest go without words.
     for name, _ in sorted(parts, key=lambda part: part[1]):
-        if width - 2 - sum(map(width_of, told.values())) >= LEAST_BAR:
+        if width - 2 - sum(map(width_of, labels.values())) >= LEAST_BAR:
             break
-        del told[name]
-    legend = [segment for words in told.values() for segment in words]
+        del labels[name]
+    legend = [segment for words in labels.values() for segment in words]
     size = min(width - 2 - width_of(legend), MOST_BAR)
     return [Segment(" "), *stacked([(value, colours[name]) for name, value in parts], size), *legend]
 
