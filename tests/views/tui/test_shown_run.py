@@ -181,3 +181,39 @@ def test_ten_thousand_metrics_are_known_by_name_and_only_the_wanted_are_kept(tmp
     assert len(shown.curves.names("training")) == 10_000
     assert len(shown.curves.tracks("training", "layer77/norm", "step")) == 1
     assert len(shown.curves) == 2, "one curve, over steps and over time"
+
+
+def test_gpus_of_several_hosts_that_share_a_number_keep_their_own_history(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=5, ranks=1, gpus=0)
+    for host, use in (("node1", 10.0), ("node2", 90.0)):
+        rows = [
+            {
+                "timestamp": format_time(story.START + second),
+                "host": host,
+                "gpu_index": 0,
+                "gpu_uuid": f"GPU-{host}",
+                "utilization_percent": use,
+            }
+            for second in range(3)
+        ]
+        story.write_lines(folder / f"gpu_metrics_{STAMP}.host-{host}.jsonl", rows)
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    histories = {gpu.uuid: gpu.history for gpu in shown.hardware.read().gpus}
+    assert histories == {"GPU-node1": (10.0,) * 3, "GPU-node2": (90.0,) * 3}
+
+
+def test_a_gpu_without_a_uuid_is_one_gpu_before_and_after_a_new_line(tmp_path: Path) -> None:
+    folder = story.make_run(tmp_path, steps=5, ranks=1, gpus=0)
+    file = folder / f"gpu_metrics_{STAMP}.host-node1.jsonl"
+    rows = [
+        {"timestamp": format_time(story.START + second), "gpu_index": 0, "utilization_percent": float(second)}
+        for second in range(4)
+    ]
+    story.write_lines(file, rows[:3])
+    shown = ShownRun(refer_to(folder))
+    shown.poll()
+    assert [gpu.history for gpu in shown.hardware.read().gpus] == [(0.0, 1.0, 2.0)]
+    story.write_lines(file, rows[3:])
+    shown.poll()
+    assert [gpu.history for gpu in shown.hardware.read().gpus] == [(0.0, 1.0, 2.0, 3.0)]

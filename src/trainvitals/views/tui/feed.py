@@ -188,11 +188,14 @@ class Feed:
         if shown is None or "utilization_percent" not in shown.curves.names("gpu"):
             return machine
         # The run's files go further back than the dashboard.
-        recorded = {
-            track.owner.key: track.last(HISTORY) for track in shown.curves.tracks("gpu", "utilization_percent", "time")
-        }
-        gpus = tuple(replace(gpu, history=recorded.get(gpu.key, gpu.history)) for gpu in machine.gpus)
-        return machine._replace(gpus=gpus)
+        recorded = {}
+        for track in shown.curves.tracks("gpu", "utilization_percent", "time"):
+            recorded[track.owner.key] = recorded[track.owner.label] = track.last(HISTORY)
+        gpus = []
+        for gpu in machine.gpus:
+            name = gpu.key if gpu.uuid else f"GPU {gpu.index}"
+            gpus.append(replace(gpu, history=recorded.get(name, gpu.history)))
+        return machine._replace(gpus=tuple(gpus))
 
     def _is_wanted(self, gpu: Gpu) -> bool:
         wanted = self.options.gpus

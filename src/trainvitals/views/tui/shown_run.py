@@ -127,6 +127,8 @@ class ShownRun:
             step = step if isinstance(step, int) and not isinstance(step, bool) else None
             self._take_training(file, row, moment, step)
         else:
+            if file.host is not None and "host" not in row:
+                row = {**row, "host": file.host}  # as the reader labels what it reads: a GPU may have no other identity
             self.hardware.add(file.table, row, moment)
         self.curves.add(file.table, row, file.rank, moment, step)
 
