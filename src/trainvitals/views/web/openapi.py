@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from trainvitals import __version__
@@ -42,7 +43,8 @@ STREAM: Schema = {
 }
 
 
-def describe(endpoints: Sequence[Endpoint], allow_edit: bool) -> Schema:
+@cache  # it takes some 20 ms, and never changes
+def describe(endpoints: tuple[Endpoint, ...], allow_edit: bool) -> Schema:
     """The OpenAPI document."""
     schemas = Schemas()
     paths: dict[str, Any] = {}
