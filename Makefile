@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench system-packages test-venv clean
+.PHONY: demo test lint reliability bench bench-faults system-packages test-venv clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -36,6 +36,10 @@ reliability:
 bench: test-venv
 	$(TEST_VENV)/bin/pip install --quiet "$$(echo build/wheel/*.whl)[bench]"
 	$(TEST_VENV)/bin/python benchmarks/run_all.py
+
+# The long storms: kills, sealing and disks. QUICK=--quick for a first look.
+bench-faults: test-venv
+	$(TEST_VENV)/bin/python benchmarks/faults.py $(QUICK)
 
 # What the tests drive for real: a compiler for the fake GPU driver, a terminal, other people's monitors and servers.
 system-packages:

@@ -8,6 +8,7 @@ A child logs in a tight loop and writes the number of each acknowledged step to 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -104,31 +105,37 @@ def _has_field(record: bytes, wanted: int) -> bool:
     return False
 
 
+def log_until_killed(peer: str, folder: Path, seconds: float = 1.0) -> int:
+    """Steps for which log() returned in a child that is killed so long after its first; 0 if it cannot log."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--child", peer, folder],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "HOME": str(folder)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    acknowledged = len(process.stdout.read(8)) // 8
+    end = time.monotonic() + seconds
+    while acknowledged and time.monotonic() < end:
+        acknowledged += len(os.read(process.stdout.fileno(), 1 << 16)) // 8
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    acknowledged += len(process.stdout.read()) // 8
+    process.wait()
+    return acknowledged
+
+
 def bench(kills: int = 5) -> Table:
     rows, skipped = [], []
     for peer in JUDGED:
         logged = lost = 0
         for _ in range(kills):
             with tempfile.TemporaryDirectory() as place:
-                folder = Path(place)
-                process = subprocess.Popen(
-                    [sys.executable, __file__, "--child", peer, place],
-                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-                    env={**os.environ, "HOME": place},
-                )  # fmt: skip
-                assert process.stdout is not None
-                if not process.stdout.read(8):
+                acknowledged = log_until_killed(peer, Path(place))
+                if not acknowledged:
                     skipped.append(peer)
                     break
-                end = time.monotonic() + 1
-                acknowledged = 1
-                while time.monotonic() < end:
-                    acknowledged += len(os.read(process.stdout.fileno(), 1 << 16)) // 8
-                os.killpg(process.pid, signal.SIGKILL)
-                acknowledged += len(process.stdout.read()) // 8
-                process.wait()
                 logged += acknowledged
-                lost += max(0, acknowledged - count_readable(peer, folder))
+                lost += max(0, acknowledged - count_readable(peer, Path(place)))
         else:
             rows.append([peer, f"{logged:,}", f"{lost:,}"])
     return Table(
