@@ -105,7 +105,10 @@ def test_a_channel_that_was_down_gets_everything_in_order_once_it_is_back() -> N
     receiver = Receiver(port=port)
     wait_until(lambda: box.results().count("delivered") == 3, "delivery of all")
     assert [body["id"] for body in receiver.bodies] == ["id-0", "id-1", "id-2"]
-    assert all(body["late_seconds"] >= 3600 and " late: the channel was unreachable" in body["text"] for body in receiver.bodies)
+    assert all(
+        body["late_seconds"] >= 3600 and " late: the channel was unreachable" in body["text"]
+        for body in receiver.bodies
+    )
     assert box.results().count("failed") == 1  # said once, not with every attempt
     receiver.close()
 
