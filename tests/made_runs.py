@@ -8,7 +8,9 @@ from typing import Any
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.identity import Participant
 
 START = 1_800_000_000.0
 
@@ -34,4 +36,31 @@ def make_run(folder: Path, **more: Any) -> Path:
         RunFile.parse({"id": folder.name, "project": folder.parent.name, "name": folder.name, "status": "finished",
          "started": format_time(START), "attempt": 1, **more}),
     )  # fmt: skip
+    return folder
+
+
+ROLES = (Participant("trainer", 0), Participant("trainer", 1), Participant("rollout", 0), Participant("rollout", 1))
+HOSTS = ("node7", "node8")
+
+
+def make_run_of_roles(folder: Path, steps: int = 60, **more: Any) -> Path:
+    """Trainers 0 and 1 and rollouts 0 and 1, one of each on two hosts; the loss tells who logged it, and rollouts take
+    longer for a step. As the trainers and the agents of both hosts write it."""
+    make_run(folder, kind="training", world_size=2, last_step=steps - 1, host={"name": HOSTS[0]}, **more)
+    for place, participant in enumerate(ROLES):
+        slowness = 1 if participant.is_trainer else 5
+        logged = ({"step": step, "loss": place + 1.0, "batch_time": 0.1 * slowness} for step in range(steps))
+        write(folder, logged, f"training_metrics_20260101_000000.{participant.file_part}")
+    for rank, host in enumerate(HOSTS):
+        mine = [participant for participant in ROLES if participant.rank == rank]
+        for participant in mine:
+            measured = {"run_id": folder.name, **participant.labels, "pid": 40 + ROLES.index(participant), "host": host}
+            values = {"cpu_percent": 10.0 * (1 + ROLES.index(participant)), "rss_mb": 100.0}
+            write(folder, [{**measured, **values}] * 3, f"process_metrics_20260101_000000.host-{host}")
+            event = {"event": "rank_started", "message": f"{participant.title} is there", "host": host}
+            data = {"pid": 40 + ROLES.index(participant), "kind": "training"}
+            write(folder, [{**event, **participant.labels, "data": data}], f"events_20260101_000000.host-{host}")
+        ranks = {str(participant): {"pid": 40, "state": "finished", "step": steps - 1} for participant in mine}
+        status = {"host": host, "attempt": 1, "state": "finished", "ranks": ranks}
+        run_folder.write_status(folder, Status.parse(status), host)
     return folder

@@ -23,6 +23,7 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number, parse_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
@@ -141,9 +142,9 @@ class MemoryReader:
     def labels(self, table: str) -> list[dict[str, Any]]:
         return [parse_labels(text) for text in sorted({v.label for v in self._values(table) if v.value is not None})]
 
-    def ranks(self, attempt: int) -> set[int]:
-        listed = {file for file, _ in self._run.rows if (file.table, file.attempt) == ("training", attempt)}
-        return {file.rank for file in listed if file.rank is not None}
+    def participants(self, attempt: int | None = None) -> list[Participant]:
+        listed = {file for file, _ in self._run.rows if file.table == "training"}
+        return sorted({file.participant for file in listed if attempt in (None, file.attempt)})
 
     def _files(self, table: str) -> list[tuple[FileName, list[Row]]]:
         """The rows of each file, writer after writer in order of time."""
@@ -154,7 +155,7 @@ class MemoryReader:
 
         def order(item: tuple[FileName, list[Row]]) -> Any:
             file = item[0]
-            return (file.rank or 0, file.pid or 0, file.host or ""), file.order
+            return (file.participant, file.pid or 0, file.host or ""), file.order
 
         return sorted(found.items(), key=order)
 
@@ -179,17 +180,17 @@ class MemoryReader:
         start: float | None = None,
         end: float | None = None,
         max_points: int | None = None,
-        ranks: Iterable[int] | None = None,
+        participants: Iterable[Participant] | None = None,
         all_attempts: bool = False,
     ) -> list[Series]:
-        wanted = None if ranks is None else set(ranks)
+        wanted = None if participants is None else set(participants)
         origin = (parse_time(self.info.started) or 0.0) if x == "relative" else 0.0
         values = [item for item in self._values(table) if item.value is not None]
         found = []
         for name in dict.fromkeys(names):
             lines: dict[tuple[Any, str], list[Value]] = {}
             for item in values:
-                if item.name == name and (wanted is None or (item.file.rank or 0) in wanted):
+                if item.name == name and (wanted is None or item.file.participant in wanted):
                     lines.setdefault((item.file.writer, item.label), []).append(item)
             for (_, label), line in sorted(lines.items(), key=_order_of_line):
                 kept = line if all_attempts or table != "training" else self._newest_attempts(line)
@@ -246,11 +247,11 @@ class MemoryReader:
                 found.append(States(name, labels_of(line[0].file, label), line[0].file.rank, changes))
         return found
 
-    def summary(self, table: str = "training", rank: int | None = None) -> dict[str, MetricSummary]:
+    def summary(self, table: str = "training", participant: Participant | None = None) -> dict[str, MetricSummary]:
         values = [item for item in self._values(table) if item.value is not None]
         if values and table == "training":
-            chosen = rank if rank is not None else min(item.file.rank or 0 for item in values)
-            values = [item for item in values if (item.file.rank or 0) == chosen]
+            chosen = participant or min(item.file.participant for item in values)
+            values = [item for item in values if item.file.participant == chosen]
         found: dict[str, MetricSummary] = {}
         for item in values:
             value = item.value
@@ -291,7 +292,7 @@ class MemoryReader:
 
     def rows(self, table: str = "training", extent: Extent | None = None) -> Iterator[Row]:
         for file, rows in self._files(table):
-            added = {"rank": file.rank} if file.rank is not None else {}
+            added = file.participant.labels if file.rank is not None else {}
             added |= {"attempt": file.attempt} if file.attempt > 1 else {}
             for row in rows[: len(rows) if extent is None else extent.get(file.stem, 0)]:
                 yield {**row, **{key: value for key, value in added.items() if key not in row}}
@@ -317,7 +318,7 @@ class MemoryReader:
 
 def _order_of_line(entry: tuple[tuple[Any, str], list[Value]]) -> Any:
     file = entry[1][0].file
-    return file.rank or 0, file.pid or 0, file.host or "", entry[0][1]
+    return file.participant, file.pid or 0, file.host or "", entry[0][1]
 
 
 def _place(item: Value, x: Axis, origin: float) -> float | None:

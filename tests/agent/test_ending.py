@@ -16,6 +16,7 @@ from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.failures import Failure
+from trainvitals.journal.identity import Participant
 
 OOM = Verdict("killed", Cause(kind=causes.OUT_OF_MEMORY, memory="machine", signal="SIGKILL"), None, "SIGKILL")
 TERM = Verdict("killed", Cause(kind=causes.SIGNAL, signal="SIGTERM"), None, "SIGTERM")
@@ -78,7 +79,7 @@ LAUNCHER = rank(0, Verdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=1), 
 
 
 def failure(time: float, number: int, text: str) -> Failure:
-    return Failure(time, number, Cause(kind=causes.EXCEPTION, detail=text))
+    return Failure(time, Participant(rank=number), Cause(kind=causes.EXCEPTION, detail=text))
 
 
 @pytest.mark.parametrize(

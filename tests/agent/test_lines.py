@@ -12,6 +12,7 @@ from trainvitals.agent.lines import RunLines, read_rank_events
 from trainvitals.agent.reading import Reading
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
 from trainvitals.sources import Notice, Sample
 
@@ -146,13 +147,18 @@ def test_health_is_a_line_per_unit_without_what_is_unknown(tmp_path: Path) -> No
 
 def test_events_have_the_correlation_id_and_tell_the_next_agent_what_was_told(tmp_path: Path) -> None:
     lines = make(tmp_path)
-    lines.write_event("rank_started", "hello", rank=1, data={"pid": 42})
-    lines.write_event("rank_lost", "bye", rank=1, data={"pid": 42}, severity="critical", when=CATALOG_TIME)
+    lines.write_event("rank_started", "hello", about=Participant(rank=1), data={"pid": 42})
+    lines.write_event(
+        "rank_lost", "bye", about=Participant("rollout", 1), data={"pid": 42}, severity="critical", when=CATALOG_TIME
+    )
     lines.write_event("damage", "no rank", data={"torn": 1})
     events = RunReader(tmp_path).events()
     assert {row.correlation_id for row in events} == {"abc"}
     assert events[0].timestamp.startswith("2023-11-14") and events[-1].rank is None
-    assert read_rank_events(tmp_path, "here") == {("rank_started", 1, 42), ("rank_ended", 1, 42)}
+    assert read_rank_events(tmp_path, "here") == {
+        ("rank_started", Participant(rank=1), 42),
+        ("rank_ended", Participant("rollout", 1), 42),
+    }
     assert read_rank_events(tmp_path, "elsewhere") == set()
 
 

@@ -16,6 +16,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.segments import seal
@@ -35,13 +36,13 @@ class Log:
 
     def __init__(self, folder: Path, known: dict[str, Any] | None = None, ranks: tuple[int, ...] = (0,)) -> None:
         self.log = TrainingLog(Status.parse(known or {}))
-        self.log.summarised = min(ranks)
+        self.log.summarised = Participant(rank=min(ranks))
         self.relay = Relay(folder, lambda file: (file.rank or 0) in ranks)
         self.relay.add(self.log)
 
     def poll(self, limit: int | None = None) -> dict[int, LogGrowth]:
         self.relay.poll(limit)
-        return self.log.take_growth()
+        return {participant.rank: growth for participant, growth in self.log.take_growth().items()}
 
     def status(self) -> dict[str, Any]:
         """What is kept in status.json, through JSON and back."""

@@ -35,7 +35,7 @@ class Bench:
         self.processes.append(process)
         assert process.stdout is not None
         process.stdout.readline()
-        return Target(0, process.pid, None)
+        return Target(process.pid, None)
 
     def act(self, action: str, *targets: Target, command: str = "", means: Means | None = None) -> None:
         act(action, ROW, command, list(targets), means or Means(), self.rows.append)
@@ -93,6 +93,6 @@ def test_a_command_that_cannot_be_run_is_recorded(bench: Bench) -> None:
 def test_another_process_that_got_the_number_of_a_dead_one_is_left_alone(bench: Bench) -> None:
     target = bench.start(OBEDIENT)
     earlier = psutil.Process(target.pid).create_time() - 100
-    bench.act("stop", Target(0, target.pid, earlier))
+    bench.act("stop", Target(target.pid, earlier))
     assert bench.results() == ["nothing to do: no process of the run is alive on this host"]
     assert bench.processes[0].poll() is None

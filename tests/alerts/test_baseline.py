@@ -16,6 +16,7 @@ from test_watch import make
 import trainvitals
 from trainvitals.alerts.baseline import Baseline, read_curves
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.identity import Participant
 
 
 def record(root: Path, name: str, level: float, status: str = "finished") -> Path:
@@ -67,7 +68,7 @@ def test_a_loss_above_that_of_the_other_run_is_told(root: Path) -> None:
     alerts = make(second, receiver, **{"alerts.baseline": "first", "alerts.rules": [rule]})
     wait_until(lambda: alerts._baseline.value("loss", 10), "the curves")
     for step in range(100):
-        alerts.see_row(0, {"timestamp": format_time(), "step": step, "loss": 2.0 + 5.0 / (step + 1)})
+        alerts.see_row(Participant(), {"timestamp": format_time(), "step": step, "loss": 2.0 + 5.0 / (step + 1)})
     wait_until(lambda: (alerts.tick(), receiver.bodies)[1], "the message")
     assert receiver.bodies[0]["rule"] == "worse"
     alerts.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import make_run_of_roles
 from waiting import PATIENCE, free_port, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,6 +30,7 @@ from trainvitals import settings
 from trainvitals.alerts import messages, records
 from trainvitals.alerts.channels import NotSent, Outgoing, alertmanager, desktop, send, services
 from trainvitals.alerts.delivery import carry
+from trainvitals.alerts.picture import read_points
 from trainvitals.alerts.watch import RunAlerts, still_sending
 from trainvitals.journal.layout import FileName
 
@@ -209,6 +211,13 @@ def test_a_picture_of_the_last_minutes_comes_with_the_mail(mailbox: Mailbox, tmp
     assert len(pictures) == 1
     data = pictures[0].get_payload(decode=True)
     assert isinstance(data, bytes) and data.startswith(b"\x89PNG") and len(data) > 1000
+
+
+def test_the_picture_is_of_the_participant_that_the_message_is_about(tmp_path: Path) -> None:
+    folder = make_run_of_roles(tmp_path / "run")
+    body = {"metric": "training.loss", "alerts": [{"labels": {"role": "rollout", "rank": 1}}]}
+    assert {value for _, value in read_points(folder, body)} == {4.0}
+    assert {value for _, value in read_points(folder, {**body, "alerts": [{"labels": {"rank": 0}}]})} == {1.0}
 
 
 # -- Alertmanager

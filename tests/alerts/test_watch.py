@@ -22,6 +22,7 @@ from trainvitals import runtime, settings
 from trainvitals.alerts import records, watch
 from trainvitals.alerts.watch import RunAlerts
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 
@@ -155,7 +156,7 @@ def test_eight_ranks_with_the_same_trouble_are_one_message(folder: Path, receive
     rule = {"name": "nan", "when": "not isfinite(loss)", "message": "NaN on rank {rank}"}
     alerts = make(folder, receiver, **{"alerts.rules": [rule]})
     for rank in range(8):
-        alerts.see_row(rank, {"timestamp": format_time(), "step": 5, "loss": "NaN"})
+        alerts.see_row(Participant(rank=rank), {"timestamp": format_time(), "step": 5, "loss": "NaN"})
     run_for(alerts, lambda: receiver.bodies, "the message")
     assert receiver.bodies[0]["count"] == 8
     alerts.close()
@@ -166,7 +167,7 @@ def test_two_hosts_speak_with_one_voice_about_the_run_and_each_about_its_gpus(fo
     rules = [HOT, {"name": "nan", "when": "not isfinite(loss)"}]
     hosts = [make(folder, receiver, host, **{"alerts.rules": rules}) for host in ("one", "two")]
     for rank, alerts in enumerate(hosts):
-        alerts.see_row(rank, {"timestamp": format_time(), "step": 5, "loss": "NaN"})
+        alerts.see_row(Participant(rank=rank), {"timestamp": format_time(), "step": 5, "loss": "NaN"})
         heat(alerts, 90)
     wait_until(lambda: ([alerts.tick() for alerts in hosts], len(receiver.bodies) >= 3)[1], "three messages")
     for _ in range(10):  # would another one come?
@@ -215,7 +216,7 @@ def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_s
     began = time.time()
     for step in range(2000):
         loss: float | str = {1003: "NaN", 1507: 7.0}.get(step, 1.0)
-        alerts.see_row(0, {"timestamp": format_time(began + step / 1000), "step": step, "loss": loss})
+        alerts.see_row(Participant(), {"timestamp": format_time(began + step / 1000), "step": step, "loss": loss})
     alerts.close()
     fired = [(row.rule, row.step) for row in records.read_rows(folder) if row.state == "firing"]
     assert fired == [("loss_not_finite", 1003), ("mine", 1507)]

@@ -34,6 +34,7 @@ from trainings import (
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
 from trainvitals.analysis.findings import Curve, Measurements
 from trainvitals.conditions import Conditions
+from trainvitals.journal.identity import Participant
 
 LOSS = training()["loss"].y
 STEP_TIME = training()["batch_time"].y
@@ -60,7 +61,12 @@ def test_odd_curves_are_judged_without_a_mistake(values: list[float]) -> None:
     curves = dict.fromkeys(training(), odd)
     device = gpu()
     broken = replace(device, curves=dict.fromkeys(device.curves, odd))
-    found = diagnose(Measurements(Curves(curves), {0: odd, 1: odd}, [broken], [broken], [broken]), CONDITIONS)
+    found = diagnose(
+        Measurements(
+            Curves(curves), {Participant(rank=0): odd, Participant(rank=1): odd}, [broken], [broken], [broken]
+        ),
+        CONDITIONS,
+    )
     assert len({item.rule for item in found.findings}) + len(found.fine) + len(found.not_judged) >= len(DETECTORS) - 2
 
 
@@ -81,7 +87,14 @@ def test_any_numbers_give_an_answer(seed: int, count: int, size: float) -> None:
     names = [*gpu().curves, *host().curves, *process().curves]
     device = replace(gpu(), curves={name: make() for name in names})
     with np.errstate(all="ignore"):
-        measured = Measurements(Curves(curves), {0: make(), 1: make()}, [device], [device], [device], True)
+        measured = Measurements(
+            Curves(curves),
+            {Participant(rank=0): make(), Participant(rank=1): make()},
+            [device],
+            [device],
+            [device],
+            True,
+        )
         found = diagnose(measured, CONDITIONS)
     assert all(item.title and item.evidence and item.advice for item in found.findings)
 
@@ -210,6 +223,13 @@ def test_a_pause_that_is_over_is_not_fail_slow() -> None:
 def test_a_slow_rank_is_named() -> None:
     found = find(healthy(rank_steps=ranks(slow=2)), "straggler.rank")
     assert found.subject == "rank 2" and found.values["ratio"] == pytest.approx(1.5, abs=0.1)
+
+
+def test_ranks_are_compared_with_those_of_their_own_role() -> None:
+    slower_role = {who: by_step(5 * curve.y) for who, curve in ranks(role="rollout").items()}
+    assert "straggler.rank" not in rules(diagnose(healthy(rank_steps=ranks() | slower_role), CONDITIONS))
+    found = find(healthy(rank_steps=ranks() | ranks(slow=1, role="rollout")), "straggler.rank")
+    assert found.subject == "rollout 1" and found.title.startswith("Rollout 1 is")
 
 
 def low_use() -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
 from trainvitals.conditions import Conditions
+from trainvitals.journal.identity import TRAINER, Participant
 
 STEPS = 3000
 SECONDS = 1200
@@ -104,10 +105,14 @@ def process(rank: int = 0, **changed: Floats) -> Device:
     return Device(f"rank {rank}", {name: by_time(y) for name, y in values.items()})
 
 
-def ranks(slow: int | None = None, factor: float = 1.5, count: int = 4) -> dict[int, Curve]:
+def ranks(
+    slow: int | None = None, factor: float = 1.5, count: int = 4, role: str = TRAINER
+) -> dict[Participant, Curve]:
     random = np.random.default_rng(7)
     return {
-        rank: by_step((0.06 + np.abs(random.normal(0, 0.004, 500))) * (factor if rank == slow else 1.0))
+        Participant(role, rank): by_step(
+            (0.06 + np.abs(random.normal(0, 0.004, 500))) * (factor if rank == slow else 1.0)
+        )
         for rank in range(count)
     }
 

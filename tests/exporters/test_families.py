@@ -23,6 +23,7 @@ from trainvitals.exporters.page import render
 from trainvitals.exporters.runs import ActiveAlert, RunView
 from trainvitals.exporters.training import RankTraining
 from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.journal.identity import Participant
 from trainvitals.newest import Thing
 
 RUN = RunView(
@@ -51,7 +52,8 @@ def everything(**metrics: float) -> Snapshot:
         row = {item.name: 0.5 for item in catalog.TRAINING} | metrics
         training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
     health = SourceHealth(source="nvidia", up=True, age=1.0, duration=1.0, errors=1, skipped=1)
-    return Snapshot("box", 1_700_000_000.0, tuple(things), ((RUN, {0: training}),), {"nvidia:GPU-1": health})
+    runs = ((RUN, {Participant(): training}),)
+    return Snapshot("box", 1_700_000_000.0, tuple(things), runs, {"nvidia:GPU-1": health})
 
 
 def page(snapshot: Snapshot, options: Options | None = None, accept: str = "") -> str:
@@ -202,7 +204,7 @@ NATIVE = "application/openmetrics-text;version=2.0.0"
 
 def test_a_native_histogram_is_there_for_who_asks_for_it_and_says_the_same() -> None:
     snapshot = everything()
-    training = snapshot.runs[0][1][0]
+    training = snapshot.runs[0][1][Participant()]
     for seconds, times in ((0.01, 5), (0.0101, 1), (0.5, 20), (1e-9, 2), (1e9, 1)):
         for _ in range(times):
             training.take({"timestamp": "2026-01-01T00:01:00Z", "batch_time": seconds})

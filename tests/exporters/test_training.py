@@ -11,6 +11,7 @@ import pytest
 from trainvitals.exporters.training import BUCKETS, RankTraining, Trainings
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.segments import seal
 
@@ -92,7 +93,7 @@ class Agent:
 
     def poll(self) -> RankTraining:
         self.relay.poll()
-        return self.trainings.look(self.folder)[0]
+        return self.trainings.look(self.folder)[Participant()]
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_rows_are_acknowledged_when_they_are_saved(run: Run) -> None:
     seal(run.path())
     again = run.follow()
     again.relay.poll()
-    assert again.trainings.look(run.folder)[0].last_step == 5 and again.relay.behind(file) == []
+    assert again.trainings.look(run.folder)[Participant()].last_step == 5 and again.relay.behind(file) == []
 
 
 def test_a_state_file_of_another_version_or_cut_short_is_no_obstacle(run: Run) -> None:

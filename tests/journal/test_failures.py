@@ -21,9 +21,11 @@ def test_the_exceptions_of_all_ranks_in_one_attempt_come_in_order_of_time(tmp_pa
     (tmp_path / "events_20260101_000000.rank1.jsonl").write_bytes(event(3, "early", traceback="...") + b'{"torn')
     (tmp_path / "events_20260101_000000.rank1.attempt2.jsonl").write_bytes(event(2, "again", traceback="..."))
     (tmp_path / "events_20260101_000000.jsonl").write_bytes(event(2, "of the agent", traceback="..."))
-    assert [(*item[:2], str(item.cause)) for item in read_failures(tmp_path, 1)] == [
+    assert [(item.time, item.participant.rank, str(item.cause)) for item in read_failures(tmp_path, 1)] == [
         (3.5, 1, "early"),
         (9.5, 0, "late"),
     ]
-    assert [(*item[:2], str(item.cause)) for item in read_failures(tmp_path, 2)] == [(2.5, 1, "again")]
+    assert [(item.time, item.participant.rank, str(item.cause)) for item in read_failures(tmp_path, 2)] == [
+        (2.5, 1, "again")
+    ]
     assert read_failures(tmp_path / "none", 1) == []

@@ -1,10 +1,19 @@
-"""Who a GPU is, and of what a row speaks."""
+"""Who a participant and a GPU are, and of what a row speaks."""
 
 from __future__ import annotations
 
 import pytest
 
-from trainvitals.journal.identity import gpu_key, gpu_key_across_hosts, gpu_number, is_gpu_named, subject_of
+from trainvitals.journal.identity import (
+    TRAINER,
+    Participant,
+    clean_role,
+    gpu_key,
+    gpu_key_across_hosts,
+    gpu_number,
+    is_gpu_named,
+    subject_of,
+)
 
 ROW = {
     "timestamp": "t",
@@ -42,5 +51,38 @@ def test_what_may_change_about_a_thing_does_not_identify_it() -> None:
     assert subject_of("gpu", ROW) == {"gpu_index": 1, "gpu_uuid": "GPU-1"}
     assert subject_of("system", {"host": "a", "load_1m": 1.0}) == {}
     assert subject_of("process", {"pid": 7, "rss_mb": 1.0}) == {"rank": 0}
+    assert subject_of("process", {"pid": 7, "role": "rollout", "rank": 2}) == {"role": "rollout", "rank": 2}
     scraped = {"timestamp": "t", "host": "a", "target": "http://x", "loss": "NaN", "value": 1.0}
     assert subject_of("openmetrics", scraped) == {"target": "http://x"}
+
+
+def test_trainers_come_before_all_other_roles_and_each_role_counts_by_itself() -> None:
+    mixed = [Participant("rollout", 0), Participant("actor", 10), Participant(rank=10), Participant("actor", 2)]
+    found = sorted([*mixed, Participant(rank=2)])
+    assert [str(item) for item in found] == ["2", "10", "actor.2", "actor.10", "rollout.0"]
+
+
+@pytest.mark.parametrize(
+    ("participant", "key", "title", "labels", "part"),
+    [
+        (Participant(), "0", "rank 0", {"rank": 0}, "rank0"),
+        (Participant("rollout", 3), "rollout.3", "rollout 3", {"role": "rollout", "rank": 3}, "role-rollout.rank3"),
+    ],
+)
+def test_a_trainer_is_called_as_before_there_were_roles(
+    participant: Participant, key: str, title: str, labels: dict[str, object], part: str
+) -> None:
+    assert (str(participant), participant.title, participant.labels) == (key, title, labels)
+    assert participant.file_part == part
+    assert Participant.parse(key) == Participant.of(labels) == participant
+
+
+@pytest.mark.parametrize("text", ["", "command0", "monitor0", "rollout", "rollout.", ".3", "-1", "a.b.3", "9" * 20])
+def test_what_is_no_key_of_a_participant_is_none(text: str) -> None:
+    assert Participant.parse(text) is None
+
+
+def test_any_text_is_a_role() -> None:
+    assert clean_role("Rollout Worker") == clean_role("rollout-worker") == "rollout_worker"
+    assert clean_role("") == clean_role("../") == clean_role("Trainer") == TRAINER
+    assert len(clean_role("x" * 500)) == 40

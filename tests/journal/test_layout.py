@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainvitals.journal.identity import TRAINER, clean_role
 from trainvitals.journal.layout import FileName, host_token, next_stamp, parse_name
 
 
@@ -14,11 +15,13 @@ from trainvitals.journal.layout import FileName, host_token, next_stamp, parse_n
     rank=st.none() | st.integers(0, 100_000),
     pid=st.none() | st.integers(1, 4_000_000),
     host=st.none() | st.text(min_size=1).map(host_token),
+    role=st.just(TRAINER) | st.text(min_size=1).map(clean_role),
 )
 def test_a_name_says_what_went_into_it(
-    table: str, attempt: int, rank: int | None, pid: int | None, host: str | None
+    table: str, attempt: int, rank: int | None, pid: int | None, host: str | None, role: str
 ) -> None:
-    name = FileName(table, attempt, "20261115_223601", rank, pid, host)
+    role = role if rank is not None else TRAINER
+    name = FileName(table, attempt, "20261115_223601", rank, pid, host, role)
     assert parse_name(name.jsonl) == (name, ".jsonl")
     assert parse_name(f"{name.stem}.minmax.parquet") == (name, ".minmax.parquet")
 
@@ -26,6 +29,8 @@ def test_a_name_says_what_went_into_it(
 def test_the_names_of_the_design_are_kept() -> None:
     assert FileName("training", 1, "20261115_223601").jsonl == "training_metrics_20261115_223601.jsonl"
     assert FileName("training", 1, "20261115_223601", rank=3).jsonl == "training_metrics_20261115_223601.rank3.jsonl"
+    rollout = FileName("training", 1, "20261115_223601", rank=3, role="rollout")
+    assert rollout.jsonl == "training_metrics_20261115_223601.role-rollout.rank3.jsonl"
     assert FileName("gpu", 1, "20261115_223601").jsonl == "gpu_metrics_20261115_223601.jsonl"
     assert FileName("events", 2, "20261115_223601").jsonl == "events_20261115_223601.attempt2.jsonl"
 

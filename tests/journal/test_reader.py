@@ -20,6 +20,7 @@ from made_runs import START, make_run, write
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import segments
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.journal.run_info import list_runs
 from trainvitals.journal.summaries import MetricSummary
@@ -223,7 +224,7 @@ def test_ranks_and_gpus_are_series_of_their_own(tmp_path: Path) -> None:
     )
     run = RunReader(folder)
     assert [(s.rank, s.y.tolist()) for s in run.series(["loss"])] == [(0, [0]), (1, [1]), (10, [10])]
-    assert [s.rank for s in run.series(["loss"], ranks=[10])] == [10]
+    assert [s.rank for s in run.series(["loss"], participants=[Participant(rank=10)])] == [10]
     gpus = run.series(["utilization_percent"], table="gpu", x="time")
     assert [(s.labels["gpu_uuid"], s.y.tolist()) for s in gpus] == [("GPU-0", [0.0]), ("GPU-1", [10.0])]
     segments.seal(folder / "gpu_metrics_20260101_000000.jsonl")

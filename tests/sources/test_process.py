@@ -12,6 +12,7 @@ import pytest
 from waiting import wait_until
 
 from trainvitals import catalog
+from trainvitals.journal.identity import Participant
 from trainvitals.sources import GpuProcess, RankProcess, Sample, SourceUnavailable, UnitGone, World, create
 from trainvitals.sources.process import (
     PSS_INTERVAL,
@@ -60,7 +61,9 @@ def child() -> Iterator[Child]:
 
 
 def world(*pids: int, **roots: str) -> World:
-    return World(ranks=lambda: [RankProcess("run-1", rank, pid) for rank, pid in enumerate(pids)], **roots)
+    return World(
+        ranks=lambda: [RankProcess("run-1", Participant(rank=rank), pid) for rank, pid in enumerate(pids)], **roots
+    )
 
 
 def discover(pid: int) -> RankUnit:
@@ -73,7 +76,7 @@ def watch(child: Child, clock) -> RankUnit:
     """A unit of the real process on a clock that the test moves."""
     stat = read_stat("/proc", child.pid)
     assert stat is not None
-    return RankUnit(RankProcess("run-1", 0, child.pid), stat.started, ProcfsReader(World()), clock)
+    return RankUnit(RankProcess("run-1", Participant(), child.pid), stat.started, ProcfsReader(World()), clock)
 
 
 def read(unit: RankUnit) -> dict[str, float | int | str]:
@@ -94,11 +97,11 @@ def test_each_rank_is_a_unit_of_its_own(child):
 
 
 def test_a_rank_that_says_who_it_is_is_no_longer_all_that_its_launcher_started(child):
-    ranks = [RankProcess("run-1", 0, os.getpid())]
+    ranks = [RankProcess("run-1", Participant(), os.getpid())]
     source = create("process", World(ranks=lambda: ranks))
     (unit,) = source.discover()
     assert unit.read()[0].labels["pid"] == os.getpid()
-    ranks[:] = [RankProcess("run-1", 0, child.pid)]
+    ranks[:] = [RankProcess("run-1", Participant(), child.pid)]
     assert source.discover() == [unit]
     (sample,) = unit.read()
     assert sample.labels["pid"] == child.pid
@@ -278,7 +281,7 @@ def test_a_slow_answer_is_asked_for_less_often(child, clock):
 
     stat = read_stat("/proc", child.pid)
     assert stat is not None
-    unit = RankUnit(RankProcess("run-1", 0, child.pid), stat.started, SlowKernel(World()), clock)
+    unit = RankUnit(RankProcess("run-1", Participant(), child.pid), stat.started, SlowKernel(World()), clock)
     clock.advance(PSS_INTERVAL)
     assert "pss_mb" in read(unit)
 
@@ -305,7 +308,7 @@ def test_a_huge_process_is_never_asked(clock):
         def __getattr__(self, name: str):
             return lambda pid: None
 
-    unit = RankUnit(RankProcess("run-1", 0, 7), 5.0, HugeProcess(), clock)  # type: ignore[arg-type]
+    unit = RankUnit(RankProcess("run-1", Participant(), 7), 5.0, HugeProcess(), clock)  # type: ignore[arg-type]
     clock.advance(PSS_INTERVAL)
 
     assert "pss_mb" not in read(unit)
@@ -345,7 +348,7 @@ def test_a_process_that_nobody_has_buried_yet_is_gone_too(child):
 def test_another_process_with_the_same_number_is_not_the_rank(child, clock):
     stat = read_stat("/proc", child.pid)
     assert stat is not None
-    unit = RankUnit(RankProcess("run-1", 0, child.pid), stat.started - 1, ProcfsReader(World()), clock)
+    unit = RankUnit(RankProcess("run-1", Participant(), child.pid), stat.started - 1, ProcfsReader(World()), clock)
 
     with pytest.raises(UnitGone):
         unit.read()
@@ -423,7 +426,7 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 def fake_unit(proc: FakeProc, clock, started: int = 100, gpus: Sequence[GpuProcess] = ()) -> RankUnit:
-    rank = RankProcess("run-1", 0, 10)
+    rank = RankProcess("run-1", Participant(), 10)
     return RankUnit(rank, started / TICKS_PER_SECOND, ProcfsReader(proc.world), clock, lambda: gpus)
 
 

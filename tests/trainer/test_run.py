@@ -30,6 +30,7 @@ from trainvitals.errors import JournalError, MetricError, RunNotFound, SettingEr
 from trainvitals.journal import registrations
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.journal.run_info import list_runs
 from trainvitals.trainer.run import Run
@@ -939,7 +940,7 @@ def test_all_ranks_of_a_launch_share_one_run_with_a_file_each() -> None:
     assert len(folders) == 4 and len(set(folders)) == 1
     run = RunReader(folders[0])
     assert [series.rank for series in run.series(["loss"])] == [0, 1, 2, 3]
-    assert run.series(["loss"], ranks=[3])[0].y.tolist() == [300, 301, 302, 303, 304]
+    assert run.series(["loss"], participants=[Participant(rank=3)])[0].y.tolist() == [300, 301, 302, 303, 304]
     assert run.info.file.world_size == 4 and run.info.status == "finished"
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from waiting import GENTLE_EXIT
 from watching import PHASES, VirtualClock, events, lines, messages, steps
 
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.watch.loop import Watch
@@ -464,7 +465,7 @@ def launch(tmp_path: Path, script: str) -> RunReader:
 
 
 def read(run: RunReader, name: str, rank: int) -> list[float]:
-    found = run.series([name], ranks=[rank])
+    found = run.series([name], participants=[Participant(rank=rank)])
     return [float(value) for value in found[0].y] if found else []
 
 

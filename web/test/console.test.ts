@@ -23,4 +23,5 @@ test("the states of one progress bar are one line, and other lines stay", () => 
   assert.equal(linesOf(text, false).length, 5);
   assert.deepEqual(matching(linesOf(text, true), "LOSS 0.4").map((line) => line.text), ["loss 0.4"]);
   assert.equal(consoleTitle("console.rank12.stderr.log"), "rank 12 stderr");
+  assert.equal(consoleTitle("console.role-rollout.rank12.log"), "rollout 12");
 });

@@ -17,8 +17,9 @@ from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.rows import AlertRow
-from trainvitals.journal.documents.run import BAD_ENDS, RunFile
+from trainvitals.journal.documents.run import BAD_ENDS, MONITOR, TRAINING, RunFile
 from trainvitals.journal.documents.status import AlertStatus
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions
 from trainvitals.sources import Sample
@@ -39,7 +40,7 @@ class Alerting:
         self._holding = holding
         self._lines = lines
         self._next_ranks = 0.0
-        self._ended: dict[int, tuple[str, Cause]] = {}
+        self._ended: dict[Participant, tuple[str, Cause]] = {}
         self._alerts: RunAlerts | None = None
 
     def start(self, pid: int, judged: Positions) -> None:
@@ -71,7 +72,7 @@ class Alerting:
 
     def _targets(self) -> list[Target]:
         return [
-            Target(item.rank, item.pid, item.pid_start, item.stack_signal)
+            Target(item.pid, item.pid_start, item.stack_signal)
             for item in (rank.registration for rank in self._ranks.alive())
         ]
 
@@ -99,27 +100,32 @@ class Alerting:
 
     def see_end(self, rank: Rank, status: str, cause: Cause | None) -> None:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
-        if rank.registration.kind == "monitor":
+        if rank.registration.kind == MONITOR:
             return
-        self._ended[rank.registration.rank] = (status, cause or Cause(detail=f"{status}; cause unknown"))
+        self._ended[rank.participant] = (status, cause or Cause(detail=f"{status}; cause unknown"))
         self._see_rank(rank, 0.0)
 
-    def tick(self, now: float, stalls: Mapping[int, Cause]) -> None:
-        """`stalls` are, by rank, the causes of those that have stopped stepping."""
+    def tick(self, now: float, stalls: Mapping[Participant, Cause]) -> None:
+        """`stalls` are the causes of those that have stopped stepping."""
         if self._alerts is None:
             return
         if now >= self._next_ranks:
             self._next_ranks = now + RANK_SECONDS
             for rank in self._ranks.alive():
-                if rank.registration.kind == "training":
-                    self._see_rank(rank, now, stalls.get(rank.registration.rank))
+                if rank.registration.kind == TRAINING:
+                    self._see_rank(rank, now, stalls.get(rank.participant))
         self._ask(RunAlerts.tick)
 
     def _see_rank(self, rank: Rank, now: float, cause: Cause | None = None) -> None:
-        item = rank.registration
-        state, why = self._ended.get(item.rank, (rank.state, cause))
+        participant, size = rank.participant, self._size(rank)
+        state, why = self._ended.get(participant, (rank.state, cause))
         silence = rank.progress.silence(now) if now else 0.0
-        self._ask(lambda alerts: alerts.see_rank(item.rank, state, why, silence, item.world_size))
+        self._ask(lambda alerts: alerts.see_participant(participant, state, why, silence, size))
+
+    def _size(self, rank: Rank) -> int:
+        """Of how many it is one: other roles are not in its world size."""
+        here = len(self._ranks.training()) if rank.registration.kind == TRAINING else 1
+        return max(rank.registration.world_size, here)
 
     # -- the end
 
@@ -128,8 +134,8 @@ class Alerting:
         if self._alerts is None:
             return
         for rank in ranks:
-            alone = rank.registration.world_size == 1
-            known, _ = self._ended.get(rank.registration.rank, ("", None))
+            alone = self._size(rank) == 1
+            known, _ = self._ended.get(rank.participant, ("", None))
             if verdict.status in BAD_ENDS and alone and known not in BAD_ENDS:
                 self.see_end(rank, verdict.status, verdict.cause)
         alerts, self._alerts = self._alerts, None

@@ -58,8 +58,8 @@ class Closing:
         folder, host = str(self._context.folder), self._context.host
         found = (item for _, item in registrations.read_all(self._context.run_id))
         mine = [item for item in found if (item.folder, item.host) == (folder, host)]
-        known = {(rank.registration.pid, *rank.key) for rank in self._ranks}
-        if all((item.pid, item.rank, item.kind) in known for item in mine):
+        known = {(rank.registration.pid, rank.registration.file_name) for rank in self._ranks}
+        if all((item.pid, item.file_name) in known for item in mine):
             return False
         self._joining_since = self._joining_since or now
         return now - self._joining_since < JOIN_SECONDS
@@ -69,7 +69,7 @@ class Closing:
         parts = self._parts
         run = self._account.read()
         verdict = decide_end(run, self._account.attempt, list(self._ranks), self._account.failures())
-        if 0 in self._ranks.numbers:
+        if any(self._account.is_led_by(rank.registration) for rank in self._ranks):
             try:
                 self._write_run(verdict)
             except OSError as error:
@@ -98,8 +98,8 @@ class Closing:
         if self._account.has_ended and verdict.cause != self._account.file.cause:
             correct_end(folder, attempt, verdict, mode)
         else:
-            leader = self._ranks.get(0)
-            write_end(folder, attempt, verdict, mode, leader.progress.step if leader is not None else None)
+            lowest = self._ranks.lowest
+            write_end(folder, attempt, verdict, mode, lowest.progress.step if lowest is not None else None)
 
     def _may_wait_for_room(self) -> bool:
         """A full disk may have room again, and the end is worth waiting for, but not for ever."""

@@ -36,7 +36,7 @@ class Consoles:
             try:
                 source = (int(file["device"]), int(file["inode"]))
                 path, begin = Path(file["path"]), int(file["offset"])
-                stem = stem_of(registration.rank, str(file["stream"]))
+                stem = stem_of(registration.participant, str(file["stream"]))
                 descriptor = f"/proc/{registration.pid}/fd/{int(file['fds'][0])}"
             except (IndexError, KeyError, TypeError, ValueError):
                 continue  # of another version

@@ -13,6 +13,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.failures import Failure
+from trainvitals.journal.identity import Participant
 
 SELF_INFLICTED = frozenset({"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"})
 """Signals that a rank does not die of just because another one died."""
@@ -48,20 +49,20 @@ def decide_end(run: RunFile, attempt: int, ranks: Sequence[Rank], failures: Sequ
 def _first_of_many(ranks: Sequence[Rank], failures: Sequence[Failure]) -> Verdict | None:
     """Of several ranks the one that was lost first; None if there is one only, or if it has said why itself."""
     trainings = [rank for rank in ranks if rank.registration.kind == "training"]
-    if all(rank.registration.world_size == 1 for rank in trainings):
+    if len(trainings) < 2 and all(rank.registration.world_size == 1 for rank in trainings):
         return None
     known = [rank for rank in trainings if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
     first = min(known, key=lambda rank: _time_of_death(rank, failures), default=None)
-    failure = min(failures, key=lambda item: (item.time, item.rank), default=None)
+    failure = min(failures, key=lambda item: (item.time, item.participant), default=None)
     if first is not None and (failure is None or _time_of_death(first, failures) < failure.time):
         return _named(first, False)
-    if failure is None or failure.rank == 0:
+    if failure is None or failure.participant == Participant():
         return None
-    return Verdict("failed", failure.cause.of_rank(failure.rank))
+    return Verdict("failed", failure.cause.about(failure.participant))
 
 
 def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
-    own = [failure.time for failure in failures if failure.rank == rank.registration.rank]
+    own = [failure.time for failure in failures if failure.participant == rank.participant]
     gone = rank.gone_at or 0.0
     if rank.verdict is not None and rank.verdict.signal in SELF_INFLICTED and not own:
         gone -= NOTICE_SECONDS
@@ -71,9 +72,9 @@ def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
 def _named(rank: Rank, tentative: bool) -> Verdict:
     verdict = rank.verdict
     assert verdict is not None
-    number, cause = rank.registration.rank, verdict.cause or Cause()
-    if number != 0:
-        cause = cause.of_rank(number)
+    cause = verdict.cause or Cause()
+    if rank.participant != Participant():
+        cause = cause.about(rank.participant)
     elif tentative and verdict.signal:
         cause = replace(cause, at_exit=True)
     return replace(verdict, cause=cause)

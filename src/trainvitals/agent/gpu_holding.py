@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import TRAINING
 from trainvitals.journal.identity import gpu_key
 from trainvitals.sources import REGISTRY, Sample, described_gpus
 from trainvitals.sources.procfs import read_stat
@@ -42,7 +43,8 @@ class GpuHolding:
         if not ranks:
             return
         pids = frozenset(item.pid for item in ranks)
-        count = len({item.rank for item in ranks})  # one may be seen twice: by `trainvitals run` and by itself
+        # `trainvitals run` computes nothing itself, but until the training has registered it is all that is known.
+        count = len({item.participant for item in ranks if item.kind == TRAINING}) or 1
         strangers = set()
         for key, found in self._users().items():
             uuid = key.partition(":")[2]

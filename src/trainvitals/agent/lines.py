@@ -17,7 +17,7 @@ from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import EventRow, new_event
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import read_table
-from trainvitals.journal.identity import gpu_key, is_gpu_named
+from trainvitals.journal.identity import Participant, gpu_key, is_gpu_named
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.sources import Notice, Sample
 
@@ -40,8 +40,8 @@ class RunLines:
         """Is given every sample that is written."""
         self.gpus: dict[str, Sample] = {}
         """The newest line of each GPU, by UUID or number."""
-        self.processes: dict[Any, Sample] = {}
-        """The newest line of each rank's processes, by rank."""
+        self.processes: dict[Participant, Sample] = {}
+        """The newest line of each participant's processes."""
 
     @property
     def shortest_interval(self) -> float:
@@ -88,7 +88,7 @@ class RunLines:
         message: str,
         *,
         severity: str = "info",
-        rank: int | None = None,
+        about: Participant | None = None,
         data: Mapping[str, Any] | None = None,
         when: float | None = None,
     ) -> None:
@@ -100,8 +100,8 @@ class RunLines:
             severity=severity,
             correlation_id=self._context.correlation_id,
             host=self._context.host,
-            rank=rank,
             data=data or None,
+            **(about.labels if about is not None else {}),
         )
         self._append("events", row.as_json())
 
@@ -153,7 +153,7 @@ class RunLines:
             self.gpu_use.add(sample.labels, sample.values, sample.time)
             self.gpus[gpu_key(sample.labels)] = sample
         elif sample.table == "process":
-            self.processes[sample.labels.get("rank")] = sample
+            self.processes[Participant.of(sample.labels)] = sample
 
     def _is_due(self, reading: Reading, table: str) -> bool:
         """Whether this run, which may want fewer samples than another, wants this one."""
@@ -182,13 +182,14 @@ class RunLines:
         return any(is_gpu_named(item, labels) for item in wanted)
 
 
-def read_rank_events(folder: Path, host: str) -> set[tuple[str, int, int]]:
-    """(event, rank, pid) of what earlier agents of this host wrote about ranks, so that it is not written again."""
-    written: set[tuple[str, int, int]] = set()
+def read_rank_events(folder: Path, host: str) -> set[tuple[str, Participant, int]]:
+    """(event, participant, pid) of what earlier agents of this host wrote about ranks, so that it is not written
+    again."""
+    written: set[tuple[str, Participant, int]] = set()
     for _, line in read_table(folder, "events"):
         row = EventRow.parse(line)
-        if row.host == host and row.pid is not None and row.rank is not None:
-            written.add(("rank_ended" if row.event == "rank_lost" else row.event, row.rank, row.pid))
+        if row.host == host and row.pid is not None and row.participant is not None:
+            written.add(("rank_ended" if row.event == "rank_lost" else row.event, row.participant, row.pid))
     return written
 
 

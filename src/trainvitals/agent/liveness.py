@@ -16,8 +16,9 @@ from trainvitals.agent import causes
 from trainvitals.agent.causes import Suspects, Verdict
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
-from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.documents.run import ENDED, TRAINING
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.identity import Participant
 from trainvitals.sources.procfs import read_stat
 
 STALL_FACTOR = 10.0
@@ -126,19 +127,19 @@ class Rank:
         )
 
     @property
-    def key(self) -> tuple[int, str]:
-        return (self.registration.rank, self.registration.kind)
+    def participant(self) -> Participant:
+        return self.registration.participant
 
     @property
     def status_key(self) -> str:
-        """How it is called in status.json: its number, with the kind where it is no training."""
+        """How it is called in status.json: its participant, with the kind where it is not a training."""
         return status_key(self.registration)
 
     @property
     def name(self) -> str:
-        """As it stands in a sentence."""
+        """In a sentence."""
         kind = self.registration.kind
-        return f"rank {self.registration.rank}" if kind == "training" else f"the {kind}"
+        return self.participant.title if kind == TRAINING else f"the {kind}"
 
     @property
     def is_over(self) -> bool:
@@ -242,8 +243,8 @@ class Rank:
 
 
 def status_key(registration: Registration) -> str:
-    kind = registration.kind
-    return str(registration.rank) if kind == "training" else f"{kind}{registration.rank}"
+    key, kind = str(registration.participant), registration.kind
+    return key if kind == TRAINING else f"{kind}{key}"
 
 
 def _open_pidfd(pid: int) -> int | None:

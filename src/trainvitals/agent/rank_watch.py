@@ -19,6 +19,7 @@ from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import COMMAND, TRAINING
 from trainvitals.journal.failures import explain_exit_code
+from trainvitals.journal.identity import Participant
 
 GOODBYE_SECONDS = 3.0
 """A process that lives on and logs nothing this long after the run was finished is left alone, as in a notebook."""
@@ -53,7 +54,7 @@ class RankWatch:
         while changes:
             change = changes.popleft()
             registration = change.registration
-            known = self._ranks.get(registration.rank, registration.kind)
+            known = self._ranks.get(registration.participant, registration.kind)
             if change.what == "leave":
                 if known is not None and known.is_alive and not known.is_over and not change.path.exists():
                     # A cleaner of temporary files took it; the run goes on.
@@ -74,7 +75,9 @@ class RankWatch:
     def _replace(self, old: Rank, new: Registration) -> None:
         if not old.is_over:
             message = f"{old.name} is now process {new.pid} (was {old.registration.pid})"
-            self._lines.write_event("rank_replaced", message, severity="warning", rank=new.rank, data={"pid": new.pid})
+            self._lines.write_event(
+                "rank_replaced", message, severity="warning", about=old.participant, data={"pid": new.pid}
+            )
         old.close()
 
     def _join(self, registration: Registration, path: Path, now: float) -> None:
@@ -88,17 +91,18 @@ class RankWatch:
         self._parts.consoles.join(registration)
         if registration.kind == TRAINING:
             training = [item.registration for item in self._ranks if item.registration.kind == TRAINING]
-            lowest = min(max(item.rank - item.local_rank, 0) for item in training)
+            # Ranks of a machine follow each other, so the lowest is known before it has registered.
+            lowest = min(Participant(item.role, max(item.rank - item.local_rank, 0)) for item in training)
             self._parts.training_log.summarised = lowest
             self._parts.relay.ask_again()
             if known is not None:
-                rank.progress.restore(known, self._parts.silence(registration.rank), now)
+                rank.progress.restore(known, self._parts.silence(registration.participant), now)
                 rank.state = known.state or "running" if rank.is_alive else rank.state
-        if ("rank_started", registration.rank, registration.pid) not in self._written:
+        if ("rank_started", registration.participant, registration.pid) not in self._written:
             self._lines.write_event(
                 "rank_started",
                 f"{rank.name} is process {registration.pid} on {self._context.host}",
-                rank=registration.rank,
+                about=registration.participant,
                 data={"pid": registration.pid, "kind": registration.kind},
             )
         self.has_news = True
@@ -109,12 +113,12 @@ class RankWatch:
         """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new."""
         self._parts.relay.poll(PIECE)
         found = self._parts.training_log.take_growth()
-        for number, growth in found.items():
-            rank = self._ranks.get(number)
+        for participant, growth in found.items():
+            rank = self._ranks.get(participant)
             if rank is None:
                 continue
             # What was logged before we came was not logged just now.
-            silent = 0.0 if rank.progress.lines else self._parts.silence(number)
+            silent = 0.0 if rank.progress.lines else self._parts.silence(participant)
             rank.progress.grow(growth.lines, tick, now, silent)
             rank.progress.step = growth.step if growth.step is not None else rank.progress.step
             rank.progress.last_log = growth.timestamp or rank.progress.last_log
@@ -131,7 +135,7 @@ class RankWatch:
         memory = rank.look(now, ended)
         if memory == "group":
             message = f"the kernel's OOM killer killed a process in the cgroup of {rank.name}"
-            self._lines.write_event("oom_kill", message, severity="warning", rank=rank.registration.rank)
+            self._lines.write_event("oom_kill", message, severity="warning", about=rank.participant)
         if was_over:
             return
         if rank.is_over:
@@ -161,7 +165,7 @@ class RankWatch:
             return
         cause = None
         if rank.registration.kind == TRAINING:
-            own = (item.cause for item in self._account.failures() if item.rank == rank.registration.rank)
+            own = (item.cause for item in self._account.failures() if item.participant == rank.participant)
             cause = next(own, None)
         if cause is None and verdict.exit_code and rank.registration.world_size == 1:
             cause = explain_exit_code(self._context.folder, verdict.exit_code)
@@ -169,20 +173,21 @@ class RankWatch:
             rank.verdict = replace(verdict, cause=cause)
 
     def _write_end(self, rank: Rank) -> None:
-        number, verdict = rank.registration.rank, rank.verdict
-        if verdict is None or ("rank_ended", number, rank.registration.pid) in self._written:
+        participant, verdict = rank.participant, rank.verdict
+        if verdict is None or ("rank_ended", participant, rank.registration.pid) in self._written:
             return
         data = {"pid": rank.registration.pid, **describe_verdict(verdict)}
         # What it wrote of itself holds, but "finished", written at exit, does not hold against a bad exit status.
-        excused = self._account.has_ended and (number == 0 or verdict.signal is None)
-        tentative = number == 0 and self._account.file.tentative and not (verdict.exit_code or verdict.signal)
+        leads = self._account.is_led_by(rank.registration)
+        excused = self._account.has_ended and (leads or verdict.signal is None)
+        tentative = leads and self._account.file.tentative and not (verdict.exit_code or verdict.signal)
         peaceful = verdict.status == "finished" or excused or tentative
         self._parts.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
-            self._lines.write_event("rank_ended", f"{rank.name} ended", rank=number, data=data)
+            self._lines.write_event("rank_ended", f"{rank.name} ended", about=participant, data=data)
         else:
             message = f"{rank.name} died: {verdict.cause}"
-            self._lines.write_event("rank_lost", message, severity="critical", rank=number, data=data)
+            self._lines.write_event("rank_lost", message, severity="critical", about=participant, data=data)
         self.has_news = True
 
 

@@ -8,27 +8,37 @@ from collections.abc import Iterator
 from trainvitals.agent.liveness import Rank
 from trainvitals.journal.documents.run import TRAINING
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.identity import Participant
 from trainvitals.sources import RankProcess
 
 
 class Ranks:
-    """By number and kind: a rank may be seen twice, by `trainvitals run` and by itself."""
+    """By participant and kind: rank 0 may be seen twice, by `trainvitals run` and by itself."""
 
     def __init__(self) -> None:
-        self._ranks: dict[tuple[int, str], Rank] = {}
+        self._ranks: dict[tuple[Participant, str], Rank] = {}
 
     def __iter__(self) -> Iterator[Rank]:
         return iter(list(self._ranks.values()))
 
     def add(self, rank: Rank) -> None:
-        self._ranks[rank.key] = rank
+        self._ranks[rank.participant, rank.registration.kind] = rank
 
-    def get(self, number: int, kind: str = TRAINING) -> Rank | None:
-        return self._ranks.get((number, kind))
+    def get(self, participant: Participant, kind: str = TRAINING) -> Rank | None:
+        return self._ranks.get((participant, kind))
 
     @property
-    def numbers(self) -> frozenset[int]:
-        return frozenset(rank.registration.rank for rank in self)
+    def participants(self) -> frozenset[Participant]:
+        return frozenset(rank.participant for rank in self)
+
+    def training(self) -> list[Rank]:
+        """Without `trainvitals run` and `trainvitals monitor`."""
+        return [rank for rank in self if rank.registration.kind == TRAINING]
+
+    @property
+    def lowest(self) -> Rank | None:
+        """Of the training on this machine, the one that speaks for it."""
+        return min(self.training(), key=lambda rank: rank.participant, default=None)
 
     @property
     def are_over(self) -> bool:
@@ -50,8 +60,8 @@ class Ranks:
     def processes(self, run_id: str) -> list[RankProcess]:
         """Those that live; of a rank that is seen twice the rank itself."""
         alive = sorted(self.alive(), key=lambda rank: rank.registration.kind == TRAINING)
-        by_rank = {rank.registration.rank: rank.registration.pid for rank in alive}
-        return [RankProcess(run_id, number, pid) for number, pid in sorted(by_rank.items())]
+        pids = {rank.participant: rank.registration.pid for rank in alive}
+        return [RankProcess(run_id, participant, pid) for participant, pid in sorted(pids.items())]
 
     def describe(self) -> dict[str, RankStatus]:
         """For latest.json."""

@@ -9,9 +9,11 @@ from pathlib import Path
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.failures import Failure, read_failures
+from trainvitals.journal.identity import Participant
 
 
 class RunAccount:
@@ -64,10 +66,16 @@ class RunAccount:
         known = self.file.exit_code is not None or self.file.signal is not None
         return known and self.file.attempt == self.attempt
 
+    def is_led_by(self, registration: Registration) -> bool:
+        """Whether it is the one that writes run.json: rank 0, or the first to come in a run without trainers."""
+        process = self.file.process
+        wrote = (registration.pid, registration.host) == (process.pid, process.host)
+        return wrote or registration.participant == Participant()
+
     def failures(self) -> list[Failure]:
-        """The exceptions of the ranks, and what rank 0 wrote about the end, each at its time by the monotonic clock."""
+        """The exceptions of all ranks, and what rank 0 wrote about the end, each at its time by the monotonic clock."""
         found = read_failures(self._folder, self.attempt)
         if (ended := self.end_time) is not None:
-            found.append(Failure(ended, 0, self.file.cause or Cause()))
+            found.append(Failure(ended, Participant(), self.file.cause or Cause()))
         ago = time.time() - time.monotonic()
         return [item._replace(time=item.time - ago) for item in found]

@@ -26,6 +26,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.documents.run import MONITOR, RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.follower import Relay
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Listener
 from trainvitals.ownership import explain_foreign
@@ -98,18 +99,18 @@ class RunParts:
         """Whether anybody here may listen to it: what this machine writes, and the events and alerts of all machines. A
         training is listened to once its rank has registered, for its lines are counted there."""
         if file.table == "training":
-            return self._ranks.get(file.rank or 0) is not None
+            return self._ranks.get(file.participant) is not None
         return file.table in layout.LINE_TABLES or self.is_ours(file)
 
     def is_ours(self, file: FileName) -> bool:
         """Whether it was written on this machine: the folder may be shared with others."""
         if file.table == "training":
-            return (file.rank or 0) in self._ranks.numbers
+            return file.participant in self._ranks.participants
         return file.host == self._context.host_token
 
-    def silence(self, rank: int) -> float:
-        """For how many seconds the rank's files have not changed, by their own time."""
-        newest = self.relay.last_write(lambda file: file.table == "training" and (file.rank or 0) == rank)
+    def silence(self, participant: Participant) -> float:
+        """For how many seconds its files have not changed, by their own time."""
+        newest = self.relay.last_write(lambda file: file.table == "training" and file.participant == participant)
         return max(time.time() - newest, 0.0) if newest is not None else 0.0
 
     def request_sealing(self) -> None:

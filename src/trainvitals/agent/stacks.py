@@ -187,7 +187,7 @@ def _ask_py_spy(registration: Registration) -> Stacks:
         reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
         return Stacks(note=f"py-spy failed: {reason[0]:.200}")
     text = done.stdout.decode("utf-8", "replace")
-    name = f"{registration.kind}{registration.rank}.py-spy.txt"
+    name = f"{registration.kind}{registration.participant}.py-spy.txt"
     try:
         place = run_folder.make_within(Path(registration.folder), layout.STACKS)
         path = place / name

@@ -14,6 +14,7 @@ from trainvitals.agent.liveness import Rank
 from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
 from trainvitals.journal.documents.cause import STALLED, Cause
+from trainvitals.journal.identity import Participant
 
 GPU_STATE = (
     *("utilization_percent", "memory_used_mb", "power_draw_watts", "temperature_celsius"),
@@ -36,8 +37,8 @@ class Stalls:
 
     def __init__(self, context: RunContext, lines: RunLines, cause: Cause | None) -> None:
         self.cause = cause
-        self.causes: dict[int, Cause] = {}
-        """Of each rank that has stopped stepping, by its number, once its stacks have been looked at."""
+        self.causes: dict[Participant, Cause] = {}
+        """Of each that has stopped stepping, once its stacks have been looked at."""
         self._folder = context.folder
         self._settings = context.settings
         self._lines = lines
@@ -54,10 +55,10 @@ class Stalls:
         if state == rank.state:
             return
         before, rank.state = rank.state, state
-        number, silence = rank.registration.rank, rank.progress.silence(now)
+        silence = rank.progress.silence(now)
         if state == "running":
-            self.causes.pop(number, None)
-            self._lines.write_event("recovered", message, rank=number, data={"was": before})
+            self.causes.pop(rank.participant, None)
+            self._lines.write_event("recovered", message, about=rank.participant, data={"was": before})
         elif before == "running":
             self._investigate(rank, silence)
         else:
@@ -65,7 +66,7 @@ class Stalls:
                 "hung",
                 f"{rank.name} has not logged for {silence:.0f} s",
                 severity="critical",
-                rank=number,
+                about=rank.participant,
                 data={"process_state": rank.read_process_state(), "silent_seconds": silence},
             )
 
@@ -74,18 +75,19 @@ class Stalls:
         while self._found:
             found = self._found.popleft()
             place, data = self._describe(found)
-            number = found.rank.registration.rank
-            cause = Cause(kind=STALLED, rank=number, seconds=data["silent_seconds"], detail=place)
+            participant = found.rank.participant
+            cause = Cause(kind=STALLED, seconds=data["silent_seconds"], detail=place).about(participant)
             if found.rank.state != "running":
-                self.causes[number] = cause
+                self.causes[participant] = cause
             self.cause = cause
             data["reason"] = cause.as_json()
-            message = str(cause)
-            self._lines.write_event("stalled", message, severity="warning", rank=number, data=data, when=found.when)
+            self._lines.write_event(
+                "stalled", str(cause), severity="warning", about=participant, data=data, when=found.when
+            )
 
     def _investigate(self, rank: Rank, silence: float) -> None:
         """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
-        process = self._lines.processes.get(rank.registration.rank)
+        process = self._lines.processes.get(rank.participant)
         state = rank.read_process_state()
         if state == "stopped":
             rank.progress.ignore_pause()

@@ -1,4 +1,4 @@
-"""What the ranks of this machine log: how fast each goes, and a summary of the lowest of them.
+"""What the participants of this machine log: how fast each goes, and a summary of the lowest of them.
 
 How far each file was read and what came out of it are kept together in status.json, so an agent that was killed is
 followed by one that goes on from there, with nothing missed and nothing counted twice.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from trainvitals.journal.cursor import Row
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.status import LineDamage, Status
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions
 from trainvitals.journal.summaries import Summary
@@ -20,7 +21,7 @@ TABLE = "training"
 
 @dataclass(slots=True)
 class LogGrowth:
-    """What a rank logged since the last look."""
+    """What a participant logged since the last look."""
 
     lines: int = 0
     step: int | None = None
@@ -36,12 +37,12 @@ class TrainingLog:
         """Go on from what an earlier agent left in status.json."""
         self.summary = Summary(dict(status.summary), status.summary_left_out)
         self.damage = Damage(status.damage.torn, status.damage.foreign)
-        """Lines that could not be understood, of every rank."""
+        """Lines that could not be understood, of every participant."""
         self.positions = Positions.parse(status.positions)
         self.acknowledged = self.positions.copy()
-        self.summarised = 0
-        """The rank of which the summary is kept."""
-        self._grown: dict[int, LogGrowth] = {}
+        self.summarised = Participant()
+        """The one whose summary is kept."""
+        self._grown: dict[Participant, LogGrowth] = {}
 
     def wants(self, file: FileName) -> bool:
         return file.table == TABLE
@@ -51,18 +52,18 @@ class TrainingLog:
         self.damage += batch.damage
         if not batch.rows:
             return
-        rank = batch.file.rank or 0
-        growth = self._grown.setdefault(rank, LogGrowth())
+        participant = batch.file.participant
+        growth = self._grown.setdefault(participant, LogGrowth())
         growth.lines += len(batch.rows)
         growth.timestamp = batch.rows[-1]["timestamp"]
-        take = self.summary.add if rank == self.summarised else _step_of
+        take = self.summary.add if participant == self.summarised else _step_of
         for row in batch.rows:
             step = take(row)
             if step is not None:
                 growth.step = step
 
-    def take_growth(self) -> dict[int, LogGrowth]:
-        """What came since the last call, by rank."""
+    def take_growth(self) -> dict[Participant, LogGrowth]:
+        """What came since the last call."""
         found, self._grown = self._grown, {}
         return found
 

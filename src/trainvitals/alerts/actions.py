@@ -25,7 +25,6 @@ Record = Callable[[AlertRow], None]
 class Target:
     """One process of the run on this machine."""
 
-    rank: int
     pid: int
     start: float | None
     stack_signal: int | None = None

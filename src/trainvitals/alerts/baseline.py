@@ -78,7 +78,7 @@ def read_curves(root: Path, reference: str, other_than: Path) -> dict[str, Any]:
     if not isinstance(reader, RunReader):
         return {"error": "no finished run in this project"}
     curves = {}
-    for series in reader.series(NAMES, ranks=[0]):
+    for series in reader.series(NAMES, participants=reader.participants()[:1]):
         if len(series.x):
             pieces = np.array_split(np.arange(len(series.x)), min(PIECES, len(series.x)))
             finite = [piece[np.isfinite(series.y[piece])] for piece in pieces]

@@ -17,6 +17,7 @@ from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.rules import ACTIONS, Rule, assemble, parse_rule
 from trainvitals.conditions import ROWS, Condition, Conditions, LiveRule
 from trainvitals.errors import nearest
+from trainvitals.journal.identity import Participant
 from trainvitals.plugins import Registry
 from trainvitals.settings import Settings
 
@@ -122,7 +123,11 @@ def check_actions(actions: Mapping[str, Iterable[str]], rules: Iterable[Rule]) -
 
 
 def enrich(rule: object, fields: dict[str, Any]) -> None:
-    """Fields that a text needs and no measurement carries: the action for an Xid, where a rank hangs if it is known."""
+    """Fields that a text needs and no measurement carries: whom it is about, where that one hangs if it is known, the
+    action for an Xid."""
+    if "rank" in fields:
+        fields["participant"] = title = Participant.of(fields).title
+        fields["Participant"] = title.capitalize()
     if "seconds_since_step" in fields:
         fields["place"] = f" ({fields['cause']})" if fields.get("cause") else ""
     if "xid_last" in fields or "xid" in fields:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from trainvitals import catalog
 from trainvitals.alerts import windows
 from trainvitals.alerts.language import Call, Metric, Node, Number, Operation, Text, Window, key, metrics
-from trainvitals.journal.identity import SUBJECT_KEYS
+from trainvitals.journal.identity import SUBJECT_KEYS, Participant
 
 Value = float | bool | str | None
 Read = Callable[[], Any]
@@ -101,8 +101,16 @@ class Subject:
         if self.table == "openmetrics":  # whose labels are whatever the page has: by value, or by name and value
             found = {str(value) for value in self.labels.values()} | {f"{k}={v}" for k, v in self.labels.items()}
             return not found.isdisjoint(selector)
+        if "rank" in self.labels:  # a participant: `0` is a trainer, `rollout` are all of that role
+            participant = Participant.of(self.labels)
+            return str(participant) in selector or participant.role in selector
         values = [str(self.labels[label]) for label in SUBJECT_KEYS.get(self.table, ()) if label in self.labels]
         return any(value == wanted for value in values for wanted in selector)
+
+    def is_peer(self, other: Subject) -> bool:
+        """Whether both may be compared: trainers are not slow because rollouts are faster."""
+        roles = (self.labels.get("role"), other.labels.get("role"))
+        return roles[0] == roles[1] or any("rank" not in item.labels for item in (self, other))
 
     def find(self, name: str) -> Series:
         """The series of that name, made if it is not there yet."""
@@ -141,7 +149,7 @@ def _home(metric: Metric, subject: Subject) -> Callable[[], Subject | None]:
     def look() -> Subject | None:
         if not found:
             others = (item for item in subject.clock.subjects(metric.table) if item.is_selected(metric.selector))
-            first = min(others, key=lambda item: int(item.labels.get("rank") or 0), default=None)
+            first = min(others, key=lambda item: Participant.of(item.labels), default=None)
             if first is None:
                 return None
             found.append(first)
@@ -389,6 +397,8 @@ def _compile_across(node: Call, subject: Subject) -> Read:
     def across() -> float | None:
         values = []
         for other in list(subject.clock.subjects(metric.table)):
+            if not subject.is_peer(other):
+                continue
             read = reads.get(id(other))
             if read is None:
                 read = reads[id(other)] = compile_node(argument, other)

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import TimeParser, number
+from trainvitals.journal.identity import Participant
 
 WIDTH, HEIGHT = 480, 160
 LEFT, RIGHT, TOP, BOTTOM = 8, 472, 30, 152
@@ -45,11 +46,16 @@ def draw_file(folder: str, body: Mapping[str, Any]) -> str | None:
 
 
 def read_points(folder: Path, body: Mapping[str, Any]) -> Points:
-    """The newest values of the metric the message is about, of its first GPU or rank: (time, value)."""
+    """The newest values of the metric the message is about, of its first GPU or participant: (time, value)."""
     table, _, name = str(body.get("metric", "")).partition(".")
-    files = [path for item, suffix, path in layout.list_files(folder) if item.table == table and suffix == ".jsonl"]
     alerts = body.get("alerts") or [{}]
-    labels = {key: value for key, value in (alerts[0].get("labels") or {}).items() if key != "rank"}
+    labels = dict(alerts[0].get("labels") or {})
+    listed = [item for item in layout.list_files(folder) if item[0].table == table and item[1] == ".jsonl"]
+    if table == "training":  # whose lines are known by the name of their file
+        whose = Participant.of(labels)
+        listed = [item for item in listed if item[0].participant == whose]
+        labels = {key: value for key, value in labels.items() if key not in whose.labels}
+    files = [path for _, _, path in listed]
     times = TimeParser()
     points: Points = []
     for path in files[-2:]:

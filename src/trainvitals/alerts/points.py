@@ -1,4 +1,4 @@
-"""What rules judge besides measurements: the lives of the ranks, and events. The same live and in a replay.
+"""What rules judge besides measurements: the lives of the participants, and events. The same live and in a replay.
 Tested in tests/alerts/test_replay.py."""
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from typing import Any
 from trainvitals.alerts.engine import Point
 from trainvitals.journal.documents.cause import INTERRUPTED, STALLED, Cause
 from trainvitals.journal.documents.rows import EventRow
+from trainvitals.journal.identity import Participant
 
 
-def rank_point(rank: int, state: str, cause: Cause | None, silence: float, world_size: int, when: float) -> Point:
-    """A rank is running, stalled, hung, finished, failed, killed or crashed, and why."""
+def life_point(
+    participant: Participant, state: str, cause: Cause | None, silence: float, world_size: int, when: float
+) -> Point:
+    """A participant is running, stalled, hung, finished, failed, killed or crashed, and why."""
     cause = cause or Cause(kind="")
     values = {
         "state": state,
@@ -21,7 +24,7 @@ def rank_point(rank: int, state: str, cause: Cause | None, silence: float, world
         "seconds_since_step": silence,
         "world_size": float(world_size),
     }
-    return Point("run", {"rank": rank}, values, when)
+    return Point("run", participant.labels, values, when)
 
 
 class EventPoints:

@@ -18,6 +18,7 @@ from trainvitals.errors import SettingError, nearest
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.documents.rows import new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.writer import LineWriter
 from trainvitals.stderr import print_line
 
@@ -85,10 +86,10 @@ class _PythonRule:
 class PythonRules:
     """`run.alerts`."""
 
-    def __init__(self, writer: LineWriter, rank: int, on_first: Callable[[], None]) -> None:
+    def __init__(self, writer: LineWriter, participant: Participant, on_first: Callable[[], None]) -> None:
         """`on_first` notifies the run that there is something to check from now on."""
         self._writer = writer
-        self._rank = rank
+        self._labels = participant.labels
         self._on_first = on_first
         self._rules: dict[str, _PythonRule] = {}
         self._metrics = Metrics()
@@ -161,7 +162,7 @@ class PythonRules:
             self._write(rule, "resolved", step)
 
     def _write(self, rule: _PythonRule, state: str, step: int) -> str:
-        fields = {**self._metrics, "rank": self._rank, "step": step}
+        fields = {**self._metrics, **self._labels, "step": step}
         message, missing = template.fill(rule.message, fields)
         if state == "resolved":
             message = rule.said  # the all-clear is about what was said
@@ -173,7 +174,7 @@ class PythonRules:
             state=state,
             rule=rule.name,
             severity=rule.severity,
-            labels={"rank": self._rank},
+            labels=self._labels,
             message=message,
             advice=advice,
             values=dict(list(self._metrics.items())[:50]),
@@ -205,5 +206,5 @@ class PythonRules:
     def _disable(self, rule: _PythonRule, why: str) -> None:
         rule.disabled = True
         print_line(f"rule '{rule.name}' is disabled: {why}; training continues")
-        row = new_alert_row(control="disabled", rule=rule.name, reason=why, labels={"rank": self._rank})
+        row = new_alert_row(control="disabled", rule=rule.name, reason=why, labels=self._labels)
         self._writer.append(encode_line(row.as_json()))

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
-from trainvitals.alerts.points import EventPoints, rank_point
+from trainvitals.alerts.points import EventPoints, life_point
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.documents.fields import real
 from trainvitals.journal.documents.rows import EventRow
-from trainvitals.journal.documents.run import BAD_ENDS
+from trainvitals.journal.documents.run import BAD_ENDS, TRAINING
 from trainvitals.journal.encoding import TimeParser
-from trainvitals.journal.identity import gpu_key, subject_of
+from trainvitals.journal.identity import Participant, gpu_key, subject_of
 
 TICK_SECONDS = 1.0
 TABLES = ("gpu", "system", "process", "training", "openmetrics")
@@ -27,7 +27,7 @@ _STATES = {
     "rank_ended": "finished",
     "rank_lost": "killed",
 }
-"""What an event says of a rank."""
+"""What an event says of a participant."""
 
 
 def replay(
@@ -44,6 +44,7 @@ def replay(
     run's value at a step; `held_gpus` are the UUIDs of the GPUs that the run held, None if that is not known."""
     engine = Engine(rules, context=context, enrich=builtin.enrich, baseline=baseline)
     events = list(events)
+    world_size = max(world_size, _count_participants(events))
     streams = [_in_order(_points(table, rows(table), held_gpus)) for table in TABLES]
     streams += [_in_order(_event_points(events)), _in_order(_life_points(events, world_size))]
     next_tick: float | None = None
@@ -61,12 +62,17 @@ def replay(
         yield from _without_pending(engine.tick(last.time + TICK_SECONDS))
 
 
+def _count_participants(events: Iterable[EventRow]) -> int:
+    started = (row for row in events if row.event == "rank_started" and (row.data or {}).get("kind") == TRAINING)
+    return len({row.participant for row in started})
+
+
 def _without_pending(changes: list[Change]) -> Iterator[Change]:
     return (change for change in changes if change.state != "pending")
 
 
 def _in_order(points: Iterable[Point]) -> list[Point]:
-    """Several ranks or hosts write files of their own, so a table as a whole is not in order."""
+    """Several participants or hosts write files of their own, so a table as a whole is not in order."""
     return sorted(points, key=lambda point: point.time)
 
 
@@ -90,7 +96,7 @@ def _event_points(rows: Iterable[EventRow]) -> Iterator[Point]:
 
 
 class _Stall(NamedTuple):
-    """A rank that has stopped stepping."""
+    """A participant that has stopped stepping."""
 
     state: str
     cause: Cause
@@ -100,31 +106,31 @@ class _Stall(NamedTuple):
 
 
 def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]:
-    """What the events say about the ranks' lives, as the agent saw it then: a stall for as long as it lasted."""
-    stalls: dict[int, _Stall] = {}
+    """What the events say about the participants' lives, as the agent saw it then: a stall for as long as it lasted."""
+    stalls: dict[Participant, _Stall] = {}
     for row in events:
-        when, data, rank = row.seconds, row.data or {}, row.rank or 0
+        when, data, participant = row.seconds, row.data or {}, row.participant or Participant()
         state = _STATES.get(row.event)
         if row.event == "run_ended" and world_size == 1 and data.get("status") in BAD_ENDS:
             state = str(data["status"])
         if when is None or state is None:
             continue
-        began = stalls.pop(rank, None)
+        began = stalls.pop(participant, None)
         if began is not None:
-            yield from _last(rank, began, world_size, when)
+            yield from _last(participant, began, world_size, when)
         cause = row.cause or Cause(detail=row.message)  # an event of an older version has a sentence only
         if row.event == "hung":
             cause = began.cause if began is not None else Cause(kind=STALLED)
         silence = real(data.get("silent_seconds")) or 0.0
-        yield rank_point(rank, state, cause, silence, world_size, when)
+        yield life_point(participant, state, cause, silence, world_size, when)
         if state in ("stalled", "hung"):
-            stalls[rank] = _Stall(state, cause, when, silence)
+            stalls[participant] = _Stall(state, cause, when, silence)
 
 
-def _last(rank: int, stall: _Stall, world_size: int, until: float) -> Iterator[Point]:
+def _last(participant: Participant, stall: _Stall, world_size: int, until: float) -> Iterator[Point]:
     """A stall goes on: once a second for a minute, and then less often."""
     when = stall.noticed + 1.0
     while when < until:
         silence = stall.silence + when - stall.noticed
-        yield rank_point(rank, stall.state, stall.cause, silence, world_size, when)
+        yield life_point(participant, stall.state, stall.cause, silence, world_size, when)
         when += 1.0 if when < stall.noticed + 60.0 else 30.0

@@ -1,8 +1,8 @@
-"""The alerts of one watched run: what the agent holds. Points and rank states go in; everything else follows.
+"""The alerts of one watched run: what the agent holds. Points and states of participants go in; all else follows.
 
     alerts = RunAlerts(folder, settings, about, pid=..., targets=...)
     alerts.see(batch)      # what was logged, events, what people ask for, of files that it `wants`
-    alerts.see_sample(sample); alerts.see_rank(...)
+    alerts.see_sample(sample); alerts.see_participant(...)
     alerts.tick()          # several times a second
     alerts.end("finished") # or alerts.leave(): the agent goes, the run stays
 
@@ -29,7 +29,7 @@ from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.ledger import ANSWERS, Ledger, Policy
-from trainvitals.alerts.points import EventPoints, rank_point
+from trainvitals.alerts.points import EventPoints, life_point
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import find_line
@@ -39,7 +39,7 @@ from trainvitals.journal.documents.status import AlertStatus
 from trainvitals.journal.encoding import TimeParser, encode_line, parse_time
 from trainvitals.journal.folder import slugify
 from trainvitals.journal.follower import Follower
-from trainvitals.journal.identity import subject_of
+from trainvitals.journal.identity import Participant, subject_of
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.journal.writer import MIB, LineWriter
@@ -202,7 +202,7 @@ class RunAlerts:
     # -- what is logged
 
     def wants(self, file: FileName) -> bool:
-        """What the ranks and commands write; the agents' own events and alerts come by other ways."""
+        """What the participants and commands write; the agents' own events and alerts come by other ways."""
         if file.table == "alerts":
             return file.rank is not None or file.pid is not None
         return file.table == "training" or (file.table == "events" and file.rank is not None)
@@ -212,9 +212,9 @@ class RunAlerts:
         file = batch.file
         self.positions.advance(file, batch.end)
         if file.table == "training":
-            judge = not self._judged.covers(file, batch.end.offset)
+            judge, participant = not self._judged.covers(file, batch.end.offset), file.participant
             for row in batch.rows:
-                self.see_row(file.rank or 0, row, judge=judge)
+                self.see_row(participant, row, judge=judge)
         else:
             for line in batch.rows:
                 if file.table == "events":
@@ -239,23 +239,23 @@ class RunAlerts:
             if sampled or engine is not self._sampled:
                 self._take(engine.feed(point, judge=judge))
 
-    def see_row(self, rank: int, row: dict[str, Any], *, judge: bool = True) -> None:
-        """A line a rank has logged."""
+    def see_row(self, participant: Participant, row: dict[str, Any], *, judge: bool = True) -> None:
+        """A line that a participant has logged."""
         stamp: str = row["timestamp"]
-        sampled = self._is_sampled(rank, row, stamp)
+        sampled = self._is_sampled(participant, row, stamp)
         if not sampled and len(self._engines) == 1:
             return
         micros = self._times.parse(stamp)
         when = micros / 1e6 if micros is not None else time.time()
         judge = judge and when > self._judged_until
         step = row.get("step")
-        point = Point("training", {"rank": rank}, row, when, step if type(step) is int else None)
+        point = Point("training", participant.labels, row, when, step if type(step) is int else None)
         self._feed(point, judge=judge, sampled=sampled)
 
-    def _is_sampled(self, rank: int, row: dict[str, Any], stamp: str) -> bool:
+    def _is_sampled(self, participant: Participant, row: dict[str, Any], stamp: str) -> bool:
         """Whether built-in rules see this line: the first of its kind in each twentieth of a second, and each that is
         not finite."""
-        kind = (rank, *row)
+        kind = (participant.role, participant.rank, *row)
         slot = f"{stamp[:21]}{stamp[21:22] >= '5'}"
         if self._last_slot.get(kind) == slot:
             values = row.values()
@@ -265,9 +265,11 @@ class RunAlerts:
         self._last_slot[kind] = slot
         return True
 
-    def see_rank(self, rank: int, state: str, cause: Cause | None, silence: float, world_size: int) -> None:
-        """What the agent knows of a rank: running, stalled, hung, finished, failed, killed, crashed."""
-        self._feed(rank_point(rank, state, cause, silence, world_size, time.time()))
+    def see_participant(
+        self, participant: Participant, state: str, cause: Cause | None, silence: float, world_size: int
+    ) -> None:
+        """What the agent knows of it: running, stalled, hung, finished, failed, killed, crashed."""
+        self._feed(life_point(participant, state, cause, silence, world_size, time.time()))
 
     def see_event(self, row: EventRow, *, judge: bool = True) -> None:
         """Something happened: a checkpoint, for instance."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainvitals.conditions import Severity
 from trainvitals.journal.encoding import Real
+from trainvitals.journal.identity import Participant
 
 Floats = NDArray[np.float64]
 ORDER: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -39,7 +40,7 @@ class Finding(NamedTuple):
     evidence: tuple[str, ...]
     advice: str
     subject: str = ""
-    """Which GPU, host or rank; empty for the whole run."""
+    """Which GPU, host or participant; empty for the whole run."""
     step: int | None = None
     time: float | None = None
     values: Mapping[str, Real] = {}
@@ -66,7 +67,7 @@ class Curves(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU, a host or the processes of a rank: its curves over seconds since 1970."""
+    """A GPU, a host or the processes of a participant: its curves over seconds since 1970."""
 
     title: str
     curves: Mapping[str, Curve]
@@ -78,9 +79,9 @@ class Measurements:
     """Everything a diagnosis looks at, of one run."""
 
     training: Curves
-    """Of the lowest rank, over steps."""
-    rank_steps: Mapping[int, Curve] = field(default_factory=dict)
-    """`batch_time` of every rank, or what is closest to the rank's own work in it, over steps."""
+    """Of the lowest participant, over steps."""
+    rank_steps: Mapping[Participant, Curve] = field(default_factory=dict)
+    """`batch_time` of every participant, or what is closest to its own work in it, over steps."""
     gpus: Sequence[Device] = ()
     hosts: Sequence[Device] = ()
     processes: Sequence[Device] = ()

@@ -3,12 +3,16 @@ Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
 import numpy as np
 
-from trainvitals.analysis.findings import Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks, scale_of, thin
 from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
+from trainvitals.journal.identity import Participant
 
 START = 10
 """Steps at the beginning that are always slow: compilation, caches, the first batches."""
@@ -158,23 +162,33 @@ def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Fin
 
 
 def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """A rank that is slower than the others, which wait for it."""
-    factor = conditions.thresholds["straggler_factor"]
-    ranks = {rank: curve.finite() for rank, curve in measured.rank_steps.items()}
-    ranks = {rank: curve for rank, curve in ranks.items() if len(curve.y) >= 50}
-    if len(ranks) < 2:
+    """A rank that is slower than the others of its role, which wait for it."""
+    roles: dict[str, dict[Participant, Curve]] = {}
+    for participant, curve in measured.rank_steps.items():
+        if len((finite := curve.finite()).y) >= 50:
+            roles.setdefault(participant.role, {})[participant] = finite
+    several = [ranks for ranks in roles.values() if len(ranks) > 1]
+    if not several:
         raise NotJudged("step times of at least two ranks")
-    shared = next(iter(ranks.values())).x
-    for curve in ranks.values():
-        shared = np.intersect1d(shared, curve.x)
-    shared = shared[START:][-5000:]
-    if len(shared) < 40:
+    judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= 40]
+    if not judged:
         raise NotJudged("40 steps common to all ranks")
+    return [finding for ranks, shared in judged for finding in _compare_ranks(ranks, shared, conditions)]
+
+
+def _shared_steps(curves: Iterable[Curve]) -> Floats:
+    """The newest steps that all have."""
+    return reduce(np.intersect1d, (curve.x for curve in curves))[START:][-5000:]
+
+
+def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:
+    factor = conditions.thresholds["straggler_factor"]
     table = np.stack([c.y[np.searchsorted(c.x, shared)] for c in ranks.values()])
     usual = np.median(table, axis=0)
     ratio = table / np.where(usual > 0, usual, np.inf)
     found = []
-    for place, rank in enumerate(ranks):
+    for place, participant in enumerate(ranks):
+        title = participant.title
         slow = ratio[place] > factor
         _, recent = thin(shared, slow.astype(float), 200)
         often = float(slow.mean())
@@ -187,9 +201,9 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
             Finding(
                 "straggler.rank",
                 "warning",
-                f"Rank {rank} takes {middle:.2f} times as long as the others"
+                f"{title.capitalize()} takes {middle:.2f} times as long as the others"
                 if middle > factor
-                else f"Rank {rank} is often slower than the others",
+                else f"{title.capitalize()} is often slower than the others",
                 (
                     f"more than {factor:g} times the median of {len(ranks)} ranks in {percent(often)} of "
                     f"{len(shared):,} steps, first at step {first:,}",
@@ -197,7 +211,7 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
                     + ("; less recently" if len(recent) and recent[-1] < 0.5 else ""),
                 ),
                 conditions["straggler"].advice,
-                subject=f"rank {rank}",
+                subject=title,
                 step=first,
                 values={"ratio": middle, "share": often, "wait_seconds": cost},
             )

@@ -307,7 +307,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             "correlation(memory_allocated_mb, 1000) > 0.95 "
             "and change(memory_allocated_mb, 1000) > mean(memory_allocated_mb, 1000) * $gpu_leak_percent / 100",
-            "Rank {rank}: GPU memory grows with every step, now {memory_allocated_mb:.0f} MB",
+            "{Participant}: GPU memory grows with every step, now {memory_allocated_mb:.0f} MB",
             wait="200 steps",
             after="2000 steps",
             clear="correlation(memory_allocated_mb, 1000) < 0.5",

@@ -215,7 +215,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             # The count is that of the rank and its workers, the limit that of each: their mean is compared.
             "process[*].fd_count / process[*].process_count > process[*].fd_limit * $file_descriptor_percent / 100",
-            "Rank {rank} has {fd_count:.0f} open files (limit {fd_limit:.0f} per process)",
+            "{Participant} has {fd_count:.0f} open files (limit {fd_limit:.0f} per process)",
             wait="10s",
         ),
         prometheus=PrometheusRule(
@@ -239,7 +239,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             "correlation(process[*].rss_mb, 30m) > 0.95 and "
             "slope(process[*].rss_mb, 30m) * $leak_hours * 3600 > system.memory_available_mb",
-            "Rank {rank}: memory grows by {per_hour:.0f} MB per hour, host full in about {hours:.1f} hours",
+            "{Participant}: memory grows by {per_hour:.0f} MB per hour, host full in about {hours:.1f} hours",
             wait="5m",
             clear="correlation(process[*].rss_mb, 30m) < 0.5",
             let={

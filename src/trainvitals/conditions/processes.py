@@ -14,7 +14,7 @@ ROWS: tuple[Condition, ...] = (
         "stacks of all threads in the run folder under stacks/. The setting stall_after is how long is too long.",
         live=LiveRule(
             'run[*].state == "stalled" or run[*].state == "hung"',
-            "Rank {rank} has logged no step for {seconds_since_step:.0f} s{place}. "
+            "{Participant} has logged no step for {seconds_since_step:.0f} s{place}. "
             "It may be an evaluation or a checkpoint",
             wait="3s",  # by then it is usually known where it is
             clear='run[*].state == "running"',
@@ -33,7 +33,7 @@ ROWS: tuple[Condition, ...] = (
         "the one that is somewhere else. If your evaluations take this long, raise stall_after.",
         live=LiveRule(
             'run[*].state == "hung"',
-            "Rank {rank} has logged no step for {seconds_since_step:.0f} s{place}: longer than any earlier pause",
+            "{Participant} has logged no step for {seconds_since_step:.0f} s{place}: longer than any earlier pause",
             clear='run[*].state == "running"',
             let={"cause": "run[*].cause"},
         ),
@@ -61,7 +61,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             '(run[*].state == "killed" or run[*].state == "failed" or run[*].state == "crashed") '
             'and run[*].world_size > 1 and run[*].cause_kind != "interrupted"',
-            "Rank {rank} died: {cause}",
+            "{Participant} died: {cause}",
         ),
     ),
     Condition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GPU = "GPU {{ $labels.gpu }} on {{ $labels.host }}"
-RANK = "rank {{ $labels.rank }} of {{ $labels.run }}"
+RANK = '{{ or $labels.role "rank" }} {{ $labels.rank }} of {{ $labels.run }}'
 
 
 def correlation(series: str, window: str) -> str:

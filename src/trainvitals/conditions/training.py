@@ -375,14 +375,14 @@ ROWS: tuple[Condition, ...] = (
             # does before it has to wait tells them apart.
             "median(rank[*].forward_time, 50) > $straggler_factor * median(median(rank[*].forward_time, 50)) "
             "and count(median(rank[*].forward_time, 50)) > 2",
-            "Rank {rank} is slower than the others: {value:.3g} s (limit {threshold:.3g} s)",
+            "{Participant} is slower than the others: {value:.3g} s (limit {threshold:.3g} s)",
             wait="30s",
             clear="median(rank[*].forward_time, 50) < 1.1 * median(median(rank[*].forward_time, 50))",
         ),
         prometheus=PrometheusRule(
-            f"{_FORWARD} > on (run, project) group_left "
-            f"$straggler_factor * quantile by (run, project) (0.5, {_FORWARD})"
-            f" and on (run, project) count by (run, project) ({_FORWARD}) > 2",
+            f"{_FORWARD} > on (run, project, role) group_left "
+            f"$straggler_factor * quantile by (run, project, role) (0.5, {_FORWARD})"
+            f" and on (run, project, role) count by (run, project, role) ({_FORWARD}) > 2",
             RANK + " is slower than the others",
         ),
         findings=("straggler.rank",),

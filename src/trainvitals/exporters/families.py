@@ -1,7 +1,7 @@
 """Metric families from what is known now: the one place that decides which series there are.
 
-Labels: `host` on everything; `gpu uuid` on a GPU's, `run project rank` on a training's. Values are the newest ones;
-what has none has no series.
+Labels: `host` on everything; `gpu uuid` on a GPU's, `run project rank` on a training's, with its `role` unless that is
+trainer. Values are the newest ones; what has none has no series.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sample
 
 from trainvitals.exporters import names
-from trainvitals.exporters.labels import Labels, share
+from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.encoding import number
-from trainvitals.journal.identity import gpu_number
+from trainvitals.journal.identity import Participant, gpu_number
 from trainvitals.newest import Thing
 
 GPU_LABELS = ("gpu", "uuid", "host")
-RANK_LABELS = ("run", "project", "rank", "host")
+RANK_LABELS = ("run", "project", ROLE, "rank", "host")
 GPU_STATES = ("ok", "lost", "asleep", "reset required", "failing")
 RUN_STATES = ("running", "stalled", "hung", "finished", "failed", "killed", "crashed")
 LONGEST_LABEL = 256
@@ -58,7 +58,7 @@ class Snapshot:
     host: str
     started: float
     things: tuple[Thing, ...] = ()
-    runs: tuple[tuple[RunView, Mapping[int, RankTraining]], ...] = ()
+    runs: tuple[tuple[RunView, Mapping[Participant, RankTraining]], ...] = ()
     healths: Mapping[str, SourceHealth] = field(default_factory=dict)
     """By unit."""
     driver: Mapping[str, str] = field(default_factory=dict)
@@ -176,8 +176,13 @@ def _labels(thing: Thing, host: str, projects: Mapping[str, str]) -> tuple[str, 
         return (host,)
     run = str(thing.labels.get("run_id", ""))
     if thing.table == "process" and run in projects:
-        return (clean(run), clean(projects[run]), str(thing.labels.get("rank", 0)), host)
+        return _rank_labels(clean(run), clean(projects[run]), Participant.of(thing.labels), host)
     return None
+
+
+def _rank_labels(run: str, project: str, participant: Participant, host: str) -> tuple[str, ...]:
+    """The values of RANK_LABELS."""
+    return (run, project, str(participant.labels.get(ROLE, "")), str(participant.rank), host)
 
 
 def _add_values(exports: _Exports, thing: Thing, labels: tuple[str, ...]) -> None:
@@ -240,8 +245,9 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
     room = options.max_user_series
     left_out = 0
     for run, ranks in snapshot.runs:
-        for rank, training in sorted(ranks.items()):
-            labels = (clean(run.run_id), clean(run.project), str(rank), snapshot.host)
+        for participant in sorted(ranks):
+            training = ranks[participant]
+            labels = _rank_labels(clean(run.run_id), clean(run.project), participant, snapshot.host)
             shared = share(RANK_LABELS, labels)
             for name, value in list(training.values.items()):
                 if name in names.PHASES:
@@ -358,20 +364,21 @@ def _own(snapshot: Snapshot) -> list[Metric]:
     alerts = Series(
         "trainvitals_alert_active",
         "1 for each firing alert",
-        ("rule", "severity", "run", "project", "host", "gpu", "rank"),
+        ("rule", "severity", "run", "project", "host", "gpu", ROLE, "rank"),
     )
     for run, _ in snapshot.runs:
         labels = (clean(run.run_id), clean(run.project), host)
         runs.add((*labels, clean(run.name)))
         for word in RUN_STATES if run.state in RUN_STATES else (*RUN_STATES, run.state):
             states.add((word, *labels), float(word == run.state))
-        # One series per rule and GPU or rank, also where a rule looks at something finer.
+        # One series per rule and GPU or participant, also where a rule looks at something finer.
         firing = {
             (
                 clean(alert.rule),
                 alert.severity,
                 *labels,
                 gpu_label(alert.labels) if {"gpu_index", "pci"} & alert.labels.keys() else "",
+                str(alert.labels.get(ROLE, "")),
                 str(alert.labels.get("rank", "")),
             )
             for alert in run.alerts

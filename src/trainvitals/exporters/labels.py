@@ -23,10 +23,14 @@ class Labels(dict[str, str]):
         self.text = format_labels(labels)
 
 
+ROLE = "role"
+"""Left out where it is empty, as it is for trainers: their series are called as before there were roles."""
+
+
 @lru_cache(KEPT)
 def share(names: tuple[str, ...], values: tuple[str, ...]) -> Labels:
     """The labels of these names and values, always the same object."""
-    return Labels(dict(zip(names, values, strict=True)))
+    return Labels({name: value for name, value in zip(names, values, strict=True) if value or name != ROLE})
 
 
 def format_labels(labels: Mapping[str, str]) -> str:

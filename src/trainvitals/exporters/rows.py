@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import RowExport
+from trainvitals.journal.identity import TRAINER
 from trainvitals.journal.layout import METRIC_TABLES, FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 from trainvitals.plugins import describe
@@ -56,10 +57,12 @@ class RunRow(NamedTuple):
     table: str
     """`training`, `gpu`, `system`, `process`, `openmetrics`, `source`"""
     rank: int | None
-    """Of the rank that logged it; None for what the agent measured."""
+    """Of whoever logged it; None for what the agent measured."""
     values: Mapping[str, Any]
     """As in the file: `timestamp`, labels, `step`, values. Text for what is not finite: "NaN", "Infinity". Shared with
     others, so not to be changed."""
+    role: str = TRAINER
+    """Of whoever logged it."""
 
 
 class RunEnd(NamedTuple):
@@ -141,10 +144,10 @@ class RowRunner:
         return file.table in METRIC_TABLES
 
     def see(self, batch: Batch) -> None:
-        table, rank = batch.file.table, batch.file.rank
-        rank = rank or 0 if table == "training" else None
+        table = batch.file.table
+        rank = batch.file.participant.rank if table == "training" else None
         for values in batch.rows:
-            self._offer(RunRow(table, rank, values))
+            self._offer(RunRow(table, rank, values, batch.file.role))
         self.positions.advance(batch.file, batch.end)
         files = {batch.file: batch.end}
         if len(self._marks) >= MOST_MARKS:

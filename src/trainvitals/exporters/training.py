@@ -1,6 +1,6 @@
-"""What the ranks log, as Prometheus wants it: counters that survive a resume, a histogram, a summary, newest values.
+"""What a training logs, as Prometheus wants it: counters that survive a resume, a histogram, a summary, newest values.
 
-Each rank's files are listened to from the oldest that is there. How far, and what came of it, is kept in a file of the
+Their files are listened to from the oldest that is there. How far, and what came of it, is kept in a file of the
 agent's runtime folder, so that an agent that was killed is followed by one that counts on from the same line.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from trainvitals import catalog, runtime
 from trainvitals.journal.encoding import encode_line, number, parse_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Positions
 
@@ -32,7 +33,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 WINDOW = 512
 """Values over which the quantiles of the memory summary are taken."""
 MOST_METRICS = 10_000
-"""User metrics remembered of one rank; how many are exposed is a setting."""
+"""User metrics remembered of one participant; how many are exposed is a setting."""
 MOST_REPEATS = 100_000
 KEPT_RUNS = 200
 """Ended runs whose counters are remembered, in case they are resumed."""
@@ -51,7 +52,7 @@ class Exemplar(NamedTuple):
 
 @dataclass(slots=True)
 class RankTraining:
-    """One rank so far."""
+    """One participant so far."""
 
     steps_total: float = 0.0
     last_step: int | None = None
@@ -184,18 +185,20 @@ class RankTraining:
 
 
 class RunTraining:
-    """The ranks of one run on this machine: a listener of its training files."""
+    """The participants of one run on this machine: a listener of its training files."""
 
     name = "exporter"
 
     def __init__(self, known: Mapping[str, Any] | None = None) -> None:
-        self.ranks: dict[int, RankTraining] = {}
+        self.ranks: dict[Participant, RankTraining] = {}
         self.acknowledged = Positions()
         self._lock = threading.Lock()
         """Counters and positions are changed and saved together."""
         if known is not None:
             try:
-                self.ranks = {int(rank): RankTraining.parse(item) for rank, item in known["ranks"].items()}
+                for key, item in known["ranks"].items():
+                    if (participant := Participant.parse(key)) is not None:
+                        self.ranks[participant] = RankTraining.parse(item)
                 # Before there were positions there were offsets.
                 self.acknowledged = Positions.parse(known.get("positions") or known["offsets"])
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -213,7 +216,7 @@ class RunTraining:
             self.has_news = True
             self.positions.advance(batch.file, batch.end)
             if batch.rows:
-                training = self.ranks.setdefault(batch.file.rank or 0, RankTraining())
+                training = self.ranks.setdefault(batch.file.participant, RankTraining())
                 for row in batch.rows:
                     training.take(row)
 
@@ -221,7 +224,7 @@ class RunTraining:
         with self._lock:
             self.has_news = False
             self._saved = self.positions.copy()
-            ranks = {str(rank): item.as_json() for rank, item in self.ranks.items()}
+            ranks = {str(participant): item.as_json() for participant, item in self.ranks.items()}
             return {"ranks": ranks, "positions": self._saved.as_json()}
 
     def mark_saved(self) -> None:
@@ -253,8 +256,8 @@ class Trainings:
             self._known[folder] = _forget_values(self._runs.pop(folder).as_json())
             self._changed = True
 
-    def look(self, folder: Path) -> dict[int, RankTraining]:
-        """What is known of the ranks of a run."""
+    def look(self, folder: Path) -> dict[Participant, RankTraining]:
+        """What is known of the participants of a run."""
         training = self._runs.get(str(folder))
         return dict(training.ranks) if training is not None else {}
 

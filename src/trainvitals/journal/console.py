@@ -1,4 +1,4 @@
-"""What a program printed, in the run folder: `console.rankN[.stderr][.pidP].log`.
+"""What a program printed, in the run folder: `console[.role-R].rankN[.stderr][.pidP].log`.
 
 Text as a person saw it, one writer per file: escape sequences are left out, secrets are redacted, and of a progress
 bar that draws itself again and again (`\\r`) about one state a second is kept. A file that grew to half of the limit
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from trainvitals.journal.identity import Participant
 from trainvitals.redaction import redact_text
 from trainvitals.runtime import NO_LINK
 from trainvitals.settings import Settings
@@ -24,13 +25,13 @@ LONGEST_LINE = 64 << 10
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f]")
 
 
-def stem_of(rank: int, stream: str = "") -> str:
-    """How the file of a rank is called, without its suffix; `stream` where standard error goes elsewhere."""
-    return f"console.rank{rank}" + (f".{stream}" if stream else "")
+def stem_of(participant: Participant, stream: str = "") -> str:
+    """How its file is called, without its suffix; `stream` where standard error goes elsewhere."""
+    return f"console.{participant.file_part}" + (f".{stream}" if stream else "")
 
 
 def limit_of(settings: Settings) -> int:
-    """Bytes that the two files of a rank may have."""
+    """Bytes that the two files of a participant may have."""
     return int(settings.console_size_mb * (1 << 20))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
@@ -29,7 +30,7 @@ TextKind = Literal["console", "stack"]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric of one rank, GPU, host or process. `x` is ascending; NaN and infinity in `y` are data."""
+    """One metric of one participant, GPU, host or process. `x` is ascending; NaN and infinity in `y` are data."""
 
     name: str
     labels: Mapping[str, Any]
@@ -40,6 +41,11 @@ class Series:
     """Points before any were left out for `max_points`."""
     nonfinite: int
     """How many of these are NaN or infinite."""
+
+    @property
+    def participant(self) -> Participant:
+        """Whose it is, in a table of participants."""
+        return Participant.of(self.labels, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +120,8 @@ class Reader(Protocol):
 
     def labels(self, table: str) -> list[dict[str, Any]]: ...
 
-    def ranks(self, attempt: int) -> set[int]:
-        """The ranks that logged in this attempt."""
+    def participants(self, attempt: int | None = None) -> list[Participant]:
+        """Those that logged, in this attempt or in any, the lowest first."""
         ...
 
     def series(
@@ -127,13 +133,13 @@ class Reader(Protocol):
         start: float | None = None,
         end: float | None = None,
         max_points: int | None = None,
-        ranks: Iterable[int] | None = None,
+        participants: Iterable[Participant] | None = None,
         all_attempts: bool = False,
     ) -> list[Series]: ...
 
     def states(self, names: Iterable[str], *, table: str = "gpu") -> list[States]: ...
 
-    def summary(self, table: str = "training", rank: int | None = None) -> dict[str, MetricSummary]: ...
+    def summary(self, table: str = "training", participant: Participant | None = None) -> dict[str, MetricSummary]: ...
 
     def newest_steps(self, count: int) -> list[tuple[int, float]]: ...
 

@@ -1,4 +1,4 @@
-"""Which ranks of a run failed, and which was the first: the others often fail because it did."""
+"""Which participants of a run failed, and which was the first: the others often fail because it did."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from trainvitals.journal.documents.cause import EXCEPTION, Cause
 from trainvitals.journal.documents.fields import finite
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.follower import Wanted, read_table
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 
 FAILED = "failed"
-"""The event that a rank writes when an exception ends it; its data has the traceback."""
+"""The event that a process writes when an exception ends it; its data has the traceback."""
 
 
 class Failure(NamedTuple):
-    """An exception that ended a rank."""
+    """An exception that ended a participant."""
 
     time: float
-    """Seconds since 1970, by the clock of the rank's machine."""
-    rank: int
+    """Seconds since 1970, by the clock of its machine."""
+    participant: Participant
     cause: Cause
 
 
 def read_failures(folder: Path, attempt: int) -> list[Failure]:
-    """The exceptions that ended ranks in this attempt, the first first."""
+    """The exceptions that ended participants in this attempt, the first first."""
     rows = _read_rows(folder, lambda name: name.rank is not None and name.attempt == attempt)
-    found = [Failure(row.seconds or 0.0, name.rank or 0, _cause_of(row)) for name, row in rows]
+    found = [Failure(row.seconds or 0.0, name.participant, _cause_of(row)) for name, row in rows]
     return sorted(found, key=lambda failure: failure[:2])
 
 
@@ -47,7 +48,7 @@ def explain_exit_code(folder: Path, exit_code: int) -> Cause | None:
     began = finite((last.data or {}).get("began"))
     first = last if began is None else next(row for row in rows if (row.seconds or 0.0) >= began)
     cause = _cause_of(first)
-    return cause.of_rank(first.rank) if first.rank else cause
+    return cause.about(first.participant) if first.participant not in (None, Participant()) else cause
 
 
 def _read_rows(folder: Path, wanted: Wanted) -> list[tuple[FileName, EventRow]]:

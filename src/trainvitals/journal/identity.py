@@ -1,21 +1,83 @@
-"""Of what a row speaks: the labels that identify it, and who a GPU is.
+"""Of what a row speaks: who takes part in a run, who a GPU is, and the labels that identify either.
 
 Every surface must agree on this, or one GPU becomes two curves here and two become one there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainvitals.journal.encoding import NONFINITE
 
+TRAINER = "trainer"
+"""The role of every process that does not name another. It is left out of names and labels."""
+WORKER = "worker"
+"""The role of a process that trains without a rank, such as one started with `multiprocessing`."""
+_LONGEST_ROLE = 40
+_KEY = re.compile(r"(?:(?P<role>[a-z0-9_]+)\.)?(?P<rank>[0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """Who takes part in a run: a role, and a rank within it. Which process that is, and on which host, may change
+    while the run goes on: registrations know it."""
+
+    role: str = TRAINER
+    rank: int = 0
+
+    @classmethod
+    def of(cls, labels: Mapping[str, Any], rank: int | None = None) -> Participant:
+        """Of a row or its labels; `rank` is what the name of its file says."""
+        role, number = labels.get("role"), labels.get("rank", rank)
+        return cls(role if isinstance(role, str) else TRAINER, number if type(number) is int else 0)
+
+    @classmethod
+    def parse(cls, key: str) -> Participant | None:
+        """What `str` made; None for anything else."""
+        match = _KEY.fullmatch(key)
+        return cls(match["role"] or TRAINER, int(match["rank"])) if match is not None else None
+
+    def __str__(self) -> str:
+        """As a key: `3`, `rollout.3`."""
+        return str(self.rank) if self.is_trainer else f"{self.role}.{self.rank}"
+
+    def __lt__(self, other: Participant) -> bool:
+        """Trainers first: the lowest participant is the one that speaks for the run."""
+        return (not self.is_trainer, self.role, self.rank) < (not other.is_trainer, other.role, other.rank)
+
+    @property
+    def is_trainer(self) -> bool:
+        return self.role == TRAINER
+
+    @property
+    def title(self) -> str:
+        """For people: `rank 3`, `rollout 3`."""
+        return f"rank {self.rank}" if self.is_trainer else f"{self.role} {self.rank}"
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {"rank": self.rank} if self.is_trainer else {"role": self.role, "rank": self.rank}
+
+    @property
+    def file_part(self) -> str:
+        """In the name of a file: `rank3`, `role-rollout.rank3`."""
+        return f"rank{self.rank}" if self.is_trainer else f"role-{self.role}.rank{self.rank}"
+
+
+def clean_role(text: str) -> str:
+    """A role as it may be part of a file name and a label: `Rollout Worker` is `rollout_worker`."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:_LONGEST_ROLE] or TRAINER
+
+
 SUBJECT_KEYS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("gpu_index", "gpu_uuid"),
     "system": (),
-    "process": ("rank",),
-    "training": ("rank",),
-    "run": ("rank",),
+    "process": ("role", "rank"),
+    "training": ("role", "rank"),
+    "run": ("role", "rank"),
 }
 """The labels that identify what a row of a table speaks of, on one host. In other tables every label does."""
 
@@ -27,8 +89,8 @@ def subject_of(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     keys = SUBJECT_KEYS.get(table)
     if keys is None:  # scraped pages and the like: what is text there is a label
         return {key: value for key, value in row.items() if key not in _NEVER_LABELS and _is_label(value)}
-    if keys == ("rank",):
-        return {"rank": row.get("rank", 0)}
+    if "rank" in keys:
+        return Participant.of(row).labels
     return {key: row[key] for key in keys if key in row}
 
 

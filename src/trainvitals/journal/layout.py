@@ -1,6 +1,6 @@
 """Names in a run folder, and nothing else: how a file is called and what a name says.
 
-    <table>_metrics_YYYYMMDD_HHMMSS[.rankN][.pidP][.host-H][.attemptK].jsonl     written by one process
+    <table>_metrics_YYYYMMDD_HHMMSS[[.role-R].rankN][.pidP][.host-H][.attemptK].jsonl   written by one process
     events_YYYYMMDD_HHMMSS[...].jsonl   alerts_YYYYMMDD_HHMMSS[...].jsonl
     segments/<same stem>.parquet        a closed file, sealed
     segments/<same stem>.minmax.parquet its 1:1000 side table
@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from trainvitals.journal.identity import TRAINER, Participant
 
 RUN_FILE = "run.json"
 SEGMENTS = "segments"
@@ -36,7 +38,7 @@ LABEL_KEYS = {
         *("simulated", "mig_parent", "mig_index", "memory_kind"),
     ),
     "system": ("host",),
-    "process": ("run_id", "rank", "pid", "host"),
+    "process": ("run_id", "role", "rank", "pid", "host"),
     "source": ("source", "unit", "host"),
 }
 # Tables whose lines may have any labels: what is text there is a label.
@@ -44,7 +46,8 @@ TEXT_IS_LABEL = frozenset({"openmetrics"})
 
 _NAME = re.compile(
     r"^(?:(?P<table>[a-z]+)_metrics|(?P<lines>events|alerts))_(?P<stamp>\d{8}_\d{6})"
-    r"(?:\.rank(?P<rank>\d+))?(?:\.pid(?P<pid>\d+))?(?:\.host-(?P<host>[A-Za-z0-9_-]+))?"
+    r"(?:(?:\.role-(?P<role>[a-z0-9_]+))?\.rank(?P<rank>\d+))?"
+    r"(?:\.pid(?P<pid>\d+))?(?:\.host-(?P<host>[A-Za-z0-9_-]+))?"
     r"(?:\.attempt(?P<attempt>\d+))?"
     r"(?P<suffix>\.jsonl|\.parquet|\.minmax\.parquet)$"
 )
@@ -59,6 +62,7 @@ class FileName(NamedTuple):
     rank: int | None = None
     pid: int | None = None
     host: str | None = None
+    role: str = TRAINER
 
     @property
     def stem(self) -> str:
@@ -66,7 +70,7 @@ class FileName(NamedTuple):
         head = self.table if self.table in LINE_TABLES else f"{self.table}_metrics"
         parts = [f"{head}_{self.stamp}"]
         if self.rank is not None:
-            parts.append(f"rank{self.rank}")
+            parts.append(self.participant.file_part)
         if self.pid is not None:
             parts.append(f"pid{self.pid}")
         if self.host is not None:
@@ -85,9 +89,14 @@ class FileName(NamedTuple):
         return (self.attempt, self.stamp)
 
     @property
-    def writer(self) -> tuple[str, int | None, int | None, str | None]:
+    def participant(self) -> Participant:
+        """Whose file it is, where it is one of a participant."""
+        return Participant(self.role, self.rank or 0)
+
+    @property
+    def writer(self) -> tuple[str, str, int | None, int | None, str | None]:
         """Who writes: files with the same writer follow each other in time."""
-        return (self.table, self.rank, self.pid, self.host)
+        return (self.table, self.role, self.rank, self.pid, self.host)
 
 
 def parse_name(name: str) -> tuple[FileName, str] | None:
@@ -104,6 +113,7 @@ def parse_name(name: str) -> tuple[FileName, str] | None:
             rank=int(rank) if rank is not None else None,
             pid=int(pid) if pid is not None else None,
             host=match["host"],
+            role=match["role"] or TRAINER,
         ),
         match["suffix"],
     )

@@ -33,6 +33,7 @@ from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.extremes import NO_STEP
 from trainvitals.journal.follower import Follower, read_table
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis, Bounds, Points, summarize, tail_points, thin
 from trainvitals.journal.run_info import RunInfo, default_root, read_info
@@ -56,10 +57,16 @@ def open_run(reference: str | Path, root: str | Path | None = None) -> RunReader
 class _Stream:
     """The files of one writer, in order: what is sealed, then what is still JSONL."""
 
-    rank: int | None
-    pid: int | None
-    host: str | None
+    first: FileName
     parts: list[tuple[FileName, Path, bool]] = field(default_factory=list)  # name, path, sealed
+
+    @property
+    def rank(self) -> int | None:
+        return self.first.rank
+
+    @property
+    def participant(self) -> Participant:
+        return self.first.participant
 
     def attempts(self) -> list[int]:
         return sorted({name.attempt for name, _, _ in self.parts})
@@ -141,10 +148,10 @@ class RunReader:
         """Of what the table speaks: its GPUs, hosts or processes."""
         return [parse_labels(text) for text in sorted({label for _, label in self._table_keys(table)})]
 
-    def ranks(self, attempt: int) -> set[int]:
-        """The ranks that logged in this attempt."""
-        listed = (name for name, _, _ in self._files() if (name.table, name.attempt) == ("training", attempt))
-        return {name.rank for name in listed if name.rank is not None}
+    def participants(self, attempt: int | None = None) -> list[Participant]:
+        """Those that logged, in this attempt or in any, the lowest first."""
+        listed = (name for name, _, _ in self._files() if name.table == "training")
+        return sorted({name.participant for name in listed if attempt in (None, name.attempt)})
 
     @_of_one_state
     def _table_keys(self, table: str) -> set[tuple[str, str]]:
@@ -164,21 +171,21 @@ class RunReader:
         start: float | None = None,
         end: float | None = None,
         max_points: int | None = None,
-        ranks: Iterable[int] | None = None,
+        participants: Iterable[Participant] | None = None,
         all_attempts: bool = False,
     ) -> list[Series]:
-        """The series of the given names, one per rank, GPU, host or process that has it.
+        """The series of the given names, one per participant, GPU, host or process that has it.
 
         `x` is the step, the time (seconds since 1970) or the time since the run started; `start` and `end` are in the
         same unit, both included. Tables other than training have no steps: use time. Where a resumed run logged steps
         again, the newest attempt is shown unless `all_attempts`. A name that was never logged gives no series.
         """
         origin = self._origin() if x == "relative" else 0.0
-        wanted_ranks = None if ranks is None else set(ranks)
         wanted_names = list(dict.fromkeys(names))
         streams = self._streams(table)
-        if wanted_ranks is not None:
-            streams = [stream for stream in streams if (stream.rank or 0) in wanted_ranks]
+        if participants is not None:
+            wanted = set(participants)
+            streams = [stream for stream in streams if stream.participant in wanted]
         self._sealed.learn_keys(path for stream in streams for path in stream.sealed())
         if max_points is not None:
             for stream in streams:
@@ -195,15 +202,15 @@ class RunReader:
         return found
 
     @_of_one_state
-    def summary(self, table: str = "training", rank: int | None = None) -> dict[str, MetricSummary]:
+    def summary(self, table: str = "training", participant: Participant | None = None) -> dict[str, MetricSummary]:
         """Last, lowest and highest value of every metric with their steps, over all attempts.
 
-        Of the lowest rank unless `rank` says otherwise; for tables with labels, of all of them together.
+        Of the lowest participant unless another is named; for tables with labels, of all of them together.
         """
         streams = self._streams(table)
         if streams and table == "training":
-            chosen = rank if rank is not None else min(stream.rank or 0 for stream in streams)
-            streams = [stream for stream in streams if (stream.rank or 0) == chosen]
+            chosen = participant or streams[0].participant
+            streams = [stream for stream in streams if stream.participant == chosen]
         merged: dict[str, MetricSummary] = {}
         for stream in streams:
             for name, item in self._sealed.summary(stream.sealed()).items():
@@ -233,15 +240,15 @@ class RunReader:
                     if not changes or changes[-1][1] != text:
                         changes.append((micros / 1e6, text))
                 found += [
-                    States(name, labels_of(stream.parts[0][0], label), stream.rank, sorted(changes))
+                    States(name, labels_of(stream.first, label), stream.rank, sorted(changes))
                     for label, changes in sorted(by_label.items())
                 ]
         return found
 
     @_of_one_state
     def newest_steps(self, count: int) -> list[tuple[int, float]]:
-        """(step, seconds since 1970) of the newest lines of the lowest rank, oldest first. Only of what is not sealed
-        yet: enough to tell how fast a live run goes."""
+        """(step, seconds since 1970) of the newest lines of the lowest participant, oldest first. Only of what is not
+        sealed yet: enough to tell how fast a live run goes."""
         for stream in self._streams("training")[:1]:
             attempt = max(name.attempt for name, _, _ in stream.parts)
             lines = [self._tail(path) for n, path, sealed in stream.parts if not sealed and n.attempt == attempt]
@@ -250,17 +257,17 @@ class RunReader:
         return []
 
     def histogram_names(self) -> list[str]:
-        """From the beginning of the lowest rank's file: all are written at each look."""
+        """From the beginning of the lowest participant's file: all are written at each look."""
         rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read(1 << 20))
         return list(dict.fromkeys(str(row.get("name")) for row in rows))
 
     def histograms(self, name: str) -> list[dict[str, Any]]:
-        """Every histogram of one name, of the lowest rank, as it was written."""
+        """Every histogram of one name, of the lowest participant, as it was written."""
         rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read())
         return [row for row in rows if row.get("name") == name]
 
     def _histogram_files(self) -> list[Path]:
-        found = (self.folder / layout.MEDIA).glob("histograms.rank*.jsonl")
+        found = (self.folder / layout.MEDIA).glob("histograms.*.jsonl")
         return sorted((path for path in found if path.is_file()), key=lambda path: (len(path.name), path.name))
 
     # -- texts
@@ -295,13 +302,13 @@ class RunReader:
     def rows(self, table: str = "training", extent: Extent | None = None) -> Iterator[dict[str, Any]]:
         """Every line of the table as it was written, file after file, sealed or not; as far as `extent`, if given.
 
-        Adds `rank` and `attempt` where the file name says them.
+        Adds `role`, `rank` and `attempt` where they are part of the file name.
         """
         for stream in self._list_streams(table):
             for name, path, sealed in stream.parts:
                 end = ALL_ROWS if extent is None else extent.get(name.stem, 0)
                 added = {
-                    **({"rank": name.rank} if name.rank is not None else {}),
+                    **(name.participant.labels if name.rank is not None else {}),
                     **({"attempt": name.attempt} if name.attempt > 1 else {}),
                 }
                 for row in self._file_rows(path, sealed, end):
@@ -382,9 +389,9 @@ class RunReader:
                 continue
             if is_sealed:
                 self._tails.pop(f"{name.stem}.jsonl", None)
-            stream = streams.setdefault(name.writer, _Stream(name.rank, name.pid, name.host))
+            stream = streams.setdefault(name.writer, _Stream(name))
             stream.parts.append((name, path, is_sealed))
-        return sorted(streams.values(), key=lambda s: (s.rank or 0, s.pid or 0, s.host or ""))
+        return sorted(streams.values(), key=lambda s: (s.participant, s.first.pid or 0, s.first.host or ""))
 
     def _read_tail(self, name: FileName, path: Path) -> bool:
         """Take in what was written since the last time; whether the file is there."""
@@ -484,5 +491,5 @@ def _as_series(
     if max_points is not None and len(values) > max_points:
         chosen = pick(values, max_points)
         axis, values = axis[chosen], values[chosen]
-    labels = labels_of(stream.parts[0][0], label)
+    labels = labels_of(stream.first, label)
     return Series(name, labels, stream.rank, axis, values, points.total, points.nonfinite)

@@ -37,7 +37,8 @@ def note_cell(path: Path, registration: Registration, began: str) -> Registratio
 def read_all(run_id: str = "") -> list[tuple[Path, Registration]]:
     """All registrations, or those of one run; files that are not ours are ignored."""
     paths = sorted((runtime_dir() / "runs").glob("[!.]*.json"))
-    mine = (path for path in paths if not run_id or path.name.startswith(f"{run_id}.rank"))
+    # An id may begin with another one, and a dot is part of neither.
+    mine = (path for path in paths if not run_id or path.name.startswith((f"{run_id}.rank", f"{run_id}.role-")))
     return [(path, item) for path in mine if (item := Registration.read(path)) is not None]
 
 

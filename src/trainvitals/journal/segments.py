@@ -60,6 +60,8 @@ def parse_labels(text: str) -> dict[str, Any]:
 def labels_of(name: FileName, text: str) -> dict[str, Any]:
     """Of what a series speaks: its labels, and what the name of its file says."""
     labels = {**({"host": name.host} if name.host else {}), **parse_labels(text)}
+    if not name.participant.is_trainer:
+        labels["role"] = name.role
     if name.pid is not None:
         labels["pid"] = name.pid
     return labels

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, Literal, Protocol, get_args
 
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import METRIC_TABLES
 from trainvitals.plugins import Registry
 from trainvitals.settings import Settings
@@ -112,10 +113,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """One rank of one run: the root of a process tree."""
+    """One participant of one run: the root of a process tree."""
 
     run_id: str
-    rank: int
+    participant: Participant
     pid: int
 
 

@@ -51,7 +51,7 @@ def create(world: World) -> ProcessSource:
 
 
 class ProcessSource:
-    """One unit per rank that runs on this machine, keyed by run and rank."""
+    """One unit per participant that runs on this machine, keyed by run and participant."""
 
     name = "process"
 
@@ -244,7 +244,7 @@ class RankUnit:
         clock: Callable[[], float] = time.monotonic,
         gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: (),
     ) -> None:
-        self.key = f"process:{rank.run_id}:{rank.rank}"
+        self.key = f"process:{rank.run_id}:{rank.participant}"
         self._rank = rank
         self._reader = reader
         self._clock = clock
@@ -259,7 +259,7 @@ class RankUnit:
     def _begin(self, pid: int, started: float) -> None:
         self._pid = pid
         self._started = started
-        self._labels: dict[str, Value] = {"run_id": self._rank.run_id, "rank": self._rank.rank, "pid": pid}
+        self._labels: dict[str, Value] = {"run_id": self._rank.run_id, **self._rank.participant.labels, "pid": pid}
         self._before: tuple[float, dict[int, ProcessReading]] | None = None
         self._io_before: tuple[float, dict[int, tuple[int, int]]] | None = None
         self._members: dict[int, float] = {}

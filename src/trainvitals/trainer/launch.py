@@ -96,15 +96,14 @@ def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | 
 
 
 def find_last_step(run: Path, rank: ranks.Rank) -> int:
-    """The step this rank logged last in the newest attempt that logged any, -1 if none is known."""
-    many = rank.world_size > 1
+    """The step this participant logged last in the newest attempt that logged any, -1 if none is known."""
     found: dict[int, int] = {}
     for status in folder.read_statuses(run):
-        known = status.training_ranks().get(rank.rank)
+        known = status.participants().get(rank.participant)
         if known is not None and known.step is not None:
             found[status.attempt or 1] = known.step
     for name, suffix, path in layout.list_files(run):  # in order: a later file of an attempt wins
-        if suffix == ".jsonl" and name.table == "training" and (not many or name.rank == rank.rank):
+        if suffix == ".jsonl" and name.table == "training" and name.participant == rank.participant:
             step = _last_step_in(path)
             if step is not None:
                 found[name.attempt] = step

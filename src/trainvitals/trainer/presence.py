@@ -45,11 +45,10 @@ class Presence:
         try:
             shell = notebook.find_shell()
             arm = self._settings.stack_dumps
-            signal_number, stack_file = stacks.arm(self._folder, self._rank.rank) if arm else (None, None)
+            signal_number, stack_file = stacks.arm(self._folder, self._rank.participant) if arm else (None, None)
             registration = new_registration(
                 self._folder,
                 os.getpid(),
-                rank=self._rank.rank,
                 attempt=self._file.attempt,
                 local_rank=self._rank.local_rank,
                 world_size=self._rank.world_size,
@@ -60,6 +59,7 @@ class Presence:
                 cell=None if shell is None else format_time(),
                 settings=self._settings.as_json(),
                 console=tuple(self._keep_console()),
+                **self._rank.participant.labels,
             )
             self._registered = (registrations.register(registration), registration)
             if shell is not None:
@@ -81,7 +81,7 @@ class Presence:
             kept = {fd for file in files for fd in file["fds"]}
             streams = [stream for fd, stream in ((1, sys.stdout), (2, sys.stderr)) if fd not in kept]
             shown = [stream for stream in streams if stream is not None]
-            self._tee = Tee(self._folder, self._rank.rank, self._settings, shown)
+            self._tee = Tee(self._folder, self._rank.participant, self._settings, shown)
         return files
 
     def look_after_agent(self) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from trainvitals.journal.identity import TRAINER, Participant
+
 
 class Rank(NamedTuple):
     """One process of a launch. A process that nobody launched with others is rank 0 of 1."""
@@ -18,6 +20,11 @@ class Rank(NamedTuple):
     launcher: str = "single"
     local_size_is_known: bool = True
     """Whether the launcher said how many ranks are on this machine; a guess may differ from rank to rank."""
+    role: str = TRAINER
+
+    @property
+    def participant(self) -> Participant:
+        return Participant(self.role, self.rank)
 
     @property
     def is_on_one_machine(self) -> bool:

@@ -26,6 +26,7 @@ from trainvitals.journal.documents.rows import new_event
 from trainvitals.journal.documents.run import ENDED, RUNNING, RunFile
 from trainvitals.journal.encoding import LINE_START, MILLISECONDS, encode_line, format_time, start_lines
 from trainvitals.journal.failures import FAILED
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 from trainvitals.redaction import redact
@@ -67,6 +68,7 @@ class Run:
         first_step: int = 0,
     ) -> None:
         self.folder = folder
+        self.role = rank.role
         self.rank = rank.rank
         self.world_size = rank.world_size
         self.automatic = False
@@ -91,8 +93,8 @@ class Run:
         self._writer: LineWriter | None = None
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
-            many = rank.world_size > 1
-            name = FileName("training", self.attempt, "", rank=rank.rank if many else None)
+            is_only = rank.world_size == 1 and self.participant.is_trainer
+            name = FileName("training", self.attempt, "", rank=None if is_only else rank.rank, role=rank.role)
             self._writer = self._files.open(name, on_fd=self._use_fd)
             self._events = self._files.open(name._replace(table="events", rank=rank.rank))
 
@@ -144,6 +146,11 @@ class Run:
         return self._document.file.config or {}
 
     @property
+    def participant(self) -> Participant:
+        """Who of the run this process is."""
+        return self._rank.participant
+
+    @property
     def step(self) -> int:
         """The step logged last, -1 before the first."""
         return self._step
@@ -168,7 +175,7 @@ class Run:
         """Last, lowest and highest value of every metric with their steps, read back from the folder."""
         from trainvitals.journal.reader import RunReader
 
-        return RunReader(self.folder).summary(rank=self.rank)
+        return RunReader(self.folder).summary(participant=self.participant)
 
     def __repr__(self) -> str:
         return f"<trainvitals run {self.id} in {self.folder}>"
@@ -271,8 +278,8 @@ class Run:
         if self._python_rules is None:
             from trainvitals.alerts.python_rules import PythonRules
 
-            name = FileName("alerts", self.attempt, "", rank=self.rank)
-            self._python_rules = PythonRules(self._files.open(name), self.rank, self._be_careful)
+            name = FileName("alerts", self.attempt, "", rank=self.rank, role=self.role)
+            self._python_rules = PythonRules(self._files.open(name), self.participant, self._be_careful)
         return self._python_rules
 
     def _every_second(self, second: int) -> None:
@@ -344,7 +351,7 @@ class Run:
                 facts.make_jsonable(event),
                 facts.make_jsonable(message),
                 severity=severity,
-                rank=self.rank,
+                **self.participant.labels,
                 host=runtime.host_name(),
                 correlation_id=self._document.file.correlation_id,
                 step=self._step,

@@ -52,8 +52,8 @@ class RunDocument:
             return  # not ours to write, or a newer attempt of the run is under way elsewhere
         if status == "failed" and self._rank.world_size > 1:
             first = next(iter(read_failures(self._folder, self.file.attempt)), None)
-            if first is not None and first.rank != 0:  # this one often fails because that one did
-                cause = first.cause.of_rank(first.rank)
+            if first is not None and first.participant != self._rank.participant:  # often why this one fails, too
+                cause = first.cause.about(first.participant)
         found = {item.host: item.hardware for item in run_folder.read_statuses(self._folder) if item.hardware}
         run = replace(
             run.end(status, cause),

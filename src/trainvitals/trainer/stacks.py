@@ -15,11 +15,12 @@ from typing import IO
 
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.identity import Participant
 
 _armed: tuple[int, IO[bytes]] | None = None
 
 
-def arm(folder: Path, rank: int) -> tuple[int | None, Path | None]:
+def arm(folder: Path, participant: Participant) -> tuple[int | None, Path | None]:
     """(signal, file): the stacks of all threads are appended to the file whenever the signal comes.
 
     (None, None) where that is not possible (Windows, macOS) or the signal is taken.
@@ -33,7 +34,7 @@ def arm(folder: Path, rank: int) -> tuple[int | None, Path | None]:
     if signal.getsignal(number) is not signal.SIG_DFL:
         return None, None
     place = run_folder.make_within(folder, layout.STACKS)
-    path = place / f"rank{rank}.txt"
+    path = place / f"{participant.file_part}.txt"
     # It stays open for as long as the signal may come.
     file = os.fdopen(run_folder.open_within(place, path.name), "ab", buffering=0)
     faulthandler.register(number, file=file, all_threads=True, chain=False)

@@ -16,15 +16,16 @@ from typing import Any
 
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.console import ConsoleLog, Tidier, limit_of, stem_of
+from trainvitals.journal.identity import Participant
 from trainvitals.settings import Settings
 
 
 class Tee:
     """Copies what Python prints to the run folder, line by line. Never raises, whatever the disk does."""
 
-    def __init__(self, folder: Path, rank: int, settings: Settings, streams: Sequence[Any]) -> None:
+    def __init__(self, folder: Path, participant: Participant, settings: Settings, streams: Sequence[Any]) -> None:
         mode = settings.file_mode
-        stem = stem_of(rank, "stderr" if list(streams) == [sys.stderr] else "")
+        stem = stem_of(participant, "stderr" if list(streams) == [sys.stderr] else "")
         self._log = ConsoleLog(folder, stem, limit=limit_of(settings), mode=mode)
         self._lock = threading.RLock()
         self._pid = os.getpid()

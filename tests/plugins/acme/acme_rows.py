@@ -21,7 +21,7 @@ class AcmeRows:
 
     def write(self, rows):
         for row in rows:
-            self._append({"table": row.table, "rank": row.rank, **row.values})
+            self._append({"table": row.table, "role": row.role, "rank": row.rank, **row.values})
 
     def close(self, end):
         self._append({"close": None if end is None else end.status})

@@ -11,6 +11,7 @@ from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.folder_runs import refer_to
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import BY_ID, Panel
@@ -46,7 +47,21 @@ def told(recorded: Snapshot) -> Snapshot:
     return replace(
         recorded,
         processes=(
-            ProcessRow(11, "python train.py", "ada", ("0",), "run", 0, 120.0, 900.0, 4000.0, 55.0, 8, "running", 60.0),
+            ProcessRow(
+                11,
+                "python train.py",
+                "ada",
+                ("0",),
+                "run",
+                Participant(),
+                120.0,
+                900.0,
+                4000.0,
+                55.0,
+                8,
+                "running",
+                60.0,
+            ),
             ProcessRow(12, "bash", "ada"),
         ),
         runs=(run_row("id", "baseline", "mnist", "finished", ended=61.0, simulated=True),),

@@ -87,7 +87,7 @@ export class Feed {
     const origin = run.value?.started ? Date.parse(run.value.started) / 1000 : 0;
     let grown = known;
     for (const increment of pending) {
-      if (this.#query.rank !== undefined && (increment.rank ?? 0) !== this.#query.rank) continue;
+      if (this.#query.rank !== undefined && !isChosen(increment, this.#query.rank, known)) continue;
       const at = grown.findIndex((series) => isSame(series, increment));
       if (at < 0) {
         this.#askSoon();
@@ -101,6 +101,11 @@ export class Feed {
     if (grown.some((series) => series.x.length > this.#query.points * 2)) this.#askSoon();
     this.state.value = { series: grown, error: null };
   }
+}
+
+// Of a rank alone the server gives that of the lowest role, and nothing of the others.
+function isChosen(increment: Increment, rank: number, known: Series[]): boolean {
+  return (increment.rank ?? 0) === rank && (!known.length || increment.labels.role === known[0].labels.role);
 }
 
 // The feed of a query as a signal; what was shown stays until the answer to a new query is there.

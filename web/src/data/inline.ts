@@ -114,7 +114,10 @@ export function selectSeries(item: ReportRun, query: SeriesQuery): Series[] {
   if (axis === "time" && !tables.time && clock) {
     found = found.map((series) => ({ ...series, x: series.x.map((x) => interpolate(clock.step, clock.time, x)) }));
   }
-  if (query.rank !== undefined) found = found.filter((series) => (series.rank ?? 0) === query.rank);
+  if (query.rank !== undefined) {
+    const role = Object.values(tables)[0]?.[0]?.labels.role; // a rank alone is one of the lowest role, which comes first
+    found = found.filter((series) => (series.rank ?? 0) === query.rank && series.labels.role === role);
+  }
   if (query.x === "relative") {
     const origin = item.run.started ? Date.parse(item.run.started) / 1000 : 0;
     found = found.map((series) => ({ ...series, x: series.x.map((x) => x - origin) }));
@@ -131,10 +134,13 @@ export function selectSeries(item: ReportRun, query: SeriesQuery): Series[] {
 
 const BAND_POINTS = 300;
 
-// Many series of one name as lowest, mean and highest; as make_band in analysis/bands.py.
+// Many series of one name and role as lowest, mean and highest; as make_band in analysis/bands.py.
 export function bands(found: Series[]): Series[] {
   const groups = new Map<string, Series[]>();
-  for (const series of found) groups.set(series.name, [...(groups.get(series.name) ?? []), series]);
+  for (const series of found) {
+    const key = JSON.stringify([series.name, series.labels.role]);
+    groups.set(key, [...(groups.get(key) ?? []), series]);
+  }
   return [...groups.values()].flatMap((group) => (group.length > 1 ? band(group) : group));
 }
 
@@ -194,7 +200,7 @@ function band(group: Series[]): Series[] {
   const all = (pick: (series: Series) => number | undefined) =>
     group.reduce<number | undefined>((sum, series) => (sum === undefined || pick(series) === undefined ? undefined : sum + pick(series)!), 0);
   return [{
-    name: group[0].name, labels: {}, rank: null, total: all((series) => series.total)!, nonfinite_total: all((series) => series.nonfinite_total),
+    name: group[0].name, labels: group[0].labels.role === undefined ? {} : { role: group[0].labels.role }, rank: null, total: all((series) => series.total)!, nonfinite_total: all((series) => series.nonfinite_total),
     members: group.length, x: some.map(middle), y: known(means.map((sum, at) => sum / members[at])), low: known(low), high: known(high),
     nonfinite: some.flatMap((at, place): [number, string][] => (broken.has(at) ? [[place, broken.get(at)!]] : [])),
   }];

@@ -158,6 +158,7 @@ export interface EventRow {
   message?: string;
   correlation_id?: string;
   host?: string;
+  role?: string;
   rank?: number;
   step?: number;
   data?: Record<string, unknown>;
@@ -343,6 +344,7 @@ export interface Progress {
 }
 
 export interface Rank {
+  role?: string;
   rank: string;
   host: string;
   pid?: number;

@@ -1,5 +1,6 @@
 // What a program printed, as lines to read.
 import type { TextPart } from "../data/types.ts";
+import { participantTitle } from "./metrics.ts";
 
 // What is known of a file, with the answer to the question for what follows.
 export function follow(known: TextPart | null, more: TextPart): TextPart {
@@ -40,7 +41,7 @@ export function matching(lines: Shown[], wanted: string): Shown[] {
   return words.length ? lines.filter((line) => words.every((word) => line.text.toLowerCase().includes(word))) : lines;
 }
 
-// "console.rank0.stderr.log" is told apart by "rank0 stderr".
+// "console.rank0.stderr.log" is "rank 0 stderr", "console.role-rollout.rank0.log" is "rollout 0".
 export function consoleTitle(name: string): string {
-  return name.replace(/^console\./, "").replace(/\.log$/, "").replaceAll(".", " ").replace(/^rank(\d)/, "rank $1");
+  return name.replace(/^console\./, "").replace(/\.log$/, "").replaceAll(".", " ").replace(/^(?:role-(\w+) )?rank(\d)/, (_, role, digit) => participantTitle(role, digit));
 }

@@ -62,15 +62,20 @@ export function seriesTitle(series: Series, all: Series[], by: string[] = []): s
   return parts.join(" ") || series.name;
 }
 
+// As Participant.title in journal/identity.py: "rank 3", "rollout 3".
+export function participantTitle(role: unknown, rank: unknown): string {
+  return `${role ?? "rank"} ${rank}`;
+}
+
 function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]): string {
-  if (series.members) return `${series.members} together`;
   const labels: Labels = series.labels;
+  if (series.members) return labels.role === undefined ? `${series.members} together` : `${series.members} ${labels.role} together`;
   const parts: string[] = [];
   if (hosts && labels.host !== undefined) parts.push(String(labels.host));
   if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
   const rank = series.rank ?? (by.includes("rank") ? labels.rank : undefined);
-  const ranks = new Set(all.map((item) => item.rank ?? item.labels.rank)).size > 1;
-  if (rank !== null && rank !== undefined && ranks) parts.push(`rank ${rank}`);
+  const several = new Set(all.map((item) => participantTitle(item.labels.role, item.rank ?? item.labels.rank))).size > 1;
+  if (rank !== null && rank !== undefined && several) parts.push(participantTitle(labels.role, rank));
   return parts.join(" ");
 }
 

@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
 import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
+import { participantTitle } from "../logic/metrics.ts";
 import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
@@ -78,7 +79,7 @@ function subject(alert: AlertRow): string {
   const parts: string[] = [];
   if (labels.host !== undefined) parts.push(String(labels.host));
   if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);
-  if (labels.rank !== undefined) parts.push(`rank ${labels.rank}`);
+  if (labels.rank !== undefined) parts.push(participantTitle(labels.role, labels.rank));
   return parts.join(" ");
 }
 

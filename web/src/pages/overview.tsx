@@ -1,7 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { newAlerts, panels, run, source } from "../data/store.ts";
-import type { AlertRow, Run, Value } from "../data/types.ts";
+import type { AlertRow, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
+import { participantTitle } from "../logic/metrics.ts";
 import { TopFindings } from "./findings.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
@@ -135,20 +136,23 @@ export function byRule(firing: AlertRow[]): [AlertRow, number][] {
 
 function Ranks({ known }: { known: Run }) {
   if (known.ranks.length < 2) return null;
-  const slowest = Math.max(...known.ranks.map((rank) => rank.step_seconds ?? 0));
-  const ahead = Math.max(...known.ranks.map((rank) => rank.step ?? 0));
+  // Of each role: steps of rollouts are not those of trainers.
+  const most = (role: string | undefined, pick: (rank: Rank) => number | undefined) =>
+    Math.max(...known.ranks.filter((rank) => rank.role === role).map((rank) => pick(rank) ?? 0));
+  const behind = (rank: Rank) => most(rank.role, (other) => other.step) - (rank.step ?? 0);
+  const share = (rank: Rank) => (rank.step_seconds ?? 0) / (most(rank.role, (other) => other.step_seconds) || 1);
   return (
     <Section title="Ranks" note={`${known.ranks.length}`}>
       <Table
         columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "pace", head: <span title="seconds per step by the clock, with what lies between steps">pace</span>, right: true }, { title: "last line" }]}
         rows={known.ranks.map((rank) => ({
-          key: `${rank.host} ${rank.rank}`,
+          key: `${rank.host} ${rank.role} ${rank.rank}`,
           cells: [
-            rank.rank,
+            rank.role === undefined ? rank.rank : participantTitle(rank.role, rank.rank),
             rank.host,
             { show: <span class={`status ${rank.state}`}>{rank.state}</span> },
-            { show: rank.step?.toLocaleString("en-US") ?? "–", class: ahead - (rank.step ?? 0) > 2 ? "warning" : "" },
-            { show: <><span class="cell-bar"><i style={{ width: `${slowest ? ((rank.step_seconds ?? 0) / slowest) * 100 : 0}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</> },
+            { show: rank.step?.toLocaleString("en-US") ?? "–", class: behind(rank) > 2 ? "warning" : "" },
+            { show: <><span class="cell-bar"><i style={{ width: `${share(rank) * 100}%` }} /></span>{rank.step_seconds ? formatSeconds(rank.step_seconds) : "–"}</> },
             formatClock(rank.last_log, true),
           ],
         }))}

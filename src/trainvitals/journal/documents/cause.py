@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from trainvitals.journal.documents.fields import Document, entry, finite, flag, is_mapping, text, whole
+from trainvitals.journal.identity import TRAINER, Participant
 
 EXCEPTION = "exception"
 EXIT_CODE = "exit_code"
@@ -51,8 +52,9 @@ class Cause(Document):
     """The class of the exception."""
     signal: str | None = entry(text, None)
     exit_code: int | None = entry(whole, None)
+    role: str = entry(text, TRAINER, implied=True)
     rank: int | None = entry(whole, None)
-    """The rank that it is about, where the run has several and it is not rank 0."""
+    """The participant that it is about, where the run has several and it is not rank 0."""
     memory: str = entry(text, "")
     """Whose memory ran out: `group` (the limit of its control group) or `machine`."""
     seconds: float | None = entry(finite, None)
@@ -68,9 +70,13 @@ class Cause(Document):
         found = cls(detail=value) if isinstance(value, str) else cls.parse(value)
         return found if str(found) else None
 
-    def of_rank(self, rank: int) -> Self:
-        """The same as the cause of a whole run that has other ranks."""
-        return self if self.rank is not None else replace(self, rank=rank)
+    def about(self, participant: Participant) -> Self:
+        """The same as the cause of a whole run that has other participants."""
+        return self if self.rank is not None else replace(self, **participant.labels)
+
+    @property
+    def participant(self) -> Participant:
+        return Participant(self.role, self.rank or 0)
 
     @property
     def is_interruption(self) -> bool:
@@ -78,7 +84,7 @@ class Cause(Document):
         return self.kind == INTERRUPTED or self.signal == "SIGINT"
 
     def __str__(self) -> str:
-        whose = f"rank {self.rank}: " if self.rank is not None and self.kind != STALLED else ""
+        whose = f"{self.participant.title}: " if self.rank is not None and self.kind != STALLED else ""
         exiting = ", while Python was exiting" if self.at_exit else ""
         return f"{whose}{self._sentence()}{_BEFORE.get(self.before, '')}{exiting}"
 
@@ -93,7 +99,7 @@ class Cause(Document):
             return sentence if self.signal else f"probably {sentence} (exit status unknown)"
         if self.kind == STALLED:
             where = f"; {self.detail}" if self.detail else ""
-            return f"rank {self.rank or 0} has not logged for {self.seconds or 0.0:.0f} s{where}"
+            return f"{self.participant.title} has not logged for {self.seconds or 0.0:.0f} s{where}"
         return _SENTENCES.get(self.kind) or self.detail
 
 

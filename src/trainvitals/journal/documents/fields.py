@@ -87,10 +87,10 @@ def document(kind: type[D]) -> Read[D]:
     return lambda value: kind.parse(value) if is_mapping(value) else None
 
 
-def entry(read: Read[Any], default: Any, *, always: bool = False) -> Any:
+def entry(read: Read[Any], default: Any, *, always: bool = False, implied: bool = False) -> Any:
     """A field of a document: how it is read, and what it is when it is missing. With `always` it is written even if it
-    is empty."""
-    metadata = {"read": read, "default": default, "always": always}
+    is empty, with `implied` only if it is not the default."""
+    metadata = {"read": read, "default": default, "always": always, "implied": implied}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -103,13 +103,14 @@ class _Field(NamedTuple):
     name: str
     read: Read[Any]
     default: Any
-    is_empty: bool
-    """The default says that there is nothing: it is not written."""
+    is_implied: bool
+    """The default is not written: it is empty, or goes without saying."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A JSON object with known fields. What is missing is not written: None, and a default that is empty or False."""
+    """A JSON object with known fields. What is missing is not written: None, and a default that is empty or False
+    or goes without saying."""
 
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """What is not understood here or says no more than the default, and is kept."""
@@ -138,11 +139,11 @@ class Document:
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `parse` takes them."""
         found: dict[str, Any] = {}
-        for name, _, default, is_empty in _fields(type(self)).values():
+        for name, _, default, is_implied in _fields(type(self)).values():
             value = getattr(self, name)
             if name in self.rest and value == default:
                 found[name] = self.rest[name]
-            elif value is not None and not (is_empty and value == default):
+            elif value is not None and not (is_implied and value == default):
                 found[name] = _plain(value)
         return found | {key: value for key, value in self.rest.items() if key not in found}
 
@@ -167,7 +168,8 @@ def _list_fields(kind: type[Document]) -> Iterator[_Field]:
         if "read" in item.metadata:
             default = item.metadata["default"]
             is_empty = isinstance(default, Document) or (not default and type(default) is not int)
-            yield _Field(item.name, item.metadata["read"], default, is_empty and not item.metadata["always"])
+            is_implied = item.metadata["implied"] or (is_empty and not item.metadata["always"])
+            yield _Field(item.name, item.metadata["read"], default, is_implied)
 
 
 def _plain(value: Any) -> Any:

@@ -11,8 +11,9 @@ from typing import Any, Self
 from trainvitals import runtime
 from trainvitals.journal.documents.fields import Document, entry, finite, list_of, mapping, mapping_of, text, whole
 from trainvitals.journal.documents.run import TRAINING
+from trainvitals.journal.identity import TRAINER, Participant
 
-ESSENTIAL = frozenset({"run_id", "folder", "rank", "pid", "host", "attempt", "kind", "settings"})
+ESSENTIAL = frozenset({"run_id", "folder", "role", "rank", "pid", "host", "attempt", "kind", "settings"})
 """Without these it is not known which process of which run is meant."""
 
 
@@ -22,6 +23,7 @@ class Registration(Document):
 
     run_id: str = entry(text, "")
     folder: str = entry(text, "")
+    role: str = entry(text, TRAINER, implied=True)
     rank: int = entry(whole, 0)
     pid: int = entry(whole, 0)
     pid_start: float | None = entry(finite, None)
@@ -37,7 +39,7 @@ class Registration(Document):
     visible_devices: Mapping[str, str] = entry(mapping_of(text), {})
     """The variables that hide GPUs from its program, such as CUDA_VISIBLE_DEVICES, with their values."""
     goodbye: str = entry(text, "")
-    """The status with which the rank ended of its own accord; its exit code cannot be seen on every kernel."""
+    """The status with which the process ended of its own accord; its exit code cannot be seen on every kernel."""
     cell: str | None = entry(text, None)
     """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
     console: tuple[Mapping[str, Any], ...] = entry(list_of(mapping), ())
@@ -56,9 +58,13 @@ class Registration(Document):
         return found if sound else None
 
     @property
+    def participant(self) -> Participant:
+        return Participant(self.role, self.rank)
+
+    @property
     def file_name(self) -> str:
         suffix = "" if self.kind == TRAINING else f".{self.kind}"
-        return f"{self.run_id}.rank{self.rank}{suffix}.json"
+        return f"{self.run_id}.{self.participant.file_part}{suffix}.json"
 
     def is_same(self, other: Registration | None) -> bool:
         """Whether both are about the same process and attempt."""

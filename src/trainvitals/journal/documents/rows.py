@@ -20,6 +20,7 @@ from trainvitals.journal.documents.fields import (
     whole,
 )
 from trainvitals.journal.encoding import format_time, parse_time
+from trainvitals.journal.identity import TRAINER, Participant
 
 SEVERITIES: tuple[Literal["info", "warning", "critical"], ...] = ("info", "warning", "critical")
 
@@ -37,6 +38,7 @@ class EventRow(Document):
     message: str = entry(text, "")
     correlation_id: str | None = entry(text, None)
     host: str | None = entry(text, None)
+    role: str = entry(text, TRAINER, implied=True)
     rank: int | None = entry(whole, None)
     step: int | None = entry(whole, None)
     data: Mapping[str, Any] | None = entry(mapping, None)
@@ -45,6 +47,11 @@ class EventRow(Document):
     def seconds(self) -> float | None:
         """When, since 1970."""
         return parse_time(self.timestamp)
+
+    @property
+    def participant(self) -> Participant | None:
+        """Whom it is about; None for the whole run or its host."""
+        return Participant(self.role, self.rank) if self.rank is not None else None
 
     @property
     def pid(self) -> int | None:

@@ -21,6 +21,7 @@ from trainvitals.journal.documents.fields import (
     whole,
 )
 from trainvitals.journal.documents.run import ENDED, TRAINING
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.summaries import MetricSummary
 
 
@@ -88,7 +89,7 @@ class Status(Caused):
     attempt: int | None = entry(whole, None)
     state: str | None = entry(text, None)
     ranks: Mapping[str, RankStatus] = entry(mapping_of(document(RankStatus)), {})
-    """By number, with the kind before it where it is not a training: `0`, `command0`."""
+    """By participant, with the kind before it where it is not a training: `0`, `rollout.0`, `command0`."""
     summary: Mapping[str, MetricSummary] = entry(mapping_of(MetricSummary.read), {})
     summary_left_out: int = entry(whole, 0)
     """Values of metrics beyond the most that are summed up."""
@@ -110,12 +111,17 @@ class Status(Caused):
     def is_over(self) -> bool:
         return self.state in ENDED
 
-    def training_ranks(self) -> dict[int, RankStatus]:
-        """The ranks of the training on this host, by number."""
-        found = (item for item in self.ranks.items() if item[0].isdecimal() and item[1].kind == TRAINING)
-        return {int(number): rank for number, rank in found}
+    def participants(self) -> dict[Participant, RankStatus]:
+        """Those of the training on this host."""
+        found = ((Participant.parse(key), rank) for key, rank in self.ranks.items() if rank.kind == TRAINING)
+        return {participant: rank for participant, rank in found if participant is not None}
 
     @classmethod
-    def of_lowest_rank(cls, statuses: Iterable[Self]) -> Self:
-        """Of several hosts the one that follows the lowest rank; an empty one if there are none."""
-        return min(statuses, key=lambda item: min(item.training_ranks(), default=1 << 30), default=cls())
+    def of_lowest(cls, statuses: Iterable[Self]) -> Self:
+        """Of several hosts the one that follows the lowest participant; an empty one if there are none."""
+
+        def order(status: Self) -> tuple[bool, Participant]:
+            found = status.participants()
+            return not found, min(found, default=Participant())
+
+        return min(statuses, key=order, default=cls())

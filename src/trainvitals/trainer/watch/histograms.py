@@ -1,4 +1,4 @@
-"""Histograms of parameters and gradients, when asked for: lines in `media/histograms.rankN.jsonl`."""
+"""Histograms of parameters and gradients, when asked for: lines in `media/histograms[.role-R].rankN.jsonl`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.encoding import encode_line
+from trainvitals.journal.identity import Participant
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain, spread
 
@@ -112,10 +113,10 @@ def _count_finite(row: Any) -> dict[str, Any]:
     return {"low": low, "high": high, "counts": counts, "nonfinite": int(row.numel() - finite.numel())}
 
 
-def append_rows(folder: Path, rank: int, rows: list[dict[str, Any]]) -> None:
-    """Add the lines to the rank's file in the run folder."""
+def append_rows(folder: Path, participant: Participant, rows: list[dict[str, Any]]) -> None:
+    """Add the lines to its file in the run folder."""
     media = run_folder.make_within(folder, layout.MEDIA)
-    descriptor = run_folder.open_within(media, f"histograms.rank{rank}.jsonl")
+    descriptor = run_folder.open_within(media, f"histograms.{participant.file_part}.jsonl")
     try:
         os.write(descriptor, b"".join(encode_line(row) for row in rows))
     finally:

@@ -465,7 +465,9 @@ class Watch:
         if type(error).__name__ != "OutOfMemoryError" or "oom" in self._told:
             return
         self._told.add("oom")
-        path = memory.save_summary(self._run.folder, f"rank{self._run.rank}.step{self._last + 1}", error, self._device)
+        path = memory.save_summary(
+            self._run.folder, f"{self._run.participant.file_part}.step{self._last + 1}", error, self._device
+        )
         if path is not None:
             self._run.event("out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainvitals.conditions import Conditions
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.identity import Participant
 from trainvitals.trainer.watch import histograms, memory
 from trainvitals.trainer.watch.activations import ActivationSample
 from trainvitals.trainer.watch.budget import Budget
@@ -102,9 +103,9 @@ class Layers:
 class Histograms:
     """Histograms go into a file of their own."""
 
-    def __init__(self, sample: histograms.HistogramSample, folder: Path, rank: int, step: int) -> None:
+    def __init__(self, sample: histograms.HistogramSample, folder: Path, participant: Participant, step: int) -> None:
         self._sample = sample
-        self._place = (folder, rank)
+        self._place = (folder, participant)
         self._when = (format_time(), step)
 
     def ready(self) -> bool:
@@ -216,7 +217,7 @@ class Measures:
             for text in sorted(self._activations.unseen):
                 self._tell("activations", f"not measured: {text}")
             parts.append(self._activations)
-        parts += [Histograms(sample, run.folder, run.rank, number) for sample in self._histograms]
+        parts += [Histograms(sample, run.folder, run.participant, number) for sample in self._histograms]
         values = self._memory
         if values:
             for name, growth in self._growth.items():

@@ -56,7 +56,7 @@ def make_json(summary: RunSummary, diagnosis: Mapping[str, Any]) -> dict[str, An
             "alerts_by_rule": [item._asdict() for item in summary.alerts],
             "warnings": summary.warnings,
             "criticals": summary.criticals,
-            "ranks": [item._asdict() for item in summary.ranks],
+            "ranks": [item.as_json() for item in summary.ranks],
             "below": [row.info.id for row in summary.below],
             "damage": asdict(summary.damage),
         },
@@ -138,7 +138,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _printed(reader: Reader) -> list[str]:
-    """The last lines of what the lowest rank printed, where that was kept."""
+    """The last lines of what the lowest participant printed, where that was kept."""
     files = [file for file in reader.texts("console") if ".older." not in file.name][:1]
     found = [reader.read_text("console", file.name, TAIL_BYTES).text for file in files]
     return [one_line(line) for line in "".join(found).splitlines()[-_SHOWN_LINES:]]

@@ -1,13 +1,15 @@
-"""The ranks of a run, for its summary: how many there were, and which of them came less far or ended otherwise.
+"""The participants of a run, for its summary: how many there were, and which came less far or ended otherwise.
 Tested in tests/views/cli/test_summary.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.safe_text import one_line
 
@@ -15,42 +17,57 @@ MAX_RANKS = 4
 
 
 class RankEnd(NamedTuple):
-    """How far one rank came."""
+    """How far one participant came."""
 
-    rank: int
+    participant: Participant
     last_step: int | None
     """None if it logged nothing."""
     state: str | None
-    """As its agent said; None if none did."""
+    """As its agent reported; None if none did."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.participant.labels, "last_step": self.last_step, "state": self.state}
 
 
 def read_ranks(reader: Reader, info: RunInfo) -> list[RankEnd]:
-    """Every rank of the newest attempt, in order; none if the run has only one."""
-    known: dict[int, RankStatus] = {}
+    """Every participant of the newest attempt, in order; none if the run has only one."""
+    known: dict[Participant, RankStatus] = {}
     for status in reader.statuses():
         # Else the agent died before the run.
         if status.attempt == info.attempt and (info.is_live or status.is_over):
-            known |= status.training_ranks()
-    wrote = reader.ranks(info.attempt)
-    ranks = sorted({*known, *wrote, *range(info.file.world_size or 0)})
-    if len(ranks) < 2:
+            known |= status.participants()
+    wrote = reader.participants(info.attempt)
+    size = info.file.world_size or 1
+    expected = [Participant(rank=rank) for rank in range(size)] if size > 1 else []
+    found = sorted({*known, *wrote, *expected})
+    if len(found) < 2:
         return []
-    return [_read_rank(reader, rank, known.get(rank, RankStatus()), rank in wrote) for rank in ranks]
+    return [_read_rank(reader, item, known.get(item, RankStatus()), item in wrote) for item in found]
 
 
-def _read_rank(reader: Reader, rank: int, known: RankStatus, wrote: bool) -> RankEnd:
+def _read_rank(reader: Reader, participant: Participant, known: RankStatus, wrote: bool) -> RankEnd:
     step = known.step
     if step is None and wrote:  # no agent watched it: from its files
-        steps = (item.last_step for item in reader.summary(rank=rank).values())
+        steps = (item.last_step for item in reader.summary(participant=participant).values())
         step = max((item for item in steps if item is not None), default=None)
-    return RankEnd(rank, step, known.state)
+    return RankEnd(participant, step, known.state)
 
 
 def format_ranks(ranks: Sequence[RankEnd], status: str) -> str:
-    """`4, all at step 99` or `4; rank 2 ended at step 57 (crashed), rank 3 logged nothing`."""
+    """`4, all at step 99` or `4; rank 2 ended at step 57 (crashed), rank 3 logged nothing`; then the same of each other
+    role: `rollout: 2, all at step 7`."""
+    parts = []
+    for role, group in groupby(ranks, key=lambda item: item.participant.role):
+        members = list(group)
+        text = _format_role(members, status)
+        parts.append(text if members[0].participant.is_trainer else f"{role}: {text}")
+    return "; ".join(parts)
+
+
+def _format_role(ranks: Sequence[RankEnd], status: str) -> str:
     logged = [item for item in ranks if item.last_step is not None]
-    if len(logged) == 1:
-        return f"{len(ranks):,}; only rank {logged[0].rank} logged"
+    if len(logged) == 1 and len(ranks) > 1:
+        return f"{len(ranks):,}; only {logged[0].participant.title} logged"
     furthest = max((item.last_step for item in logged if item.last_step is not None), default=None)
     if furthest is None:
         return f"{len(ranks):,}; none logged a step"
@@ -65,4 +82,5 @@ def format_ranks(ranks: Sequence[RankEnd], status: str) -> str:
 
 def _format_rank(item: RankEnd, status: str) -> str:
     where = "logged nothing" if item.last_step is None else f"at step {item.last_step:,}"
-    return f"rank {item.rank} {where}{f' ({one_line(item.state)})' if item.state not in (None, status) else ''}"
+    state = f" ({one_line(item.state)})" if item.state not in (None, status) else ""
+    return f"{item.participant.title} {where}{state}"

@@ -18,6 +18,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.stderr import print_error
@@ -115,7 +116,9 @@ def read_below(runs: Runs, info: RunInfo) -> list[ListedRun]:
 
 def _shows_end(event: EventRow) -> bool:
     """Whether the event repeats the status and cause of the run."""
-    return event.event == "run_ended" or (event.event in ("failed", "rank_lost") and not event.rank)
+    return event.event == "run_ended" or (
+        event.event in ("failed", "rank_lost") and event.participant in (None, Participant())
+    )
 
 
 def count_alerts(rows: Sequence[AlertRow]) -> list[AlertCount]:

@@ -13,6 +13,7 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.layers import LAYER_MEASURES
+from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.run_details import describe_row, unit_of
 from trainvitals.views.data.run_rows import MAX_VALUES, make_row
 from trainvitals.views.data.series import pack_series
@@ -42,9 +43,15 @@ def describe_comparison(
     series: list[ComparedSeriesJson] = []
     wanted = list(names) or _decisive(shared)
     for place, (key, reader) in enumerate(readers):
-        found = reader.series(wanted, x=axis, start=start, end=end, max_points=points)  # type: ignore[arg-type]
-        chosen = [item for item in found if item.rank in (None, 0)]
-        series += [{"run": place, "key": key, **pack_series(item, axis)} for item in chosen]
+        found = reader.series(
+            wanted,
+            x=axis,  # type: ignore[arg-type]
+            start=start,
+            end=end,
+            max_points=points,
+            participants=lowest_of(reader),
+        )
+        series += [{"run": place, "key": key, **pack_series(item, axis)} for item in found]
     rows = [_compare_row(name, summaries) for name in shared[:MAX_VALUES]]
     return {
         "runs": [
@@ -95,7 +102,8 @@ def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Plain]:
     """Each run but the first against the first."""
     if len(readers) < 2:
         return []
-    ends = [{item.name: item for item in reader.series(names, max_points=4) if not item.rank} for reader in readers]
+    found_ends = (reader.series(names, max_points=4, participants=lowest_of(reader)) for reader in readers)
+    ends = [{item.name: item for item in found} for found in found_ends]
     found = []
     for place, reader in enumerate(readers[1:], 1):
         for name in names:
@@ -103,14 +111,13 @@ def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Plain]:
                 continue
             # Every value of the last stretch and nothing else: extremes would tell of another spread.
             start, end = last_stretch(ends[0][name].x, ends[place][name].x)
-            base = _of_lowest_rank(readers[0], name, start, end)
-            verdict = compare_metric(name, base, _of_lowest_rank(reader, name, start, end), stretch=(start, end))
+            base = _of_lowest(readers[0], name, start, end)
+            verdict = compare_metric(name, base, _of_lowest(reader, name, start, end), stretch=(start, end))
             found.append({"run": place, **verdict._asdict()})
     return found
 
 
-def _of_lowest_rank(reader: Reader, name: str, start: float, end: float) -> tuple[Any, Any]:
-    for series in reader.series([name], start=start, end=end):
-        if not series.rank:
-            return series.x, series.y
+def _of_lowest(reader: Reader, name: str, start: float, end: float) -> tuple[Any, Any]:
+    for series in reader.series([name], start=start, end=end, participants=lowest_of(reader)):
+        return series.x, series.y
     return np.empty(0), np.empty(0)

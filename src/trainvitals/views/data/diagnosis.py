@@ -15,12 +15,14 @@ from trainvitals.analysis.diagnosis import Diagnosis, diagnose
 from trainvitals.analysis.findings import Curve, Device, Measurements
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.identity import Participant
+from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.shapes import DiagnosisJson, FindingsJson, ResourceJson
 
 MAX_SAMPLES = 20_000
 """Samples of one curve of a device that are looked at; of more, every n-th."""
 RANK_STEPS = 20_000
-"""Newest steps in which ranks are compared."""
+"""Newest steps in which participants are compared."""
 MAX_STEPS = 2_000_000
 """Newest steps whose training curves are looked at."""
 KEPT = 6
@@ -49,7 +51,7 @@ _TOLD = {
 
 
 class TrainingCurves:
-    """The curves of the lowest rank by the catalog's names, read when asked for; the last few are kept."""
+    """The curves of the lowest participant by the catalog's names, read when asked for; the last few are kept."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -81,7 +83,8 @@ class TrainingCurves:
 
     def _lowest(self, name: str, axis: str = "step") -> Series | None:
         start = self.start if axis == "step" else None
-        found = self._reader.series([name], ranks=[0], x=axis, start=start)  # type: ignore[arg-type]
+        lowest = lowest_of(self._reader)
+        found = self._reader.series([name], participants=lowest, x=axis, start=start)  # type: ignore[arg-type]
         return next(iter(found or self._reader.series([name], x=axis, start=start)), None)  # type: ignore[arg-type]
 
     def _intervals(self) -> Curve | None:
@@ -134,29 +137,29 @@ def _title(table: str, series: Series, many_hosts: bool) -> str:
     if table == "system":
         return host
     if table == "process":
-        return f"rank {series.labels.get('rank', series.rank or 0)}"
+        return series.participant.title
     index = series.labels.get("gpu_index")
     title = f"GPU {index}" if index is not None else str(series.labels.get("gpu_uuid", "GPU"))
     return f"{host} {title}" if many_hosts else title
 
 
-def _read_ranks(reader: Reader) -> dict[int, Curve]:
-    """Each rank's own work before it waits for the others, as far as the phases tell; else its step time."""
+def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
+    """Each participant's own work before it waits for the others, as far as the phases tell; else its step time."""
     last = [series.x[-1] for series in reader.series(["batch_time"], max_points=4) if len(series.x)]
     if len(last) < 2:
         return {}
     start = float(min(last)) - RANK_STEPS
     phases = [name for name in ("data_time", "transfer_time", "forward_time") if name in reader.names()]
-    found: dict[int, dict[str, Curve]] = {}
+    found: dict[Participant, dict[str, Curve]] = {}
     for series in reader.series(phases or ["batch_time"], start=start):
-        found.setdefault(series.rank or 0, {})[series.name] = Curve(series.x, series.y)
+        found.setdefault(series.participant, {})[series.name] = Curve(series.x, series.y)
     sums = {}
-    for rank, curves in found.items():
+    for participant, curves in found.items():
         x = next(iter(curves.values())).x
         for curve in curves.values():
             x = np.intersect1d(x, curve.x)
         # A step that was logged twice counts once: the places of intersect1d are of the first.
-        sums[rank] = Curve(x, np.sum([c.y[np.searchsorted(c.x, x)] for c in curves.values()], axis=0))
+        sums[participant] = Curve(x, np.sum([c.y[np.searchsorted(c.x, x)] for c in curves.values()], axis=0))
     return sums
 
 

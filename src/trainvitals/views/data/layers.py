@@ -4,11 +4,12 @@ Tested in tests/views/web/test_app.py."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.identity import Participant
 from trainvitals.views.data.shapes import HistogramsJson, LayersJson
 
 LAYER_MEASURES = ("gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf")
@@ -25,15 +26,17 @@ def layer_measures(names: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def describe_layers(reader: Reader, measure: str, points: int = 200, rank: int | None = None) -> LayersJson:
-    """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen."""
+def describe_layers(
+    reader: Reader, measure: str, points: int = 200, participants: Sequence[Participant] | None = None
+) -> LayersJson:
+    """One measure of every layer over the steps, as a grid: `values[layer][column]`, null where nothing was seen.
+    Of several participants, the lowest."""
     names = [name for name in reader.names() if name.partition("/")[0] == measure and "/" in name]
     names.sort(key=_natural)
     left_out = max(len(names) - MAX_LAYERS, 0)
     names = names[:MAX_LAYERS]
-    ranks = None if rank is None else [rank]
     found: dict[str, Series] = {}
-    for series in reader.series(names, max_points=points * 2, ranks=ranks):
+    for series in reader.series(names, max_points=points * 2, participants=participants):
         found.setdefault(series.name, series)
     if not found:
         return {"measure": measure, "layers": [], "x": [], "values": [], "left_out": left_out}

@@ -19,6 +19,7 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.cost import find_cost
@@ -66,10 +67,11 @@ def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = No
     row = make_row(key, info, statuses)
     step = find_last_step(reader, row, summary)
     ranks = sorted(
-        ((number, item.host, rank) for item in statuses for number, rank in item.training_ranks().items()),
+        ((participant, item.host, rank) for item in statuses for participant, rank in item.participants().items()),
         key=lambda item: item[0],
     )
-    pace = _pace([rank for _, _, rank in ranks], reader, row)
+    lowest = [rank for participant, _, rank in ranks if participant.role == ranks[0][0].role]
+    pace = _pace(lowest, reader, row)
     progress = find_progress(info.file.config or {}, step, latest.get("epoch"), pace, info.is_live)
     gpu_seconds = _gpu_seconds(reader, row)
     return {
@@ -130,15 +132,15 @@ def _details(info: RunInfo) -> Plain:
     }
 
 
-def _describe_rank(number: int, host: str, rank: RankStatus) -> Plain:
+def _describe_rank(participant: Participant, host: str, rank: RankStatus) -> Plain:
     wanted = ("pid", "state", "alive", "step", "step_seconds", "last_log", "lines", "exit_code", "cause")
     known = {key: value for key, value in rank.as_json().items() if key in wanted}
-    return {"rank": str(number), "host": host, **known}
+    return {**participant.labels, "rank": str(participant.rank), "host": host, **known}
 
 
 def _pace(ranks: Sequence[RankStatus], reader: Reader, row: ListedRun) -> float | None:
     """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
-    the slowest rank, else from the newest steps that are not sealed, else from the beginning and end of the run."""
+    the slowest, else from the newest steps that are not sealed, else from the beginning and end of the run."""
     slowest = max((rank.step_seconds for rank in ranks if rank.step_seconds is not None), default=None)
     if slowest is not None and not row.info.is_live:
         return slowest

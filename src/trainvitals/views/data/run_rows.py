@@ -35,9 +35,9 @@ class ListedRun:
     """Seconds since 1970."""
     ended: float | None
     last_step: int | None
-    """The step that the lowest rank logged last, which is not the highest where steps went back."""
+    """The step that the lowest participant logged last, which is not the highest where steps went back."""
     host: str
-    """Where its first rank runs or ran."""
+    """Where its first process runs or ran."""
     last_values: Mapping[str, float]
     """The last value of each training metric, under the name that was logged."""
     energy_joules: float | None
@@ -97,14 +97,15 @@ def make_row(key: str, info: RunInfo, statuses: Sequence[Status]) -> ListedRun:
 
 
 def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
-    """As the run noted it at its end, else as the agents report it; both are of the lowest rank that logs."""
+    """As the run noted it at its end, else as the agents report it; both are of the lowest participant that logs."""
     if info.file.last_step is not None:
         return info.file.last_step if info.file.last_step >= 0 else None
-    ranks = ((number, rank.step) for status in current for number, rank in status.training_ranks().items())
-    return min(((number, step) for number, step in ranks if step is not None and step >= 0), default=(0, None))[1]
+    ranks = (item for status in current for item in status.participants().items())
+    steps = {participant: rank.step for participant, rank in ranks if rank.step is not None and rank.step >= 0}
+    return steps[min(steps)] if steps else None
 
 
 def _last_values(current: Sequence[Status]) -> dict[str, float]:
-    """Of several hosts, as the one reports it that follows the lowest rank."""
-    summary = Status.of_lowest_rank(current).summary
+    """Of several hosts, as the one reports it that follows the lowest participant."""
+    summary = Status.of_lowest(current).summary
     return {name: item.last for name, item in islice(summary.items(), MAX_VALUES)}

@@ -10,6 +10,7 @@ import numpy as np
 from trainvitals.analysis.bands import make_band
 from trainvitals.analysis.rates import rate_of
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.identity import TRAINER, Participant
 from trainvitals.views.data.shapes import SeriesAnswerJson, SeriesJson, StatesAnswerJson, StatesJson
 from trainvitals.views.data.wire import find_broken, mark_broken, pack_axis
 
@@ -25,13 +26,13 @@ def describe_series(
     start: float | None = None,
     end: float | None = None,
     points: int = 1000,
-    ranks: Sequence[int] | None = None,
+    participants: Sequence[Participant] | None = None,
     band: bool = False,
     rate: bool = False,
     all_attempts: bool = False,
 ) -> SeriesAnswerJson:
     """Series of the given names. `axis` is step, time, relative, or the name of a training metric such as `epoch`;
-    `band` puts the ranks of a name together as lowest, mean and highest; `rate` draws a counter per second."""
+    `band` puts the ranks of a name and role together as lowest, mean and highest; `rate` draws a counter per second."""
     plain = axis in ("step", "time", "relative")
     found = reader.series(
         names,
@@ -40,7 +41,7 @@ def describe_series(
         start=start if plain else None,
         end=end if plain else None,
         max_points=points,
-        ranks=ranks,
+        participants=participants,
         all_attempts=all_attempts,
     )
     if not plain:
@@ -99,11 +100,11 @@ def per_second(series: Series) -> Series:
 
 
 def _bands(found: Sequence[Series], axis: str, points: int) -> list[SeriesJson]:
-    by_name: dict[str, list[Series]] = {}
+    groups: dict[tuple[str, str], list[Series]] = {}
     for series in found:
-        by_name.setdefault(series.name, []).append(series)
+        groups.setdefault((series.name, series.participant.role), []).append(series)
     bands: list[SeriesJson] = []
-    for name, several in by_name.items():
+    for (name, role), several in groups.items():
         if len(several) == 1:
             bands.append(pack_series(several[0], axis))
             continue
@@ -111,7 +112,7 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[SeriesJson]:
         x = np.round(made.x) if axis == "step" else made.x
         packed: SeriesJson = {
             "name": name,
-            "labels": {},
+            "labels": {} if role == TRAINER else {"role": role},
             "rank": None,
             "total": sum(series.total for series in several),
             "nonfinite_total": sum(series.nonfinite for series in several),

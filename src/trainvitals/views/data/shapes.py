@@ -156,6 +156,7 @@ class TableJson(TypedDict):
 
 
 class RankJson(TypedDict):
+    role: NotRequired[str]
     rank: str
     host: str
     pid: NotRequired[int]

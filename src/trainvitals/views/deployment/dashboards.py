@@ -166,7 +166,7 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     found.with_row(dashboard.Row("Outliers"))
     found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius"))
     slowest = 'topk(10, rank:training_step_duration_seconds:mean5m{project=~"$project",host=~"$host"})'
-    found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} rank {{rank}} ({{host}})"))
+    found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} {{role}} rank {{rank}} ({{host}})"))
     found.with_panel(_states("State", 'gpu_state{host=~"$host",state!="ok"} == 1', "{{host}} GPU {{gpu}}: {{state}}"))
     found.with_row(dashboard.Row("Energy and cost"))
     found.with_panel(_stat("Energy in this range", f"{joules} / 3.6e6", "kwatth").span(6).height(5))

@@ -21,8 +21,8 @@ _CHOSEN_BY: dict[str, tuple[str, ...]] = {
 _LEGENDS = {
     "gpu": "{{host}} GPU {{gpu}}",
     "system": "{{host}}",
-    "process": "{{run}} rank {{rank}}",
-    "training": "{{run}} rank {{rank}}",
+    "process": "{{run}} {{role}} rank {{rank}}",
+    "training": "{{run}} {{role}} rank {{rank}}",
 }
 
 

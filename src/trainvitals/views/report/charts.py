@@ -12,6 +12,7 @@ from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.encoding import parse_time
 from trainvitals.views import panels
+from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.series import per_second
 from trainvitals.views.report.svg import Chart, Line
 
@@ -68,7 +69,7 @@ def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> Chart | 
         table=panel.table,
         x=axis,  # type: ignore[arg-type]
         max_points=POINTS * 2 if stacked else POINTS,
-        ranks=[0] if stacked and panel.table == "training" else None,
+        participants=lowest_of(reader) if stacked and panel.table == "training" else None,
     )
     found = [per_second(item) for item in found] if panel.is_rate else found
     found = [_mean_of_neighbours(item) for item in found] if stacked else found
@@ -151,19 +152,20 @@ def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: 
         words.append(_ENDING.sub("", item.name).replace("_", " "))
     if several_lines:
         for label in by:
-            value = item.rank if label == "rank" and item.rank is not None else item.labels.get(label)
-            if value is not None:
+            if label == "rank":
+                words.append(item.participant.title)
+            elif (value := item.labels.get(label)) is not None:
                 words.append(f"{'GPU' if label == 'gpu_index' else label} {value}")
     return " ".join(words) or item.name
 
 
 def make_comparison(runs: Sequence[tuple[str, Reader]], names: Sequence[str]) -> list[Chart]:
-    """The same metrics of several runs over each other, rank 0 of each."""
+    """The same metrics of several runs over each other, the lowest participant of each."""
     charts = []
     for name in names:
         lines = []
         for title, reader in runs:
-            found = [item for item in reader.series([name], max_points=POINTS) if item.rank in (None, 0)]
+            found = reader.series([name], max_points=POINTS, participants=lowest_of(reader))
             lines += [Line(title, item.x, item.y) for item in found[:1]]
         if lines:
             charts.append(_own_chart(name, lines))

@@ -17,7 +17,7 @@ ReadSeries = Callable[..., list[Series]]
 """`Reader.series` of a run that may vanish: then there are none."""
 LOADED_POINTS = 2000
 _NOT_METRICS = frozenset(
-    ("timestamp", "step", "gpu_index", "simulated", "mig_index", "rank", "pid", "gpu_uuid", "host", "stale")
+    ("timestamp", "step", "gpu_index", "simulated", "mig_index", "role", "rank", "pid", "gpu_uuid", "host", "stale")
 )
 
 
@@ -50,7 +50,7 @@ class RunCurves:
         self._names[table].update(names)
 
     def tracks(self, table: str, name: str, axis: Axis) -> list[Track]:
-        """The curves of one metric, one per rank or GPU; read from the files when asked for the first time."""
+        """The curves of one metric, one per participant or GPU; read from the files when asked for the first time."""
         axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
         if name not in self._kept[table]:
             self._kept[table].add(name)
@@ -66,11 +66,14 @@ class RunCurves:
         found = self._read([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
         return [Detail(owner_of(table, series.labels, series.rank).label, series.x, series.y) for series in found]
 
-    def add(self, table: str, row: Mapping[str, Any], rank: int | None, moment: float, step: int | None) -> None:
-        """Continue the curves that are kept with a new line, and note the names that are new."""
+    def add(
+        self, table: str, row: Mapping[str, Any], labels: Mapping[str, Any], moment: float, step: int | None
+    ) -> None:
+        """Continue the curves that are kept with a new line, and note the names that are new. `labels` are those of
+        its owner."""
         names = self._names[table]
         names.update(name for name in row.keys() - names - _NOT_METRICS if number(row[name]) is not None)
-        owner = owner_of(table, row, rank)
+        owner = owner_of(table, labels)
         for name in self._kept[table].intersection(row):
             value = number(row[name])
             if value is None:

@@ -213,7 +213,7 @@ class Feed:
         return tuple(reversed(list_rows(runs))) if runs is not None else ()
 
     def _list_rank_processes(self) -> Sequence[RankProcess]:
-        return [RankProcess(entry.run_id, entry.rank, entry.pid) for entry in self.registered.last]
+        return [RankProcess(entry.run_id, entry.participant, entry.pid) for entry in self.registered.last]
 
 
 def _read_registered() -> list[Registration]:

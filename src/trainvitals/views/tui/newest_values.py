@@ -7,10 +7,11 @@ from typing import Any
 
 from trainvitals import catalog
 from trainvitals.journal.encoding import number
+from trainvitals.journal.identity import Participant
 
 
 class NewestValues:
-    """Those of the lowest rank, which speaks for the run."""
+    """Those of the lowest participant, which speaks for the run."""
 
     def __init__(self) -> None:
         self.step: int | None = None
@@ -18,19 +19,19 @@ class NewestValues:
         """Under the names that were logged."""
         self.by_metric: dict[str, float] = {}
         """Under the names of the catalog where they have one."""
-        self._rank: int | None = None
+        self._lowest: Participant | None = None
 
-    def load(self, values: Mapping[str, float], step: int | None, rank: int | None) -> None:
+    def load(self, values: Mapping[str, float], step: int | None, lowest: Participant | None) -> None:
         """What is known from the files."""
-        self.step, self._rank = step, rank
+        self.step, self._lowest = step, lowest
         for name, value in values.items():
             self._set(name, value)
 
-    def add(self, rank: int, step: int | None, row: Mapping[str, Any]) -> None:
+    def add(self, participant: Participant, step: int | None, row: Mapping[str, Any]) -> None:
         """Take in a new line."""
-        if self._rank is None or rank < self._rank:
-            self._rank = rank
-        if rank != self._rank:
+        if self._lowest is None or participant < self._lowest:
+            self._lowest = participant
+        if participant != self._lowest:
             return
         self.step = step if step is not None else self.step
         for name, item in row.items():

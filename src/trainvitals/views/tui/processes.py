@@ -14,6 +14,7 @@ import psutil
 from trainvitals import runtime, sources
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.identity import Participant
 from trainvitals.sources import BusyUnit, World
 from trainvitals.views.tui.snapshot import ProcessRow
 
@@ -32,12 +33,12 @@ class ProcessList:
     def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[ProcessRow, ...]:
         """Processes of GPUs and runs, the runs' children included; the busiest of the machine if there are none."""
         on_gpus = self._gpus.read() if with_gpus else {}
-        of_runs: dict[int, tuple[str, int]] = {}
+        of_runs: dict[int, tuple[str, Participant]] = {}
         for entry in runs:
             if runtime.is_same_process(entry.pid, entry.pid_start):
-                of_runs[entry.pid] = (entry.run_id, entry.rank)
+                of_runs[entry.pid] = (entry.run_id, entry.participant)
                 for child in self._children(entry.pid):
-                    of_runs.setdefault(child, (entry.run_id, entry.rank))
+                    of_runs.setdefault(child, (entry.run_id, entry.participant))
         wanted = sorted({*on_gpus, *of_runs}) or self._everybody()
         if not self._known:
             # CPU use is known from the second look on: take the first one now.
@@ -66,7 +67,9 @@ class ProcessList:
         except psutil.Error:
             return []
 
-    def _read_one(self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, int] | None) -> ProcessRow | None:
+    def _read_one(
+        self, pid: int, gpu: Mapping[str, Any] | None, run: tuple[str, Participant] | None
+    ) -> ProcessRow | None:
         try:
             known = self._known.get(pid)
             if known is None or not known.is_running():
@@ -79,7 +82,7 @@ class ProcessList:
                     user=_user(known),
                     gpus=tuple(gpu["gpus"]) if gpu else (),
                     run=run[0] if run else "",
-                    rank=run[1] if run else None,
+                    participant=run[1] if run else None,
                     cpu_percent=known.cpu_percent(None),
                     rss_mb=known.memory_info().rss / (1 << 20),
                     gpu_memory_mb=gpu["memory_mb"] if gpu else None,

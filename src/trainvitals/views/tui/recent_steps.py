@@ -10,6 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from trainvitals.analysis.progress import PACE_STEPS, find_pace
+from trainvitals.journal.identity import Participant
 
 RECENT_STEPS = PACE_STEPS
 MEDIAN_STEPS = 20
@@ -40,16 +41,16 @@ class RecentSteps:
     """Bounded: a run of a million steps takes no more memory than a young one."""
 
     def __init__(self) -> None:
-        self._ranks: dict[int, deque[LoggedStep]] = {}
+        self._ranks: dict[Participant, deque[LoggedStep]] = {}
 
     @property
-    def lowest_rank(self) -> int | None:
+    def lowest(self) -> Participant | None:
         return min(self._ranks, default=None)
 
-    def add(self, rank: int, steps: Sequence[LoggedStep]) -> None:
+    def add(self, participant: Participant, steps: Sequence[LoggedStep]) -> None:
         """Steps in the order in which they were logged. What is logged of one step in several lines is one step."""
         for step in steps:
-            recent = self._ranks.setdefault(rank, deque(maxlen=RECENT_STEPS))
+            recent = self._ranks.setdefault(participant, deque(maxlen=RECENT_STEPS))
             if recent and recent[-1].number == step.number:
                 before = recent.pop()
                 step = step if step.seconds is not None else step._replace(seconds=before.seconds)
@@ -59,7 +60,7 @@ class RecentSteps:
         self._ranks.clear()
 
     def pace(self) -> float | None:
-        """Seconds per step lately, of the lowest rank."""
+        """Seconds per step lately, of the lowest participant."""
         steps = self._ranks[min(self._ranks)] if self._ranks else ()
         return find_pace([(step.number, step.moment) for step in steps])
 
@@ -67,17 +68,18 @@ class RecentSteps:
         """When any rank logged a step last, seconds since 1970."""
         return max((recent[-1].moment for recent in self._ranks.values()), default=None)
 
-    def compare(self) -> dict[int, RankPace]:
-        """Every rank against all of them."""
-        seconds = {rank: _step_seconds(recent) for rank, recent in self._ranks.items()}
-        usual = _usual(list(seconds.values()))
+    def compare(self) -> dict[Participant, RankPace]:
+        """Every rank against all of its role."""
+        seconds = {participant: _step_seconds(self._ranks[participant]) for participant in sorted(self._ranks)}
+        roles = dict.fromkeys(participant.role for participant in seconds)
+        usual = {role: _usual([mine for item, mine in seconds.items() if item.role == role]) for role in roles}
         return {
-            rank: RankPace(
-                last=self._ranks[rank][-1],
+            participant: RankPace(
+                last=self._ranks[participant][-1],
                 step_time=median(mine[-MEDIAN_STEPS:]) if mine else None,
-                ratios=_against(mine, usual),
+                ratios=_against(mine, usual[participant.role]),
             )
-            for rank, mine in sorted(seconds.items())
+            for participant, mine in seconds.items()
         }
 
 

@@ -1,4 +1,4 @@
-"""The run that is shown: its status, its newest values, its curves, its ranks.
+"""The run that is shown: its status, its newest values, its curves, its participants.
 
 What is asked for first is read through the journal's reader; from then on only new lines are looked at, so a run of a
 million steps costs no more per second than a young one.
@@ -16,6 +16,7 @@ from trainvitals.journal.contracts import RunRef, Series
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import TimeParser, number, parse_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
@@ -94,20 +95,20 @@ class ShownRun:
         self._load_steps(next((name for name in (*DURATIONS, "loss") if name in logged), min(logged)))
         info, summary = self._reader.info, self._reader.summary()
         last_step = find_last_step(self._reader, make_row(info.id, info, self._reader.statuses()), summary)
-        self._values.load({name: item.last for name, item in summary.items()}, last_step, self._steps.lowest_rank)
+        self._values.load({name: item.last for name, item in summary.items()}, last_step, self._steps.lowest)
 
     def _load_steps(self, probe: str) -> None:
         """The newest steps, read from a metric that most of them have."""
-        moments = {series.rank: series.x for series in self._read_newest(probe, "time")}
+        moments = {series.participant: series.x for series in self._read_newest(probe, "time")}
         for series in self._read_newest(probe, "step"):
-            times = moments.get(series.rank, series.x)
+            times = moments.get(series.participant, series.x)
             count = min(RECENT_STEPS, len(series.x), len(times))
             newest = zip(series.x[-count:], times[-count:], series.y[-count:], strict=True)
             steps = [
                 LoggedStep(int(step), float(moment), float(value) if probe in DURATIONS else None)
                 for step, moment, value in newest
             ]
-            self._steps.add(series.rank or 0, steps)
+            self._steps.add(series.participant, steps)
 
     def _read_newest(self, name: str, axis: Axis) -> list[Series]:
         """The end of a metric, with the newest steps of every rank in it: of ten million steps only these are read."""
@@ -130,18 +131,18 @@ class ShownRun:
             if file.host is not None and "host" not in row:
                 row = {**row, "host": file.host}  # as the reader labels what it reads: a GPU may have no other identity
             self.hardware.add(file.table, row, moment)
-        self.curves.add(file.table, row, file.rank, moment, step)
+        labels = file.participant.labels if file.table == "training" else row
+        self.curves.add(file.table, row, labels, moment, step)
 
     def _take_training(self, file: FileName, row: Mapping[str, Any], moment: float, step: int | None) -> None:
         if self._attempt is not None and file.attempt > self._attempt:
             self.curves.read_again()  # steps are logged again: a later attempt replaces what it logs
             self._steps.clear()
         self._attempt = max(file.attempt, self._attempt or 0)
-        rank = file.rank or 0
-        self._values.add(rank, step, row)
+        self._values.add(file.participant, step, row)
         if step is not None:
             seconds = next((row[name] for name in DURATIONS if name in row), None)
-            self._steps.add(rank, [LoggedStep(step, moment, number(seconds))])
+            self._steps.add(file.participant, [LoggedStep(step, moment, number(seconds))])
 
     # -- what is known
 
@@ -151,7 +152,7 @@ class ShownRun:
 
     @property
     def host(self) -> str:
-        """Where the run's first rank runs or ran."""
+        """Where the run's first process runs or ran."""
         return self.info.last.file.host_name if self.info.last is not None else ""
 
     def reset(self) -> None:
@@ -159,7 +160,7 @@ class ShownRun:
         self.curves.reset()
 
     def describe(self, registered: Sequence[Registration] = ()) -> Run | None:
-        """The run as it is now. `registered` are the ranks of this machine: they say which process is which."""
+        """The run as it is now. `registered` are the processes of this machine: which is which."""
         info = self.info.last
         if info is None:
             return None
@@ -183,7 +184,7 @@ class ShownRun:
             step_seconds=pace,
             last_step_time=self._steps.last_moment(),
             values=dict(values.by_metric),
-            ranks=self._describe_ranks({entry.rank: entry for entry in registered if entry.run_id == info.id}),
+            ranks=self._describe_ranks({entry.participant: entry for entry in registered if entry.run_id == info.id}),
         )
 
     def judge(self, firing: Sequence[AlertRow]) -> Health:
@@ -205,25 +206,25 @@ class ShownRun:
         lines = found.text.rstrip("\n").split("\n")
         return tuple(lines[1:] if found.cut else lines)
 
-    def _describe_ranks(self, registered: Mapping[int, Registration]) -> tuple[Rank, ...]:
-        cpu, memory = self._newest_by_rank("cpu_percent"), self._newest_by_rank("rss_mb")
+    def _describe_ranks(self, registered: Mapping[Participant, Registration]) -> tuple[Rank, ...]:
+        cpu, memory = self._newest_by_participant("cpu_percent"), self._newest_by_participant("rss_mb")
         return tuple(
             Rank(
-                rank=rank,
-                host=registered[rank].host if rank in registered else self.host,
-                pid=registered[rank].pid if rank in registered else None,
+                participant=participant,
+                host=registered[participant].host if participant in registered else self.host,
+                pid=registered[participant].pid if participant in registered else None,
                 step=pace.last.number,
                 step_time=pace.step_time,
                 ratios=pace.ratios,
                 seen=pace.last.moment,
-                cpu_percent=cpu.get(rank),
-                rss_mb=memory.get(rank),
+                cpu_percent=cpu.get(participant),
+                rss_mb=memory.get(participant),
             )
-            for rank, pace in self._steps.compare().items()
+            for participant, pace in self._steps.compare().items()
         )
 
-    def _newest_by_rank(self, name: str) -> dict[int, float]:
-        """Of the rank's process and those below it."""
+    def _newest_by_participant(self, name: str) -> dict[Participant, float]:
+        """Of its process and those below it."""
         if name not in self.curves.names("process"):
             return {}
         tracks = self.curves.tracks("process", name, "time")

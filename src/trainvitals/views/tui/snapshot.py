@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trainvitals.analysis.health import Health
 from trainvitals.analysis.progress import Progress
 from trainvitals.journal.documents.rows import AlertRow, EventRow
+from trainvitals.journal.identity import Participant
 from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import Panel
 
@@ -77,7 +78,7 @@ class ProcessRow:
     user: str = ""
     gpus: tuple[str, ...] = ()
     run: str = ""
-    rank: int | None = None
+    participant: Participant | None = None
     cpu_percent: float | None = None
     rss_mb: float | None = None
     gpu_memory_mb: float | None = None
@@ -116,16 +117,16 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank of the run."""
+    """One participant of the run."""
 
-    rank: int
+    participant: Participant
     host: str = ""
     pid: int | None = None
     step: int | None = None
     step_time: float | None = None
     """Median of the newest steps, seconds."""
     ratios: tuple[float | None, ...] = ()
-    """Step times of the newest steps against the median over all ranks at that time; oldest first."""
+    """Step times of the newest steps against the median over all of its role at that time; oldest first."""
     seen: float | None = None
     """When it logged last."""
     cpu_percent: float | None = None
@@ -154,7 +155,7 @@ class Run:
     last_step_time: float | None = None
     """When a step was logged last, seconds since 1970."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """The newest value of every metric of the lowest rank, by catalog name where it has one."""
+    """The newest value of every metric of the lowest participant, by catalog name where it has one."""
     ranks: tuple[Rank, ...] = ()
 
 

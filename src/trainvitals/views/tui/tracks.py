@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainvitals.journal.downsample import pick
-from trainvitals.journal.identity import gpu_key_across_hosts, gpu_number
+from trainvitals.journal.identity import Participant, gpu_key_across_hosts, gpu_number
 from trainvitals.views.tui.canvas import Floats
 
 KEPT = 4000
@@ -114,9 +114,8 @@ def owner_of(table: str, labels: Mapping[str, Any], rank: int | None = None) -> 
         place = (str(labels.get("host") or ""), *_numbers(index))
         return Owner(gpu_key_across_hosts(labels), f"GPU {index}", place)
     if table in ("training", "process"):
-        number = labels.get("rank", rank)
-        number = number if isinstance(number, int) else 0
-        return Owner(str(number), f"rank {number}", (number,))
+        participant = Participant.of(labels, rank)
+        return Owner(str(participant), participant.title, (participant,))
     host = str(labels.get("host") or labels.get("target") or "")
     return Owner(host, host, (host,))
 

@@ -22,6 +22,7 @@ from trainvitals.redaction import redact_text
 from trainvitals.views.data import comparison, dashboard, export, run_details
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
+from trainvitals.views.data.participants import choose_participants
 from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.data.shapes import (
     AboutJson,
@@ -167,7 +168,7 @@ def show_series(web: Web, values: Values) -> SeriesAnswerJson:
             start=values["start"],
             end=values["end"],
             points=values["points"],
-            ranks=None if values["rank"] is None else [values["rank"]],
+            participants=choose_participants(reader, values["role"], values["rank"]),
             band=values["band"],
             rate=values["rate"],
             all_attempts=values["all_attempts"],
@@ -187,7 +188,8 @@ def _check_range(values: Values) -> None:
 
 def show_layers(web: Web, values: Values) -> LayersJson:
     with web.runs.reader(values["run"]) as reader:
-        return describe_layers(reader, values["measure"], values["points"], values["rank"])
+        chosen = choose_participants(reader, values["role"], values["rank"])
+        return describe_layers(reader, values["measure"], values["points"], chosen)
 
 
 def show_histograms(web: Web, values: Values) -> HistogramsJson:
@@ -345,7 +347,8 @@ POINTS = Parameter(
 LIMIT = Parameter("limit", "Most items", "integer", default=1000, low=1, high=10_000)
 FILE = Parameter("file", "Name of the file", place="path", most=200)
 AFTER = Parameter("after", "Only what follows this byte: `next` of the answer before", "integer", low=0, high=1e15)
-RANK = Parameter("rank", "Only this rank", "integer", low=0, high=1_000_000)
+ROLE = Parameter("role", "Only participants with this role, such as `trainer` or `rollout`", most=40)
+RANK = Parameter("rank", "Only this rank, of `role`, or of the trainers", "integer", low=0, high=1_000_000)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/about", "What this server is", about),
@@ -378,6 +381,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             START,
             END,
             POINTS,
+            ROLE,
             RANK,
             Parameter("band", "Ranks as one band: lowest, mean, highest", "switch", default=False),
             Parameter("rate", "A counter as its rate per second", "switch", default=False),
@@ -408,6 +412,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             RUN,
             Parameter("measure", "What", choices=LAYER_MEASURES, default="gradient_norm"),
             Parameter("points", "Most columns", "integer", default=200, low=4, high=2000),
+            ROLE,
             RANK,
         ),
         (404,),

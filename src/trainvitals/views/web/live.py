@@ -234,7 +234,7 @@ class Collector:
             found = number(value)
             if found is None:
                 continue
-            place = (name.table, key, name.rank, name.pid, name.host, label)
+            place = (*name.writer, key, label)
             item = series.get(place)
             if item is None:
                 if len(series) >= MAX_SERIES:

@@ -43,11 +43,16 @@ def question(process: ProcessRow) -> Pairs:
     return [
         ("process", f"{process.pid} of {process.user}"),
         ("command", process.command),
-        *([("run", f"{process.run}, rank {process.rank}")] if process.run else []),
+        *([("run", run_of(process))] if process.run else []),
         ("", ""),
         *((key, f"send {name}") for key, name in SIGNALS),
         ("esc", "do nothing"),
     ]
+
+
+def run_of(process: ProcessRow) -> str:
+    """The run of which it is a part, and which part; empty if it is in none."""
+    return f"{process.run}, {process.participant.title}" if process.participant is not None else ""
 
 
 def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
@@ -61,7 +66,9 @@ def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
             return _process(rows[row])
     if view.page == "ranks" and row < len(ranks := shown_ranks(snapshot, view)):
         rank = ranks[row]
-        return f"Rank {rank.rank}", _pairs({name: getattr(rank, name) for name in ("host", "pid", "step")})
+        return rank.participant.title.capitalize(), _pairs(
+            {name: getattr(rank, name) for name in ("host", "pid", "step")}
+        )
     if view.page == "alerts":
         alerts = shown_alerts(snapshot, view)
         if row < len(alerts):
@@ -103,7 +110,7 @@ def _process(process: ProcessRow) -> tuple[str, Pairs]:
         ("user", process.user),
         ("state", process.state),
         ("GPUs", ", ".join(process.gpus)),
-        ("run", f"{process.run}, rank {process.rank}" if process.run else ""),
+        ("run", run_of(process)),
         ("CPU", format_measure(process.cpu_percent, "%")),
         ("memory", format_measure(process.rss_mb, "MB")),
         ("GPU memory", format_measure(process.gpu_memory_mb, "MB")),

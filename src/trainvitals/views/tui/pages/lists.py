@@ -14,7 +14,9 @@ from rich.style import Style
 from trainvitals.analysis.wording import count_of
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.views.data.participants import format_rank
 from trainvitals.views.data.quantities import NONE, format_duration, format_measure, format_short
 from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
@@ -90,7 +92,10 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         return text
 
     def run_of(row: ProcessRow) -> str:
-        return f"{row.run} r{row.rank}" if row.run else ""
+        if row.participant is None:
+            return ""
+        part = f"r{row.participant.rank}" if row.participant.is_trainer else format_rank(row.participant)
+        return f"{row.run} {part}"
 
     columns: list[Column[ProcessRow]] = [
         text_column("PID", 7, 1, lambda row: str(row.pid), plain, right=True),
@@ -121,14 +126,16 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
 
 
 def shown_ranks(snapshot: Snapshot, view: View) -> list[Rank]:
-    """Those that fit the filter: a number, or a part of the host's name."""
+    """Those that fit the filter: a number, or a part of the role or of the host's name."""
     ranks = snapshot.run.ranks if snapshot.run is not None else ()
     words = view.filters.get("ranks", "").casefold().split()
-    return [
-        rank
-        for rank in ranks
-        if all(word == str(rank.rank) if word.isdigit() else word in rank.host.casefold() for word in words)
-    ]
+    return [rank for rank in ranks if all(_is_meant(word, rank) for word in words)]
+
+
+def _is_meant(word: str, rank: Rank) -> bool:
+    if word.isdigit():
+        return word == str(rank.participant.rank)
+    return word in rank.host.casefold() or word in rank.participant.role
 
 
 def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -142,23 +149,32 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         hint = "pick a run with 7" if snapshot.run is None else "a rank appears with its first logged step"
         word = "no run is shown" if snapshot.run is None else "no rank has logged a step yet"
         return Page(empty(word, width, palette, hint), [])
-    times = [rank.step_time for rank in ranks if rank.step_time is not None]
-    usual = median(times) if times else None
-    newest = max((rank.step for rank in ranks if rank.step is not None), default=0)
+    # Of each role: steps of rollouts are not those of trainers.
+    peers: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        peers.setdefault(rank.participant.role, []).append(rank)
+    usual = {role: _median_step(those) for role, those in peers.items()}
+    newest = {
+        role: max((rank.step for rank in those if rank.step is not None), default=0) for role, those in peers.items()
+    }
 
     def slow(rank: Rank) -> float | None:
-        return rank.step_time / usual if rank.step_time is not None and usual else None
+        others = usual[rank.participant.role]
+        return rank.step_time / others if rank.step_time is not None and others else None
+
+    def title_of(rank: Rank) -> str:
+        return format_rank(rank.participant)
 
     def time_style(rank: Rank) -> Style:
         ratio = slow(rank)
-        if ratio is None or len(ranks) == 1 or ratio < STRAGGLER:
+        if ratio is None or len(peers[rank.participant.role]) == 1 or ratio < STRAGGLER:
             return palette.text
         return palette.critical if ratio >= 1.5 else palette.warning
 
     def step_text(rank: Rank) -> str:
         if rank.step is None:
             return NONE
-        behind = newest - rank.step
+        behind = newest[rank.participant.role] - rank.step
         return f"{rank.step:,}" + (f" (-{behind:,})" if behind > 1 else "")
 
     def heat_row(rank: Rank, size: int) -> Line:
@@ -174,8 +190,9 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     def ago(rank: Rank) -> str:
         return format_duration(snapshot.time - rank.seen) if rank.seen is not None else NONE
 
+    width_of_rank = _longest(map(title_of, ranks), 4, 20)
     columns: list[Column[Rank]] = [
-        text_column("RANK", 4, 1, lambda rank: str(rank.rank), lambda _: palette.strong, right=True),
+        text_column("RANK", width_of_rank, 1, title_of, lambda _: palette.strong, right=True),
         text_column("HOST", 10, 8, lambda rank: rank.host, dim),
         text_column("PID", 7, 9, lambda rank: str(rank.pid or NONE), dim, right=True),
         text_column("STEP", 13, 4, step_text, plain, right=True),
@@ -188,8 +205,14 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     for title, name in (("PID", "pid"), ("CPU", "cpu_percent"), ("MEM", "rss_mb")):
         if all(getattr(rank, name) is None for rank in ranks):
             columns = [column for column in columns if column.title != title]
-    right = f"median step {format_measure(usual, 's')}" if usual is not None else ""
+    lowest = usual[ranks[0].participant.role]
+    right = f"median step {format_measure(lowest, 's')}" if lowest is not None else ""
     return _page(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
+
+
+def _median_step(ranks: Sequence[Rank]) -> float | None:
+    times = [rank.step_time for rank in ranks if rank.step_time is not None]
+    return median(times) if times else None
 
 
 # -- alerts
@@ -204,18 +227,17 @@ def shown_alerts(snapshot: Snapshot, view: View) -> list[AlertRow]:
 
 def place_of(row: AlertRow) -> str:
     """What an alert is about, where its message does not say it: `rank 3`, `GPU 0`; empty for the whole run."""
-    for name, word in (("rank", "rank"), ("gpu_index", "GPU"), ("gpu", "GPU")):
-        if name in row.labels:
-            place = f"{word} {row.labels[name]}"
-            return place if place.casefold() not in row.message.casefold() else ""
-    return ""
+    place = next((f"GPU {row.labels[name]}" for name in ("gpu_index", "gpu") if name in row.labels), "")
+    if "rank" in row.labels:
+        place = Participant.of(row.labels).title
+    return place if place.casefold() not in row.message.casefold() else ""
 
 
 def grouped_alerts(rows: Sequence[AlertRow]) -> list[tuple[AlertRow, str]]:
     """(alert, places) with those as one that have the same message for several ranks or GPUs, in their order."""
-    groups: dict[tuple[str, str], list[AlertRow]] = {}
+    groups: dict[tuple[str, str, object], list[AlertRow]] = {}
     for row in rows:
-        groups.setdefault((row.rule, row.message), []).append(row)
+        groups.setdefault((row.rule, row.message, row.labels.get("role")), []).append(row)
     return [(group[0], _places(group)) for group in groups.values()]
 
 
@@ -293,12 +315,13 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     def event_of(row: EventRow) -> str:
         return row.event
 
+    def rank_of(row: EventRow) -> str:
+        return "" if row.participant is None else format_rank(row.participant)
+
     columns: list[Column[EventRow]] = [
         _time_column(snapshot, rows, 2, palette.dim),
         text_column("EVENT", 14, 3, event_of, lambda _: palette.strong, most=_longest(map(event_of, rows), 14, 24)),
-        text_column(
-            "RANK", 4, 5, lambda row: "" if row.rank is None else str(row.rank), lambda _: palette.dim, right=True
-        ),
+        text_column("RANK", _longest(map(rank_of, rows), 4, 20), 5, rank_of, lambda _: palette.dim, right=True),
         text_column("STEP", 8, 4, lambda row: _step(row.step), lambda _: palette.dim, right=True),
         text_column(
             "MESSAGE",
