@@ -26,6 +26,8 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout, registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
 from trainvitals.journal.writer import MIB
 
@@ -299,6 +301,8 @@ from trainvitals import runtime
 from trainvitals.journal import folder, registrations
 from trainvitals.journal.documents.registration import new_registration
 from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
+from trainvitals.journal.identity import Participant
 place = Path(sys.argv[1])
 place.mkdir(parents=True)
 folder.write_run(place, RunFile.parse({"id": place.name, "status": "running", "attempt": 1}))
@@ -325,6 +329,32 @@ def test_a_rank_whose_run_is_led_elsewhere_writes_files_of_its_host_and_leaves_r
     training.wait_for_event("run_ended")
     assert training.events("rank_lost")[0]["rank"] == 1
     assert not (training.folder / "run.json").exists() and not (training.folder / "status.json").exists()
+
+
+def test_workers_of_one_run_that_nobody_numbered_are_watched_one_by_one(machine: Any) -> None:
+    machine.start_agent()
+    first = machine.train(FOREVER, role="worker", interval=0.2)
+    second = machine.train(LOG_SOME + WAIT, role="worker", env={"TRAINVITALS_RUN_DIR": str(first.folder)})
+    assert second.folder == first.folder
+    second.wait_until_ready()
+    both = {Participant("worker", 0), Participant("worker", 1)}
+
+    def watched() -> bool:
+        (status,) = RunReader(first.folder).statuses() or [Status()]
+        return status.participants().keys() == both and all(rank.lines for rank in status.participants().values())
+
+    wait_until(watched, "the lines of both")
+    wait_until(lambda: {row.get("rank") for row in first.rows("process") if row.get("role")} == {0, 1}, "processes")
+    second.process.kill()
+    first.wait_for_event("rank_lost")
+    assert first.run["status"] == "running" and not first.events("rank_replaced")
+    first.process.send_signal(signal.SIGTERM)
+    end = first.wait_for_end()
+    assert (end["status"], end["cause"]) == (
+        "killed",
+        "worker 1: killed by SIGKILL (kill -9, or a job scheduler at its limit)",
+    )
+    assert {(row["role"], row["rank"]) for row in first.events("rank_started")} == {("worker", 0), ("worker", 1)}
 
 
 def test_a_registration_that_a_cleaner_took_is_restored_while_the_training_lives(machine: Any) -> None:

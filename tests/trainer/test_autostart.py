@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from waiting import GENTLE_EXIT
 
+from trainvitals.journal.reader import RunReader
 from trainvitals.trainer import autostart
 
 PLAIN = """
@@ -45,7 +46,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TRAINVITALS_RUN_DIR"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TRAINVITALS_RUN_DIR", "TRAINVITALS_ROLE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -351,3 +352,49 @@ def test_a_file_of_settings_that_breaks_meanwhile_is_ignored_and_the_training_wa
     assert done.returncode == 0 and done.stderr.count("unknown setting 'intervall'") == 1, done.stderr
     (folder,) = folders(tmp_path)
     assert [line["step"] for line in read(folder, "training_metrics_*.jsonl")] == list(range(8))
+
+
+HOGWILD = """
+import sys, torch, torch.multiprocessing as mp
+
+def train(number, barrier):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    if "group" in sys.argv:
+        torch.distributed.init_process_group("gloo", f"file://{sys.argv[2]}", rank=number, world_size=2)
+    for step in range(5):
+        loss = (model(torch.ones(1, 2)) * 0 + number).sum()
+        loss.backward()
+        barrier.wait()
+        optimizer.step()
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    barrier = context.Barrier(2)
+    jobs = [context.Process(target=train, args=(number, barrier)) for number in range(2)]
+    [job.start() for job in jobs]
+    sys.exit(sum(job.join() or job.exitcode for job in jobs))
+"""
+
+
+def test_spawned_processes_that_train_without_a_rank_are_workers_of_one_run(tmp_path: Path) -> None:
+    write(tmp_path / "hogwild.py", HOGWILD)
+    done = trainvitals_run(tmp_path, sys.executable, "hogwild.py")
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    series = RunReader(folder).series(["loss"])
+    assert [item.participant.title for item in series] == ["worker 0", "worker 1"]
+    assert sorted(tuple(item.y) for item in series) == [(0.0,) * 5, (1.0,) * 5]
+    assert all(item.x.tolist() == list(range(5)) for item in series)
+    details = json.loads((folder / "run.json").read_text())
+    assert (details["kind"], details["status"]) == ("training", "finished")
+    assert details["command"].endswith("hogwild.py")
+
+
+def test_spawned_processes_of_one_process_group_are_its_ranks(tmp_path: Path) -> None:
+    write(tmp_path / "spawned.py", HOGWILD)
+    done = trainvitals_run(tmp_path, sys.executable, "spawned.py", "group", str(tmp_path / "meeting"))
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    series = RunReader(folder).series(["loss"])
+    assert [(item.participant.title, set(item.y.tolist())) for item in series] == [("rank 0", {0.0}), ("rank 1", {1.0})]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainvitals.trainer.ranks import Rank, find_rank, launch_key, take_word_for
+from trainvitals.trainer.ranks import Rank, find_own, find_rank, launch_key, take_word_for
 
 
 def torchrun(rank: int, world_size: int = 2, **others: str) -> dict[str, str]:
@@ -280,3 +280,18 @@ def test_machines_that_torchrun_spans_share_the_key() -> None:
 
 def test_mpich_outside_a_job_leaves_nothing_to_tell() -> None:
     assert launch_key(mpich(0)) is None
+
+
+def test_a_role_is_what_the_program_says_else_the_environment() -> None:
+    assert find_own({}, None, None, None) == Rank()
+    named = find_own({"TRAINVITALS_ROLE": "Rollout"}, None, None, None)
+    assert (named.role, named.has_other_roles, named.is_known) == ("rollout", True, False)
+    assert find_own({"TRAINVITALS_ROLE": "rollout"}, "critic", 3, None).role == "critic"
+    assert find_own({}, "trainer", None, None) == Rank(has_other_roles=True, is_known=False)
+
+
+def test_a_role_has_the_rank_that_is_given_else_that_of_its_launcher() -> None:
+    launched = find_own(torchrun(1), "rollout", None, None)
+    assert (launched.role, launched.rank, launched.world_size, launched.is_known) == ("rollout", 1, 2, True)
+    given = find_own(torchrun(1), "rollout", 0, 4)
+    assert (given.rank, given.world_size, given.is_known) == (0, 4, True)

@@ -66,7 +66,7 @@ class WatchedRun:
         self.state = "running"
         self.firing: Sequence[AlertRow] = ()
         """The alerts that fire now, each with its labels."""
-        self._first_pid = first.pid
+        self._first = first
         self._account = RunAccount(self.folder, first.attempt)
         self._ranks = Ranks()
         self._inbox: deque[Reading] = deque(maxlen=INBOX_SIZE)
@@ -194,12 +194,13 @@ class WatchedRun:
         return wait_for_end(self._ranks.pidfds, SETTLING_TICK if self._ranks.are_settling else tick)
 
     def _attach(self) -> None:
+        self._context = self._context.look_into_folder(self._first)
         self._parts = RunParts(self._context, self.attempt, self._ranks)
         self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._parts)
         self._closing = Closing(self._context, self._account, self._ranks, self._parts)
         # Else an earlier agent wrote the end and was itself ended before it could clean up.
         if not self._parts.before.is_over and self.folder.is_dir():
-            self._parts.start(self._first_pid, self.attempt, self._warn_of_exporter)
+            self._parts.start(self._first.pid, self.attempt, self._warn_of_exporter)
 
     def _tick(self, now: float, ended: frozenset[int]) -> None:
         if self.finishing:

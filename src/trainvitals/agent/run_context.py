@@ -1,21 +1,24 @@
-"""What every part of a watched run needs to know, and what it may ask of the agent.
-Tested in tests/agent/test_closing.py."""
+"""What every part of a watched run needs to know, and what it may ask of the agent."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.agent.demand import find_pages
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sealing import Sealer
 from trainvitals.alerts.environment import process_environment
+from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.status import Status
 from trainvitals.journal.layout import FileName
 from trainvitals.settings import Settings
 
@@ -64,6 +67,21 @@ class RunContext:
             log=bound,
             openmetrics_urls=pages,
         )
+
+    def look_into_folder(self, first: Registration) -> RunContext:
+        """The same with what only the folder tells, which may be on a file server that does not answer."""
+        return replace(self, has_many_hosts=self._needs_host_in_names(first))
+
+    def _needs_host_in_names(self, first: Registration) -> bool:
+        """Whether agents of other hosts write into the folder, too. The world size of a role does not tell where others
+        are; there the host that leads the run writes without its name."""
+        written = Status.parse(runtime.read_json(self.folder / "status.json"))
+        if (written.host, written.attempt) == (self.host, first.attempt):
+            return False  # as the agent before this one did
+        if first.participant.is_trainer:
+            return self.has_many_hosts
+        run = run_folder.find_run(self.folder) or RunFile()
+        return run.process.host not in ("", self.host)
 
     @property
     def host(self) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainvitals.trainer.watch.loop import Watch
 
 # What `init` takes besides settings.
-_INIT = ("name", "config", "tags", "notes", "resume", "rank", "world_size")
+_INIT = ("name", "config", "tags", "notes", "resume", "role", "rank", "world_size")
 
 
 class Attachment:

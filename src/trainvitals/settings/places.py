@@ -24,6 +24,7 @@ RESERVED = frozenset(
         "TRAINVITALS_AGENT_PARENT",
         "TRAINVITALS_ATTEMPT",
         "TRAINVITALS_CORRELATION_ID",
+        "TRAINVITALS_ROLE",
         "TRAINVITALS_RUNTIME_DIR",
         "TRAINVITALS_RUN_DIR",
         "TRAINVITALS_RUN_ID",
@@ -35,7 +36,7 @@ RESERVED = frozenset(
         "TRAINVITALS_ALERT_TITLE",
     }
 )
-MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_RUNTIME_DIR")
+MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_ROLE", "TRAINVITALS_RUNTIME_DIR")
 """Those of them that somebody may want to type."""
 TOLD = "_TRAINVITALS_TOLD"
 """Set for the programs below one that has said which variables name no setting, so that they do not say it again."""

@@ -26,7 +26,9 @@ def describe(
 ) -> RunFile:
     """run.json of a new run or attempt; what an earlier attempt or `trainvitals run` wrote of the run is kept."""
     before = run_folder.find_run(place.folder) or RunFile()
-    known: dict[str, Any] = {"world_size": rank.world_size, "simulated": effective.simulate_gpus > 0}
+    known: dict[str, Any] = {"simulated": effective.simulate_gpus > 0}
+    if rank.participant.is_trainer:
+        known["world_size"] = rank.world_size
     known["notes"] = redact_text(str(notes)) if notes else before.notes
     if name:
         known["name"] = name
@@ -34,6 +36,8 @@ def describe(
         if effective.origin("project") == "argument":  # the script knows better than the command line did
             known["project"] = effective.project
         known |= {"command": before.command, "started": before.started}
+        if not rank.participant.is_trainer:  # one of several, and it may end first: the program itself is the run
+            known |= {"process": before.process, "argv": before.argv}
     above = os.environ.get("TRAINVITALS_RUN_ID")
     if above and above != place.folder.name:  # another program of the same `trainvitals run` has that one
         known["below"] = above

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from trainvitals import runtime, settings
-from trainvitals.journal import folder, layout
-from trainvitals.journal.documents.run import COMMAND, ENDED, RunFile
+from trainvitals.journal import folder, layout, registrations
+from trainvitals.journal.documents.run import COMMAND, ENDED, TRAINING, RunFile
+from trainvitals.journal.identity import Participant
 from trainvitals.stderr import print_line
-from trainvitals.trainer import ranks
+from trainvitals.trainer import joining, ranks
 
 WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
@@ -51,8 +53,12 @@ def find_place(
     wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
     if wrapped and not resume and Path(wrapped) not in _ended:
         known = folder.find_run(Path(wrapped)) or RunFile()
-        if known.kind == COMMAND or (identity is not None and known.launch == identity):
+        if rank.has_other_roles and known.kind != COMMAND and not known.is_over:
+            return Place(Path(wrapped), known.attempt, identity)
+        if _may_begin(Path(wrapped), known, identity):
             return Place(Path(wrapped), known.attempt + restarts, identity)
+    if rank.has_other_roles and not resume and (place := _find_parents_run(identity)) is not None:
+        return place
     project = root / folder.project_folder(effective.project)
     earlier = sum(run.parent == project for run in _ended)
     if identity is not None and earlier:  # every rank counts the same, for they run the same program
@@ -71,10 +77,40 @@ def find_place(
     return find_place_alone(effective, name)
 
 
+def _may_begin(run: Path, known: RunFile, identity: str | None) -> bool:
+    """Whether this process is the training of the run that `trainvitals run` has begun, or one of its ranks. Of several
+    that know nothing of each other and come at once, the first is."""
+    if identity is not None:
+        return known.kind == COMMAND or known.launch == identity
+    return known.kind == COMMAND and joining.take_lead(run, known.attempt)
+
+
+def _find_parents_run(identity: str | None) -> Place | None:
+    """The run of the process that started this one, such as a driver that spawned its rollout workers."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    parent = multiprocessing.parent_process() if multiprocessing is not None else None
+    pid = parent.pid if parent is not None else os.getppid()
+    for _, item in registrations.read_all():
+        if item.pid == pid and item.kind == TRAINING and runtime.is_same_process(pid, item.pid_start):
+            known = folder.find_run(Path(item.folder)) or RunFile()
+            if not known.is_over:
+                return Place(Path(item.folder), item.attempt, identity)
+    return None
+
+
 def find_place_alone(effective: settings.Settings, name: str | None) -> Place:
     """A folder that no other process knows of."""
     project = Path(effective.dir).absolute() / folder.project_folder(effective.project)
     return Place(project / folder.new_run_id(name), 1, None)
+
+
+def takes_lead(place: Place, rank: ranks.Rank) -> bool:
+    """Whether this process writes run.json: rank 0, or in a run without trainers the first to come."""
+    if rank.participant.is_trainer:
+        return rank.rank == 0
+    known = folder.find_run(place.folder)
+    is_begun = known is not None and known.kind != COMMAND and known.attempt == place.attempt
+    return not is_begun and joining.take_lead(place.folder, place.attempt)
 
 
 def note_end(run: Path) -> None:
@@ -132,7 +168,7 @@ def restart_count(environ: Mapping[str, str]) -> int:
 
 def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     """The same text in every rank of one launch and in no other launch, as far as can be known; None if alone."""
-    if rank.world_size <= 1:
+    if rank.world_size <= 1 and not rank.has_other_roles:
         return None
     key = ranks.launch_key(environ) or ""
     parts = [key]
@@ -154,15 +190,18 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
     """The run folder all ranks of this launch use."""
     folder.create(project, shared)
     meeting = project / f".launch-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-    deadline = time.monotonic() + (0.0 if rank.rank == 0 else WAIT_SECONDS)
+    is_first = rank.participant == Participant()
+    deadline = time.monotonic() + (0.0 if is_first or rank.has_other_roles else WAIT_SECONDS)
     while True:
         known = runtime.read_json(meeting)
-        # On one machine the identity holds the launcher's own process, so no other launch can have left the file.
-        if known is not None and (rank.is_on_one_machine or _is_fresh(meeting, project / str(known.get("run_id")))):
+        # On one machine the identity holds the launcher's own process, so no other launch can have left the file; but
+        # processes with roles may be started by hand, again and again from one shell.
+        is_own = rank.is_on_one_machine and not rank.has_other_roles
+        if known is not None and (is_own or _is_fresh(meeting, project / str(known.get("run_id")))):
             return project / Path(str(known["run_id"])).name  # a folder of this project, whoever wrote the file
-        if known is None or rank.rank == 0 or time.monotonic() > deadline:
+        if known is None or is_first or time.monotonic() > deadline:
             run_id = folder.new_run_id(name)
-            if known is not None:
+            if known is not None and runtime.read_json(meeting) == known:
                 meeting.unlink(missing_ok=True)  # left by an earlier launch with the same address
             if _claim(meeting, run_id, _find_launcher(rank, os.environ) if rank.is_on_one_machine else None):
                 remove_old_meetings(project)

@@ -1,12 +1,17 @@
-"""Which rank of how many this process is, from what its launcher left in the environment. Pure."""
+"""Which rank of how many this process is, from what its launcher left in the environment."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trainvitals.journal.identity import TRAINER, Participant
+from trainvitals.journal.identity import TRAINER, Participant, clean_role
+
+ROLE_VARIABLE = "TRAINVITALS_ROLE"
+SINGLE = "single"
+"""No launcher."""
 
 
 class Rank(NamedTuple):
@@ -17,10 +22,14 @@ class Rank(NamedTuple):
     world_size: int = 1
     local_world_size: int = 1
     """Ranks on this machine; where the launcher does not say, as many as this rank proves."""
-    launcher: str = "single"
+    launcher: str = SINGLE
     local_size_is_known: bool = True
     """Whether the launcher said how many ranks are on this machine; a guess may differ from rank to rank."""
     role: str = TRAINER
+    has_other_roles: bool = False
+    """Whether a role was named, even that of a trainer: the run has processes with others, which have to meet."""
+    is_known: bool = True
+    """Whether anybody gave this process its rank; else it is numbered when it joins the run."""
 
     @property
     def participant(self) -> Participant:
@@ -65,8 +74,42 @@ _LAUNCHERS = (
 )
 
 
+def find_own(environ: Mapping[str, str], role: str | None, rank: int | None, world_size: int | None) -> Rank:
+    """The rank of this process: what the program says, else what its launcher left, else what torch.distributed knows,
+    which needs no variables where the processes were started with `mp.spawn`."""
+    found = find_rank(environ)
+    group = _find_group_rank() if rank is None and found.launcher == SINGLE else None
+    if rank is not None:
+        found = take_word_for(rank, world_size, found)
+    elif group is not None:
+        found = take_word_for(*group, found)
+    role = role or environ.get(ROLE_VARIABLE)
+    if not role:
+        return found
+    is_known = rank is not None or group is not None or found.launcher != SINGLE
+    return found._replace(role=clean_role(role), has_other_roles=True, is_known=is_known)
+
+
+def is_spawned(environ: Mapping[str, str]) -> bool:
+    """Whether this process was started by `multiprocessing`, and nobody gave it a rank or a role."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None or multiprocessing.parent_process() is None or environ.get(ROLE_VARIABLE):
+        return False
+    return find_rank(environ).launcher == SINGLE and _find_group_rank() is None
+
+
+def _find_group_rank() -> tuple[int, int] | None:
+    """(rank, world size) in torch's default process group; None without one."""
+    distributed = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)  # a build of torch may lack it
+    if distributed is None or is_initialized is None or not is_initialized():
+        return None
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    return (rank, size) if size > 1 else None
+
+
 def find_rank(environ: Mapping[str, str]) -> Rank:
-    """The rank of this process. Values that are not numbers, or do not fit together, are ignored."""
+    """The rank that a launcher gave this process. Values that are not numbers, or do not fit together, are ignored."""
     slurm = _find_slurm(environ)
     for names in _LAUNCHERS:
         rank, world_size = _number(environ, names.rank), _number(environ, names.world_size)

@@ -93,7 +93,7 @@ class Run:
         self._writer: LineWriter | None = None
         self._events: LineWriter | None = None
         if not (effective.rank_zero_only and rank.rank != 0):
-            is_only = rank.world_size == 1 and self.participant.is_trainer
+            is_only = rank.world_size == 1 and not rank.has_other_roles
             name = FileName("training", self.attempt, "", rank=None if is_only else rank.rank, role=rank.role)
             self._writer = self._files.open(name, on_fd=self._use_fd)
             self._events = self._files.open(name._replace(table="events", rank=rank.rank))

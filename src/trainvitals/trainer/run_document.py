@@ -3,11 +3,13 @@ Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import COMMAND, RunFile
@@ -19,7 +21,7 @@ from trainvitals.trainer.ranks import Rank
 
 
 class RunDocument:
-    """Written by rank 0; every rank knows what is in it."""
+    """Written by rank 0, or in a run without trainers by the first to come; all know what is in it."""
 
     def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings) -> None:
         self.file = file
@@ -37,20 +39,20 @@ class RunDocument:
         more = redact(facts.make_jsonable(values), extra=self._settings.redact)
         self.file = replace(self.file, config={**more, **(self.file.config or {})})
         written = run_folder.find_run(self._folder)
-        if self._rank.rank == 0 and written is not None:
+        if written is not None and self._is_ours(written):
             self._write(replace(written, config=self.file.config))
 
     def leave_to_command(self) -> None:
         """The run is that of `trainvitals run` again, until the program begins its own."""
-        if self._rank.rank == 0:
-            self._write(replace(self._read(), kind=COMMAND))
+        if self._is_ours(run := self._read()):
+            self._write(replace(run, kind=COMMAND))
 
     def write_end(self, status: str, cause: Cause | None, last_step: int | None, tentative: bool) -> None:
-        """How the run ended, as rank 0 knows it."""
+        """How the run ended, as far as this process knows: without trainers others may go on, and the agent decides."""
         run = self._read()
-        if self._rank.rank != 0 or run.attempt != self.file.attempt:
+        if not self._is_ours(run) or run.attempt != self.file.attempt:
             return  # not ours to write, or a newer attempt of the run is under way elsewhere
-        if status == "failed" and self._rank.world_size > 1:
+        if status == "failed" and (self._rank.world_size > 1 or self._rank.has_other_roles):
             first = next(iter(read_failures(self._folder, self.file.attempt)), None)
             if first is not None and first.participant != self._rank.participant:  # often why this one fails, too
                 cause = first.cause.about(first.participant)
@@ -59,9 +61,14 @@ class RunDocument:
             run.end(status, cause),
             last_step=last_step if last_step is not None else run.last_step,
             hardware=found or run.hardware,
-            tentative=tentative,
+            tentative=tentative or not self._rank.participant.is_trainer,
         )
         self._write(run)
+
+    def _is_ours(self, run: RunFile) -> bool:
+        if self._rank.participant.is_trainer:
+            return self._rank.rank == 0
+        return (run.process.pid, run.process.host) == (os.getpid(), runtime.host_name())
 
     def _read(self) -> RunFile:
         return run_folder.find_run(self._folder) or self.file

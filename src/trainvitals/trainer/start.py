@@ -10,9 +10,10 @@ from trainvitals import settings
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.identity import WORKER
 from trainvitals.redaction import redact_text
 from trainvitals.stderr import print_line
-from trainvitals.trainer import current, description, launch, ranks
+from trainvitals.trainer import current, description, joining, launch, ranks
 from trainvitals.trainer.run import Run
 
 
@@ -25,6 +26,7 @@ def init(
     tags: tuple[str, ...] | list[str] = (),
     notes: str = "",
     resume: bool | str | os.PathLike[str] = False,
+    role: str | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     **options: Any,
@@ -33,7 +35,8 @@ def init(
 
     `resume=True` continues the newest run of this project (and name, if given), `resume="RUN"` a certain one: a new
     attempt in the same folder, nothing overwritten. `rank` and `world_size` are found from the environment under
-    torchrun, Slurm and MPI. `options` are settings by name (docs/settings.md).
+    torchrun, Slurm and MPI. `role` is what this process does in a run of several kinds of processes, such as `trainer`
+    and `rollout`; `rank` is then its number within the role. `options` are settings by name (docs/settings.md).
     """
     before = current.current_run()
     if before is not None and before.is_of_this_process:
@@ -45,21 +48,21 @@ def init(
     name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
     effective = settings.resolve_for_training(given, _check_rules)
-    environ = os.environ
-    place_in_launch = ranks.find_rank(environ)
-    if rank is not None:
-        place_in_launch = ranks.take_word_for(rank, world_size, place_in_launch)
-    homeless = False
+    own = ranks.find_own(os.environ, role, rank, world_size)
+    leads, homeless = own.rank == 0, False
     try:
-        place = launch.find_place(effective, name, resume, place_in_launch)
+        place = launch.find_place(effective, name, resume, own)
         run_folder.create(place.folder, effective.shared)
+        if not own.participant.is_trainer and not own.is_known:
+            own = own._replace(rank=joining.take_number(place.folder, own.role, place.attempt))
+        leads = launch.takes_lead(place, own)
     except (JournalError, OSError) as error:
         if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
             raise  # the place itself is a mistake, which room on the disk would not mend
         place, homeless = launch.find_place_alone(effective, name), True
         print_line(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
-    file = description.describe(place, effective, name, config, tags, notes, place_in_launch)
-    if place_in_launch.rank == 0:
+    file = description.describe(place, effective, name, config, tags, notes, own)
+    if leads:
         for text in settings.complaints(effective):
             print_line(text)
         try:
@@ -69,10 +72,10 @@ def init(
             print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
     first_step = 0
     if place.attempt > 1:
-        first_step = launch.find_last_step(place.folder, place_in_launch) + 1
-    run = Run(place.folder, place_in_launch, effective, file, first_step=first_step)
+        first_step = launch.find_last_step(place.folder, own) + 1
+    run = Run(place.folder, own, effective, file, first_step=first_step)
     run.start(homeless=homeless)
-    if effective.dashboard and place_in_launch.rank == 0:
+    if effective.dashboard and leads:
         from trainvitals.trainer import dashboard
 
         dashboard.start(effective, run.id)
@@ -82,7 +85,7 @@ def init(
 
 def begin_automatically() -> Run:
     """The run of a program that did not ask for one (`trainvitals run`); an `init()` of its own takes it over."""
-    run = init()
+    run = init(role=WORKER if ranks.is_spawned(os.environ) else None)
     run.automatic = True
     return run
 

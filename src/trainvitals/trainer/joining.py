@@ -1,0 +1,37 @@
+"""What only one process of a run may have: the lead, and a number within a role. The first to create a file has it.
+
+On a full or read-only disk every process has it: the training comes first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+from trainvitals import runtime
+from trainvitals.journal.folder import file_rights
+from trainvitals.journal.identity import Participant
+
+
+def take_lead(run: Path, attempt: int) -> bool:
+    """Whether this process is the one that begins the attempt; also if it was before."""
+    return _claim(run, "lead", attempt)
+
+
+def take_number(run: Path, role: str, attempt: int) -> int:
+    """The number of this process within the role, by order of joining."""
+    return next(number for number in itertools.count() if _claim(run, Participant(role, number).file_part, attempt))
+
+
+def _claim(run: Path, what: str, attempt: int) -> bool:
+    path = run / f".{what}.attempt{attempt}.claim"
+    me = f"{runtime.host_name()} {os.getpid()} {runtime.process_start(os.getpid())}"
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file_rights(run)), "w", encoding="utf-8") as file:
+            file.write(me)
+    except FileExistsError:
+        return path.read_text(encoding="utf-8") == me
+    except OSError:
+        pass  # nobody can claim anything here
+    return True
