@@ -3,7 +3,7 @@
     lightgbm.train(..., callbacks=[trainvitals.LightGBMCallback()])
 
 A step is a boosting round; the first is 0. The metrics of each data set in `valid_sets` are logged as
-`<data set>/<metric>`.
+`<data set>/<metric>`. Tested in tests/integrations/test_rounds.py.
 """
 
 from __future__ import annotations

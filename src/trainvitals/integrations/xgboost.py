@@ -3,6 +3,7 @@
     xgboost.train(..., callbacks=[trainvitals.XGBoostCallback()])
 
 A step is a boosting round; the first is 0. The metrics of each data set in `evals` are logged as `<data set>/<metric>`.
+Tested in tests/integrations/test_rounds.py.
 """
 
 from __future__ import annotations
