@@ -97,7 +97,7 @@ def test_references_to_secrets(tmp_path: Path) -> None:
         ({"name": "a", "when": "loss >"}, "rule 'a', when: missing value"),
         ({"when": "loss > 1"}, "needs a name"),
         ({"name": "a"}, "a condition is missing"),
-        ({"name": "a", "when": "loss > 1", "for": "3"}, "write '3 steps' or '3s'"),
+        ({"name": "a", "when": "loss > 1", "for": "3"}, "use '3 steps' or '3s'"),
         ({"name": "a", "when": "loss > 1", "for": "soon"}, "for: 'soon' is not a duration"),
         ({"name": "a", "when": "loss > 1", "severity": "bad"}, "not one of info, warning, critical"),
         ({"name": "a", "when": "loss > 1", "messsage": "x"}, "did you mean 'message'"),

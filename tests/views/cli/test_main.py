@@ -83,7 +83,7 @@ def test_an_unknown_flag_of_a_command_suggests_the_nearest(machine: Any) -> None
 def test_an_unknown_action_suggests_the_nearest(machine: Any) -> None:
     done = machine.run("runs", "shwo", "latest")
     assert done.returncode == 2
-    assert "no action 'shwo', did you mean 'show'?" in done.stderr
+    assert "unknown action 'shwo', did you mean 'show'?" in done.stderr
 
 
 def test_a_flag_is_not_guessed_from_its_beginning(machine: Any) -> None:

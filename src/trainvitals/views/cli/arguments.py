@@ -237,7 +237,7 @@ def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[st
         word, arguments = arguments[0], arguments[1:]
         if word not in names:
             raise UsageError(
-                f"unknown action '{one_line(word)}' of '{prog}'{nearest(word, names)}",
+                f"unknown action '{one_line(word)}'{nearest(word, names)}",
                 hint=f"see: {prog} --help",
             )
         chosen = actions[names.index(word)]
