@@ -95,7 +95,7 @@ def test_a_disk_that_refuses_for_a_while_costs_no_line(disk: FaultyDisk, trainin
     training.log(10)
     said = training.finish()
     assert training.steps() == list(range(220))
-    assert said.count("cannot write") == 1 and "can be written again" in said
+    assert said.count("cannot write") == 1 and "is writable again" in said
     assert disk.count("write") < 50, "it is tried now and then, not with every line"
 
 

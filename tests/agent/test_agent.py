@@ -111,7 +111,7 @@ def test_a_hung_source_does_not_keep_it_from_ending(machine: Any, fake_nvml: Any
     agent = machine.start_agent("--keep", TRAINVITALS_INTERVAL="0.1", **env)
     wait_until(lambda: "gpu" in _tables(), "samples of the GPU that answers")
     hung = wait_until(
-        lambda: [unit for unit in _sources().values() if "has not answered" in unit.get("reason", "")],
+        lambda: [unit for unit in _sources().values() if "no response for" in unit.get("reason", "")],
         "a source that is known to hang",
     )
     assert hung[0]["up"] is False
@@ -215,7 +215,7 @@ def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any, mem
     training.go()
     run = training.wait_for_end()
     assert run["status"] == "killed" and run["cause"].startswith("out of memory: killed by the kernel (OOM)")
-    assert training.events("rank_lost")[0]["message"].startswith("rank 0 is lost: out of memory")
+    assert training.events("rank_lost")[0]["message"].startswith("rank 0 died: out of memory")
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_the_first_rank_that_raises_tells_why_however_the_others_end(machine: An
     ranks[0].wait_for_event("rank_started", count=2)
     ranks[1].go()
     lost = ranks[0].wait_for_event("rank_lost")
-    assert (lost["rank"], lost["message"]) == (1, "rank 1 is lost: RuntimeError: 1 is bad")
+    assert (lost["rank"], lost["message"]) == (1, "rank 1 died: RuntimeError: 1 is bad")
     last_ends(ranks[0])
     run = ranks[0].wait_for_end()
     assert (run["status"], run["cause"]) == ("failed", "rank 1: RuntimeError: 1 is bad")
@@ -810,7 +810,7 @@ def test_a_hung_gpu_leaves_the_others_going_and_is_an_event(machine: Any, fake_n
     wait_until(lambda: len({row["gpu_index"] for row in training.rows("gpu")}) == 3, "lines of three GPUs")
     fake_nvml.script("count = 3\ndelay_us.nvmlDeviceGetUtilizationRates.1 = 4000000")
     trouble = training.wait_for_event("source_trouble")
-    assert trouble["data"]["source"] == "nvidia" and "has not answered" in trouble["message"]
+    assert trouble["data"]["source"] == "nvidia" and "has not responded" in trouble["message"]
     count = len(training.rows("gpu"))
     wait_until(lambda: len(training.rows("gpu")) > count + 20, "lines of the others")
     assert {row["gpu_index"] for row in training.rows("gpu")[count + 2 :]} <= {0, 1, 2}

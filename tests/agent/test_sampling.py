@@ -204,7 +204,7 @@ def test_a_hung_unit_is_stale_and_its_late_answer_is_marked(
     wait_until(lambda: probe.hangs, "the reading that hangs")
     wait_until(lambda: not thread.health(time.monotonic()).up, "it to be stale")
     thread.check(time.monotonic())
-    assert "has not answered" in inbox.notices()[0].message
+    assert "has not responded" in inbox.notices()[0].message
     count, others = len(inbox.samples()), len(inbox.samples("probe:1"))
     wait_until(lambda: len(inbox.samples("probe:1")) > others + 10, "readings of the other")
     assert len(inbox.samples()) == count  # nothing old is repeated
@@ -320,7 +320,7 @@ def test_a_driver_that_hangs_while_it_is_looked_for_is_said_to_and_holds_up_nobo
     sampler.want(
         Demand(sources=("probe", "simulated"), default_interval=0.02, simulated_gpus=1), World(simulated_gpus=1)
     )
-    wait_until(lambda: "has not answered for" in sampler.states().get("probe", ""), "a source that is known to hang")
+    wait_until(lambda: "no response for" in sampler.states().get("probe", ""), "a source that is known to hang")
     wait_until(lambda: any(reading.source == "simulated" for reading in inbox.readings), "readings of the other")
     gate.set()
     wait_until(lambda: sampler.states()["probe"] == "ok", "the source to be up")

@@ -80,7 +80,7 @@ def test_a_command_is_run_without_a_shell_and_gets_the_alert(bench: Bench, tmp_p
     script = tmp_path / "note.py"
     script.write_text("import os, sys; open(sys.argv[1], 'w').write(os.environ['TRAINVITALS_ALERT_MESSAGE'])")
     bench.act("exec", command=f"{sys.executable} {script} {tmp_path / 'out'}")
-    wait_until(lambda: bench.results() == ["started", "ended with 0"], "the end of the command")
+    wait_until(lambda: bench.results() == ["started", "exited with 0"], "the end of the command")
     assert (tmp_path / "out").read_text() == ROW.message
     assert [row.action for row in bench.rows] == ["exec", "exec"]
 

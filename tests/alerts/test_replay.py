@@ -48,7 +48,7 @@ def test_an_uncaught_exception_is_a_training_that_died() -> None:
 def test_a_lost_rank_of_eight_is_a_lost_rank_and_of_one_a_training_that_died() -> None:
     events = [
         event(0, "rank_started", rank=3),
-        event(60, "rank_lost", "rank 3 is lost: killed by SIGKILL", rank=3, signal="SIGKILL"),
+        event(60, "rank_lost", "rank 3 died: killed by SIGKILL", rank=3, signal="SIGKILL"),
         event(62, "run_ended", "the run is killed: killed by SIGKILL", status="killed", signal="SIGKILL"),
     ]
     assert found(events, world_size=8) == [("firing", "rank_lost")]

@@ -128,7 +128,7 @@ def test_no_secret_of_any_setting_is_left_anywhere(place: Place, tmp_path: Path,
     place.run = Path(wait_until(lambda: told.exists() and told.read_text(), "the run folder"))
     failed = {"query", "user", "path", "variable"} if source == "file" else {"http", "http-2", "http-3", "env"}
     wait_until(lambda: failed <= {row.get("channel") for row in place.rows()}, lambda: f"failures: {place.rows()}")
-    wait_until(lambda: any(row.get("result") == "ended with 1" for row in place.rows()), "the rule's program")
+    wait_until(lambda: any(row.get("result") == "exited with 1" for row in place.rows()), "the rule's program")
     assert any(secret["query"] in path for path, _, _ in place.receiver.requests), "the secret is used"
 
     first = runtime.read_agent_file() or {}

@@ -198,7 +198,7 @@ def test_a_series_that_ends_and_the_end_of_all_are_said(endpoint: Endpoint, star
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ((400, b"bad data", {}), "refuses samples (400 Bad Request): bad data"),
+        ((400, b"bad data", {}), "rejected samples (400 Bad Request): bad data"),
         ((503, b"", {}), "returned 503 Service Unavailable; keeping the samples and retrying"),
         (None, "is unreachable: [Errno "),
     ],
@@ -225,4 +225,4 @@ def test_points_that_an_endpoint_refuses_in_a_good_answer_are_told(
     endpoint.answering.answers = [(200, answer.SerializeToString(), {})]
     outbox = start(endpoint.url, warn=told.append)
     wait_until(lambda: outbox.counts.rejected, "the complaint")
-    assert told[0].endswith("refuses samples (in part): 3 points: too old") and outbox.pending_bytes == 0
+    assert told[0].endswith("rejected samples (partially): 3 points: too old") and outbox.pending_bytes == 0

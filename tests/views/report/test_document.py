@@ -39,7 +39,7 @@ def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> No
 def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
     text = markdown(write(gpus=gpu_rows(100, 8), gpu_count=8, config={"lr": 0.1 + 0.2}))
     assert "| batch\\_time | 20 ms | 20 ms | 20 ms |" in text
-    assert "| memory\\_used\\_mb | 8 together (simulated) | 40.0 GB |" in text
+    assert "| memory\\_used\\_mb | all 8 (simulated) | 40.0 GB |" in text
     assert "| lr | 0.3 |" in text
     assert "| started | 2026-09-21 14:13:20 UTC |" in text
 

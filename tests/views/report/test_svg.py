@@ -110,7 +110,7 @@ def test_many_gpus_are_a_band(write: Write) -> None:
     (chart,) = make_charts(RunReader(folder), ["gpu_utilization"])
     (band,) = chart.lines
     assert band.low is not None and band.high is not None
-    assert "16 together" in band.title
+    assert "all 16" in band.title
     assert float(band.high[0] - band.low[0]) == 4.0
 
 
@@ -154,7 +154,7 @@ def test_every_line_is_in_the_legend_or_counted_there() -> None:
 
 def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> None:
     said = texts(draw_picture(name_runs([write("slow"), write("fast")]), "svg"))
-    assert "fast against slow" in said and "Loss" in said and "Learning rate" in said
+    assert "fast vs. slow" in said and "Loss" in said and "Learning rate" in said
 
 
 def test_a_smooth_line_lies_over_the_raw_one_and_keeps_its_gaps() -> None:

@@ -196,15 +196,15 @@ def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
             "nvidia:GPU-2": gpu_sample(2, age=12.0, utilization_percent=1.0),
         },
         sources={
-            "nvidia:GPU-2": {"up": False, "reason": "has not answered for 12 s"},
-            "nvidia:GPU-9": {"up": False, "reason": "has not answered for 40 s"},
+            "nvidia:GPU-2": {"up": False, "reason": "no response for 12 s"},
+            "nvidia:GPU-9": {"up": False, "reason": "no response for 40 s"},
         },
     )
     problems = {gpu.uuid: gpu.problem for gpu in Feed(TopOptions()).read().gpus}
     assert problems["GPU-0"].startswith("no answer for 1")
     assert problems["GPU-1"] == "lost"
-    assert problems["GPU-2"] == "has not answered for 12 s"
-    assert problems["GPU-9"] == "has not answered for 40 s", "one that never answered is there all the same"
+    assert problems["GPU-2"] == "no response for 12 s"
+    assert problems["GPU-9"] == "no response for 40 s", "one that never answered is there all the same"
 
 
 def test_an_agent_that_fell_silent_is_not_believed() -> None:

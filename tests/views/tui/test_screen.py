@@ -153,7 +153,7 @@ def test_in_few_words_the_colour_of_the_use_tells_of_heat_and_trouble(told: Snap
     hot = {**told.gpus[0].values, "utilization_percent": 97.0, "temperature_celsius": 95}
     gpus = [replace(told.gpus[0], index=str(index), key=str(index)) for index in range(64)]
     gpus[5] = replace(gpus[5], values=hot)
-    gpus[6] = replace(gpus[6], problem="has not answered for 12 s", values={})
+    gpus[6] = replace(gpus[6], problem="no response for 12 s", values={})
     frame = screen.draw(replace(told, gpus=tuple(gpus)), View(), 60, 20)
     styles = {segment.text.strip(): segment.style for line in frame.lines for segment in line}
     assert styles["97%"] == palette.critical and styles["✕"] == palette.critical
@@ -359,10 +359,10 @@ def test_a_single_gpu_has_its_columns_named_and_many_share_their_names(told: Sna
 
 
 def test_a_gpu_that_never_answered_does_not_count_as_another_kind(told: Snapshot) -> None:
-    silent = Gpu("nvidia:GPU-9", "?", "", "GPU-9", {}, 0.0, problem="has not answered for 10 s")
+    silent = Gpu("nvidia:GPU-9", "?", "", "GPU-9", {}, 0.0, problem="no response for 10 s")
     lines = text(replace(told, gpus=(*told.gpus[:3], silent)), View(), 130, 40).splitlines()
     assert any("3 x NVIDIA H100 80GB HBM3, 1 without an answer" in line for line in lines)
-    assert any("GPU-9: has not answered for 10 s" in line for line in lines)
+    assert any("GPU-9: no response for 10 s" in line for line in lines)
     assert not any("NAME" in line for line in lines)
 
 
