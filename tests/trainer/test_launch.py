@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainvitals import runtime
+from trainvitals import runtime, settings
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.trainer import launch, ranks
@@ -95,3 +95,15 @@ def test_a_new_launch_tidies_up_and_its_own_meeting_stays(tmp_path: Path) -> Non
     assert launch.join_launch(tmp_path, None, "me", place, False) == made
     launch.remove_old_meetings(tmp_path)
     assert len(list(tmp_path.glob(".launch-*"))) == 1
+
+
+def test_a_further_run_of_a_command_has_the_name_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "default" / "first"
+    run_folder.create(first)
+    run_folder.write_run(first, RunFile.parse({"kind": "training", "name": "train"}))
+    monkeypatch.setenv("TRAINVITALS_RUN_DIR", str(first))
+    effective = settings.resolve({"dir": str(tmp_path)}, environ={}, folder=tmp_path)
+    place = launch.find_place(effective, None, False, ranks.Rank())
+    assert place.folder != first and "-train-" in place.folder.name
