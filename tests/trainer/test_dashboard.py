@@ -90,10 +90,10 @@ def test_the_demo_prints_where_to_look(tmp_path: Path) -> None:
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
     assert demo.stderr is not None
     line = ""
-    while "the dashboard is " not in line:
+    while "dashboard: http" not in line:
         line = demo.stderr.readline()
         assert line, "no address was printed"
-    base = line.partition("the dashboard is ")[2].partition("?")[0]
+    base = line.partition("dashboard: ")[2].partition("?")[0]
     token = (tmp_path / "rt" / "serve.token").read_text().strip()
     request = Request(f"{base}api/v1/runs/latest", headers={"Authorization": f"Bearer {token}"})
     with urlopen(request, timeout=PATIENCE) as answer:
