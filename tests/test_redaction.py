@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainvitals.redaction import CUT, REDACTED, Secrecy, find_secrecy, redact, redact_command, redact_text
+from trainvitals.redaction import CUT, REDACTED, Secrecy, find_secrecy, free_key, redact, redact_command, redact_text
 
 # Planted secrets carry this mark; it must never be seen again.
 CANARY = "CaNaRy4711"
@@ -429,3 +429,11 @@ def test_no_planted_secret_survives_in_a_command(argv: list[str]) -> None:
 def test_levels_are_ordered_so_that_the_stricter_one_wins() -> None:
     assert max(Secrecy.TEXT, Secrecy.NUMBERS_TOO) is Secrecy.NUMBERS_TOO
     assert redact({"token": {"password": 1234, "count": 5}}) == {"token": {"password": REDACTED, "count": 5}}
+
+
+def test_of_very_many_keys_that_become_one_each_gets_the_next_number() -> None:
+    taken: dict[str, None] = {}
+    for _ in range(20_000):
+        taken[free_key("cut", taken)] = None
+    assert list(taken) == ["cut", *(f"cut ({number})" for number in range(2, 20_001))]
+    assert free_key("a", {"a": 1, "a (3)": 1}) == "a (2)"

@@ -325,9 +325,13 @@ class _Walk:
 
 def free_key(key: Any, taken: Mapping[Any, Any]) -> Any:
     """`key`, or `key (2)` and so on if it is taken: two keys that became one must not hide each other."""
-    number = 2
-    free = key
-    while free in taken:
-        free = f"{key} ({number})"
-        number += 1
-    return free
+    if key not in taken:
+        return key
+    # By halves: of ten thousand keys that became one, each would count all before it.
+    low, high = 1, 2
+    while f"{key} ({high})" in taken:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if f"{key} ({middle})" in taken else (low, middle)
+    return f"{key} ({high})"

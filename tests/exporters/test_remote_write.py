@@ -264,6 +264,47 @@ def test_the_token_goes_to_the_server_and_into_no_redirect(
     elsewhere.close()
 
 
+@pytest.mark.parametrize("pause", ["nan", "-1", "soon", "0"])
+@pytest.mark.promise(
+    "a server answers 429 with a `Retry-After` that makes no sense", "it is tried again, and gets everything"
+)
+def test_a_pause_that_makes_no_sense_does_not_end_the_sender(
+    writers: Callable[..., PushQueue], answering: Answering, pause: str
+) -> None:
+    answering.answers = [(429, b"", {"Retry-After": pause}), (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"))
+    wait_until(lambda: sent_all(writer) and writer.counts.sent, "the second try")
+    assert writer.counts.failed == 1 and answering.received[0][2] == answering.received[1][2]
+
+
+@pytest.mark.parametrize("pause", ["1e9", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
+@pytest.mark.promise("`Retry-After: 1e9`", "the pause is ten minutes at most, and the agent's end does not wait for it")
+def test_a_pause_of_years_is_cut_and_the_end_does_not_wait_for_it(
+    writers: Callable[..., PushQueue], answering: Answering, pause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainvitals.exporters.push_queue.LONGEST_ASKED_PAUSE", 0.1)
+    answering.answers = [(429, b"", {"Retry-After": pause}), (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"))
+    wait_until(lambda: sent_all(writer) and writer.counts.sent, "the second try")
+    monkeypatch.undo()
+    answering.answers = [(429, b"", {"Retry-After": pause})]
+    writer.write_now()
+    wait_until(lambda: writer.counts.failed == 2, "the refusal")
+    writer.close()
+    assert writer.pending_bytes > 0, "for the next agent"
+
+
+@pytest.mark.parametrize("target", ["http://[", "file:///etc/passwd", "//"])
+def test_a_redirect_to_nowhere_does_not_end_the_sender(
+    writers: Callable[..., PushQueue], answering: Answering, target: str
+) -> None:
+    answering.answers = [(302, b"", {"Location": target}), (204, b"", {})]
+    writer = writers(answering.url, Numbers("a"))
+    wait_until(lambda: writer.counts.rejected == 1, "the redirect to be refused")
+    writer.write_now()
+    wait_until(lambda: writer.counts.sent == 1, "the next request")
+
+
 def test_many_series_go_in_several_requests(writers: Callable[..., PushQueue], answering: Answering) -> None:
     writer = writers(answering.url, Numbers(*(str(number) for number in range(2 * BATCH + 1))))
     wait_until(lambda: writer.counts.sent == 3, "three requests")

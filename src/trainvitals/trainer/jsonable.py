@@ -87,7 +87,7 @@ class _Copy:
     def mapping(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         plain: dict[str, Any] = {}
         for key, item in fields.items():
-            if self.values_left < 0:
+            if self.values_left < 0 or self.text_left <= 0:  # the next key would be cut to nothing
                 plain["…"] = f"{len(fields) - len(plain)} more (cut)"
                 break
             name = self.text(key) if type(key) is str else str(self.convert(key, depth + 1))
