@@ -19,6 +19,7 @@ from waiting import PATIENCE, free_port
 from trainvitals.http_client import MOST_OF_AN_ANSWER, Answer, parse_retry_after, send
 
 Reply = Callable[[socket.socket], None]
+BODY = b"x"
 SHORT = 1.0
 """Seconds for a request that will not be answered."""
 
@@ -44,8 +45,12 @@ class Hostile:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            if self._reads:
-                connection.recv(1 << 16)
+            request = b""
+            while self._reads and not request.endswith(b"\r\n\r\n" + BODY):  # it comes in pieces
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    return
+                request += piece
             self._reply(connection)
 
     def close(self) -> None:
@@ -71,7 +76,7 @@ def say(text: bytes) -> Reply:
 
 
 def post(url: str, seconds: float = PATIENCE) -> Answer:
-    return send(urllib.request.Request(url, data=b"x", headers={"Authorization": "Bearer s3cret"}), seconds)
+    return send(urllib.request.Request(url, data=BODY, headers={"Authorization": "Bearer s3cret"}), seconds)
 
 
 def drip(beginning: bytes, byte: bytes, pause: float = 0.05) -> Reply:
