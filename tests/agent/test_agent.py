@@ -350,10 +350,7 @@ def test_workers_of_one_run_that_nobody_numbered_are_watched_one_by_one(machine:
     assert first.run["status"] == "running" and not first.events("rank_replaced")
     first.process.send_signal(signal.SIGTERM)
     end = first.wait_for_end()
-    assert (end["status"], end["cause"]) == (
-        "killed",
-        "worker 1: killed by SIGKILL (kill -9, or a job scheduler at its limit)",
-    )
+    assert end["status"] == "killed" and end["cause"].startswith("worker 1: killed by SIGKILL")
     assert {(row["role"], row["rank"]) for row in first.events("rank_started")} == {("worker", 0), ("worker", 1)}
 
 
