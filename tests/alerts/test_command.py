@@ -157,11 +157,11 @@ def test_without_a_living_run_nothing_is_silenced_unless_it_is_named(
     root: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert main(["alerts", command, "loss_spike"]) == 1
-    assert "is alive" in capsys.readouterr().err
+    assert "no active runs" in capsys.readouterr().err
     folder = record()
     assert main(["alerts", command, "loss_spike"]) == 1
     shown = capsys.readouterr().err
-    assert "is alive" in shown and f"--run {folder.name}" in shown
+    assert "no active runs" in shown and f"--run {folder.name}" in shown
     assert records.read_rows(folder) == []
     assert main(["alerts", command, "loss_spike", "--run", folder.name]) == 0
     assert [row.control for row in records.read_rows(folder)] == [command]

@@ -49,7 +49,7 @@ def make(
     folder: Path,
     receiver: Receiver,
     host: str | None = None,
-    tell: watch.Tell = lambda event, message, severity: None,
+    write_event: watch.WriteEvent = lambda event, message, severity: None,
     **more: Any,
 ) -> RunAlerts:
     given = {
@@ -60,7 +60,7 @@ def make(
     }
     found = settings.resolve(given, environ={}, folder=Path("/"))
     about = {"run": "r1", "name": "r1", "host": host or "node"}
-    alerts = RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host), tell=tell)
+    alerts = RunAlerts(folder, found, about, name=FileName("events", 1, "", host=host), write_event=write_event)
     alerts.ledger.policy = replace(alerts.ledger.policy, group_wait=0.0)
     return alerts
 
@@ -183,7 +183,7 @@ def test_a_rule_that_names_no_channel_is_told_and_the_others_are_judged(folder: 
     told: list[str] = []
     rules = [HOT, {"name": "mine", "when": "loss > 3", "notify": "hok"}]
     alerts = make(folder, receiver, **{"alerts.rules": rules})
-    alerts._tell = lambda event, message, severity: told.append(message)
+    alerts._write_event = lambda event, message, severity: told.append(message)
     heat(alerts, 90)
     run_for(alerts, lambda: receiver.bodies and told, "the message")
     assert "unknown channel 'hok'" in told[0]
@@ -278,7 +278,7 @@ def test_a_message_that_somebody_else_queued_in_our_folder_is_not_sent(folder: P
     (theirs,) = folder.glob("alerts_*.jsonl")
     os.chown(theirs, 12345, 12345)
     notes: list[str] = []
-    alerts = make(folder, receiver, tell=lambda event, message, severity: notes.append(message))
+    alerts = make(folder, receiver, write_event=lambda event, message, severity: notes.append(message))
     heat(alerts, 90)
     run_for(alerts, lambda: receiver.bodies, "our own message")
     alerts.close()

@@ -239,7 +239,7 @@ def test_a_macmon_that_cannot_be_executed_is_said(macmon):
     macmon.path.write_text("not a program")
     macmon.path.chmod(0o644)
 
-    with pytest.raises(SourceUnavailable, match="cannot be started"):
+    with pytest.raises(SourceUnavailable, match="cannot start macmon"):
         unit.read()
 
 

@@ -233,7 +233,7 @@ def test_another_gpu_at_the_same_address_is_not_taken_for_the_old_one(
     (old,) = gpus(source)
     old.read()
     fake_nvml.script("count = 1\nepoch = 2\ngpu.0.uuid = GPU-11111111-0000-4000-8000-000000000000")
-    with pytest.raises(UnitGone, match="another GPU"):
+    with pytest.raises(UnitGone, match="a different GPU"):
         old.read()
     (new,) = gpus(source)
     assert new.key == "nvidia:GPU-11111111-0000-4000-8000-000000000000"

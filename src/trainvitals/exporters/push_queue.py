@@ -207,11 +207,11 @@ class PushQueue:
         try:
             answer = http_client.send(request, TIMEOUT)
         except OSError as error:
-            return self._fail(f"cannot be reached: {error}", 0.0)
+            return self._fail(f"is unreachable: {error}", 0.0)
         status = f"{answer.status} {answer.reason}"
         if not answer.is_good:
             if self.dialect.is_passing(answer.status) or answer.status in DOOR:
-                return self._fail(f"answers {status}", min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE))
+                return self._fail(f"returned {status}", min(answer.retry_after or 0.0, LONGEST_ASKED_PAUSE))
             self._reject(status, answer.text)
             return None
         complaint = self.dialect.find_complaint(answer.body)

@@ -62,7 +62,7 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
         def send() -> None:
             answer = http_client.send(request, TIMEOUT)
             if not answer.is_good:
-                raise OSError(f"it answers {answer.status} {answer.reason}")
+                raise OSError(f"it returned {answer.status} {answer.reason}")
 
         return send
 
