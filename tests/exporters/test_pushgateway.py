@@ -67,5 +67,7 @@ def test_trouble_is_told_once_and_says_where_and_harms_nothing(answering: Answer
         gateway.push_now()
         gateway.close()
         assert len(told) == 1, url
-        assert told[0].startswith(f"the Pushgateway {url.rpartition('@')[2].removeprefix('http://')} does not")
+        assert told[0].startswith(
+            f"cannot push metrics to the Pushgateway {url.rpartition('@')[2].removeprefix('http://')}: "
+        )
         assert "secret" not in told[0]

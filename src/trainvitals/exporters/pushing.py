@@ -57,7 +57,7 @@ class Pushing:
             self._trouble = None
         except Exception as error:  # noqa: BLE001 - the boundary around an exporter, which may be another package's
             self.failures += 1
-            text = f"{self._title} rejected the metrics: {getattr(error, 'reason', None) or error}"
+            text = f"cannot push metrics to {self._title}: {getattr(error, 'reason', None) or error}"
             if text != self._trouble:
                 self._trouble = text
                 self._warn(redact_text(text))

@@ -42,7 +42,7 @@ def test_a_line_per_sample_a_table_and_every_number_in_files(watched_machine: An
     assert done.returncode == 0, done.stderr
     table = done.stdout.partition("min / mean / max")[2]
     assert re.search(r"GPU 0 +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\d+ / \d+ / \d+ +\S+ Wh", table)
-    assert "GPU1" in table
+    assert "GPU 1" in table
     assert "imulated" in table
     run = json.loads((log / "run.json").read_text())
     assert (run["kind"], run["status"], run["simulated"], run["attempt"]) == ("monitor", "finished", True, 1)
