@@ -326,7 +326,7 @@ def test_secrets_in_name_tags_and_notes_do_not_reach_the_folder(machine: Any) ->
 def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(machine: Any, full_disk: Path) -> None:
     done = machine.run("run", "--dir", str(full_disk), "--", "sh", "-c", "echo hi; exit 3")
     assert (done.returncode, done.stdout) == (3, "hi\n")
-    assert f"this run is not watched: cannot write {full_disk}/default/" in done.stderr
+    assert f"this run is not monitored: cannot write {full_disk}/default/" in done.stderr
     assert done.stderr.endswith(
         "run.json: No space left on device\n  choose another folder: --dir or TRAINVITALS_DIR\n"
     )
@@ -335,7 +335,7 @@ def test_on_a_full_disk_the_program_runs_and_the_place_and_the_flag_are_told(mac
 def test_without_a_runtime_folder_the_program_runs_and_the_variable_is_named(machine: Any, full_disk: Path) -> None:
     done = machine.run("run", "--", "sh", "-c", "exit 3", environ={"TRAINVITALS_RUNTIME_DIR": str(full_disk)})
     assert done.returncode == 3
-    assert f"this run is not watched: cannot write to the runtime folder {full_disk}: No space left" in done.stderr
+    assert f"this run is not monitored: cannot write to the runtime folder {full_disk}: No space left" in done.stderr
     assert "set TRAINVITALS_RUNTIME_DIR" in done.stderr
 
 
@@ -355,7 +355,7 @@ def test_a_gpu_that_is_not_there_is_said_once(watched_machine: Any) -> None:
         *("sh", "-c", f"until grep -q '\"gpu_index\":1' {latest}; do sleep 0.05; done"),
     )
     assert done.returncode == 0
-    assert done.stderr.count("there is no GPU 7; there are 0, 1\n") == 1
+    assert done.stderr.count("no GPU 7; available: 0, 1\n") == 1
 
 
 def test_further_runs_that_began_below_the_command_are_named_at_its_end(machine: Any, make_run: Any) -> None:
