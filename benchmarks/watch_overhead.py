@@ -94,7 +94,7 @@ class Trainvitals(Tool):
         self._watch = run.watch(model, optimizer, **self._options)
 
     def pause(self, paused: bool) -> None:
-        self._watch.alive = not paused  # the other model's backward is none of its business
+        self._watch.moments.alive = not paused  # the other model's backward is none of its business
 
 
 class TraceMl(Tool):

@@ -84,9 +84,9 @@ def test_a_plain_loop_is_watched_without_a_change(tmp_path: Path) -> None:
     lines = read(folder, "training_metrics_*.jsonl")
     assert [line["step"] for line in lines] == list(range(8))
     assert [line["loss"] for line in lines] == pytest.approx(json.loads(done.stdout))
-    assert [line["epoch"] for line in lines[1:]] == [0, 0, 0, 1, 1, 1, 1]
+    assert [line["epoch"] for line in lines] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert all(line["learning_rate"] == 0.01 and line["gradient_norm"] > 0 for line in lines)
-    for line in lines[1:]:
+    for line in lines:
         assert min(line[f"{phase}_time"] for phase in ("batch", "data", "forward", "backward", "optimizer")) > 0
     run = json.loads((folder / "run.json").read_text())
     assert (run["status"], run["exit_code"]) == ("finished", 0)
@@ -174,6 +174,62 @@ def test_a_script_that_logs_itself_gets_the_phases_into_its_own_run_and_keeps_it
     lines = read(folder, "training_metrics_*.jsonl")
     assert [line["loss"] for line in lines if "loss" in line] == [42.0] * 4
     assert [line["step"] for line in lines if "watch_time" in line] == [0, 1, 2, 3]
+
+
+def test_a_first_step_that_is_clipped_has_its_norm_before_clipping_and_an_evaluation_after_it_is_its_own(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import time, torch
+        generator, critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        optimizers = [torch.optim.SGD(m.parameters(), lr=0.001) for m in (generator, critic)]
+        norms = []
+        for step in range(4):
+            for model, optimizer in zip((generator, critic), optimizers):
+                optimizer.zero_grad()
+                (100 * critic(generator(torch.ones(2, 4))).square().mean() + 100).backward()
+                norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1).item())
+                optimizer.step()
+            if not step:
+                time.sleep(0.5)
+        print([(a * a + b * b) ** 0.5 for a, b in zip(norms[::2], norms[1::2])])
+        """,
+    )
+    done = trainvitals_run(tmp_path, sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    lines = read(folder, "training_metrics_*.jsonl")
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["gradient_norm"] for line in lines] == pytest.approx(json.loads(done.stdout))
+    assert all(line["loss/generator"] > 100 and line["loss/critic"] > 100 for line in lines)
+    assert lines[0]["other_time"] >= 0.5 > lines[1]["batch_time"]
+    assert not read(folder, "events_*.jsonl")
+
+
+def test_weights_updated_by_hand_are_a_training_too(tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import torch
+        model = torch.nn.Linear(4, 1)
+        losses = []
+        for _ in range(5):
+            model.zero_grad()
+            loss = (model(torch.ones(2, 4)) - 1).square().mean()
+            loss.backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.1)
+            losses.append(loss.item())
+        print(losses)
+        """,
+    )
+    done = trainvitals_run(tmp_path, sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    (folder,) = folders(tmp_path)
+    lines = read(folder, "training_metrics_*.jsonl")
+    assert [line["loss"] for line in lines] == pytest.approx(json.loads(done.stdout))
 
 
 def test_an_explicit_watch_takes_the_place_of_ours(tmp_path: Path) -> None:

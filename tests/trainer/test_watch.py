@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -72,7 +73,7 @@ class SleepyData(Dataset[torch.Tensor]):
 
 
 def phases(line: dict[str, Any]) -> dict[str, float]:
-    return {name: line[name] for name in PHASES if line[name]}
+    return {name: line[name] for name in PHASES if line.get(name)}
 
 
 def watch(run: Run, clock: VirtualClock, *args: Any, **options: Any) -> Watch:
@@ -110,16 +111,19 @@ def test_every_phase_of_a_plain_loop_gets_the_time_that_was_spent_in_it(run: Run
 
 
 def test_with_real_sleeps_the_phases_add_up_to_the_step(run: Run) -> None:
-    model = nn.Linear(4, 1)
+    class Slow(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.01)
+            return super().forward(x)
+
+    model = Slow(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=2)
     watched = run.watch(model, optimizer, loader)
     for (batch,) in loader:
         with watched.phase("transfer"):
             time.sleep(0.01)
-        loss = model(batch).sum()
-        time.sleep(0.01)
-        loss.backward()
+        model(batch).sum().backward()
         optimizer.step()
         time.sleep(0.02)
     run.finish()
@@ -339,18 +343,20 @@ def test_mixed_precision_with_a_scaler_reports_the_gradient_norm_unscaled(run: R
         assert line["loss"] == pytest.approx(loss.item())
 
 
-def test_a_step_that_the_scaler_skips_is_part_of_the_next_one(run: Run, clock: VirtualClock) -> None:
+def test_a_step_that_the_scaler_skips_is_a_step_with_its_own_loss_and_no_norm(run: Run, clock: VirtualClock) -> None:
     model = Sleepy(clock)
     optimizer = SleepySGD(clock, model.parameters())
     scaler = torch.amp.GradScaler("cpu")
-    watch(run, clock, model, optimizer)
-    for scale in (float("inf"), 1.0):
+    watch(run, clock, model, optimizer, report=True, budget_percent=0)
+    for scale in (float("inf"), 1.0, float("inf"), 1.0):
         scaler.scale(model(torch.ones(2, 4)).mean() * scale).backward()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
     run.finish()
-    assert [line["forward_time"] for line in steps(run)] == pytest.approx([0.4])
+    assert [line["forward_time"] for line in steps(run)] == pytest.approx([0.2] * 4)
+    assert [math.isinf(float(line["loss"])) for line in steps(run)] == [True, False, True, False]
+    assert ["gradient_norm" in line for line in steps(run)] == [False, True, False, True]
 
 
 # -- step numbers beside the user's own lines

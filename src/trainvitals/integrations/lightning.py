@@ -58,7 +58,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         self.attachment.watch(pl_module, trainer.optimizers)
         if self.attachment.watching is not None:
             self._wrapped = pl_module
-            # Lightning never calls the module itself, so its forward hooks see nothing: training_step is the forward.
+            # Lightning never calls the module itself: training_step is the forward.
             vars(pl_module)["training_step"] = _timed(pl_module.training_step, self.attachment.watching, pl_module)
 
     @guarded
@@ -270,11 +270,11 @@ def best_of(checkpoints: Any) -> dict[str, float]:
 def _timed(training_step: Any, watch: Any, module: Any) -> Any:
     @functools.wraps(training_step)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        watch.forward_begins(module, args, kwargs)
+        watch.moments.forward_begins(module, args, kwargs)
         try:
             return training_step(*args, **kwargs)
         finally:
-            watch.forward_ends(module)
+            watch.moments.forward_ends(sys.exception())
 
     return timed
 

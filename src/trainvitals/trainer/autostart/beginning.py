@@ -1,11 +1,11 @@
-"""The first step of an optimizer, in a program that did not ask to be watched: from there on it is.
+"""The beginning of a training, in a program that did not ask to be watched: from its first batch on it is.
 
-Until then there are only two hooks on all optimizers and a look at each loss, placed when torch is imported.
+When torch is imported, two hooks on all optimizers and `Moments` are placed, which only take notes; the run begins when
+something is trained for the first time, and has what was noted until then.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,46 +13,43 @@ from trainvitals.trainer.autostart.trouble import note_trouble
 
 if TYPE_CHECKING:
     from trainvitals.trainer.run import Run
-    from trainvitals.trainer.watch.loop import Watch
+    from trainvitals.trainer.watch.moments import Moments
 
 
 class Beginning:
-    """Passes the optimizers' steps on to the watch of the current run, which it starts if there is none."""
+    """Passes the optimizers' steps on to the moments of the current run, which it starts if there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, moments: Moments) -> None:
+        self._moments: Moments | None = moments
         self._run: Run | None = None
-        self._watch: Watch | None = None
         self._given_up = False
-        self._losses: deque[Any] = deque(maxlen=64)
-        self._unscaled: tuple[Any, Any] | None = None
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        watch = self._find_watch()
-        if watch is not None:
-            watch.optimizer_begins(optimizer, args, kwargs)
+        self.begin_if_new()
+        if self._moments is not None:
+            self._moments.optimizer_begins(optimizer, args, kwargs)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._watch is not None:
-            self._watch.optimizer_ends(optimizer, args, kwargs)
+        if self._moments is not None:
+            self._moments.optimizer_ends(optimizer, args, kwargs)
 
-    def _find_watch(self) -> Watch | None:
+    def begin_if_new(self) -> None:
+        """Watch the current run, if it is another than before or none yet."""
         if self._given_up:
-            return None
+            return
         try:
             from trainvitals.trainer.current import current_run
 
             run = current_run()
             if run is None or run is not self._run:
-                self._watch = self._begin(run)
+                self._begin(run)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program
             self._given_up = True
-            self._watch = None
+            self._stop()
             note_trouble(f"the training is not watched: {error!r:.300}")
-        return self._watch
 
-    def _begin(self, run: Run | None) -> Watch | None:
+    def _begin(self, run: Run | None) -> None:
         from trainvitals.trainer.start import begin_automatically
-        from trainvitals.trainer.watch import taps
         from trainvitals.trainer.watch.loop import Watch
         from trainvitals.trainer.watch.options import read_options
 
@@ -60,46 +57,31 @@ class Beginning:
         if run is None:
             run = begin_automatically()
         self._run = run
-        if run.watching is not None:
-            return None  # the program watches its training itself
+        if run.watching is not None:  # the program watches its training itself
+            self._stop()
+            return
+        noted = self._moments if self._moments is not None and self._moments.observer is None else None
         # The program's own lines have its loss; without any, it is taken from backward().
-        watch = Watch(run, read_options(run.settings, {"report": ours}))
+        watch = Watch(run, read_options(run.settings, {"report": ours}), noted)
         watch.automatic = True
         watch.discover(optimizers=False, models=True)
-        if ours:
-            watch.add_losses(self._losses)
-        self._losses.clear()
-        taps.stop(self)
+        self._moments = watch.moments
         run.watching = watch
-        return watch
 
-    # -- what is heard before the first step (`taps.LoopListener`): only the loss, for the line of that step
-
-    def backward_begins(self, tensors: Any) -> None:
-        if self._unscaled is not None and self._unscaled[0] is tensors:
-            tensors = self._unscaled[1]
-        self._unscaled = None
-        self._losses.append(tensors)
-
-    def loss_is_scaled(self, loss: Any, scaled: Any) -> None:
-        self._unscaled = (scaled, loss)
-
-    def sees(self, module: Any) -> bool:
-        return False
-
-    def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None: ...
-    def forward_ends(self, error: BaseException | None) -> None: ...
-    def data_begins(self, iterator: Any) -> None: ...
-    def data_ends(self, batch: Any, exhausted: bool) -> None: ...
-    def backward_ends(self, error: BaseException | None) -> None: ...
-    def norm_is_known(self, norm: Any) -> None: ...
+    def _stop(self) -> None:
+        if self._moments is not None and self._moments.observer is None:
+            self._moments.alive = False
+            import_module("trainvitals.trainer.watch.taps").stop(self._moments)
+        self._moments = None
 
 
 def autostart() -> None:
-    """torch is there: wait for the first step. Nothing else is imported or started until then."""
+    """torch is there: wait for a training. Nothing else is started until then."""
     optimizers = import_module("torch.optim.optimizer")
-    beginning = Beginning()
-    for refused in import_module("trainvitals.trainer.watch.taps").listen(beginning):
+    moments = import_module("trainvitals.trainer.watch.moments").Moments()
+    beginning = Beginning(moments)
+    moments.begin_observing = beginning.begin_if_new
+    for refused in import_module("trainvitals.trainer.watch.taps").listen(moments):
         note_trouble(f"not seen by the phases: {refused}")
     optimizers.register_optimizer_step_pre_hook(beginning.before)
     optimizers.register_optimizer_step_post_hook(beginning.after)

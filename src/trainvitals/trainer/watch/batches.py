@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 _MOST = 64  # tensors looked at: a batch of a thousand tensors is described by the first ones
 
@@ -61,3 +61,35 @@ def lies_on_host(batch: Any) -> bool:
     """The batch is in host memory."""
     first = find_first(batch)
     return first is not None and bool(first.is_cpu)
+
+
+class BatchListener(Protocol):
+    """Who wants to know of batches."""
+
+    def data_begins(self, iterator: Any) -> None: ...
+    def data_ends(self, batch: Any, exhausted: bool) -> None: ...
+
+
+class Batches:
+    """Batches of any source, with the time that each took to come."""
+
+    def __init__(self, listener: BatchListener, loader: Iterable[Any]) -> None:
+        self._listener = listener
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = iter(self._loader)
+        while True:
+            self._listener.data_begins(self)
+            batch, exhausted = None, True
+            try:
+                batch = next(iterator)
+                exhausted = False
+            except StopIteration:
+                return
+            finally:
+                self._listener.data_ends(batch, exhausted)
+            yield batch

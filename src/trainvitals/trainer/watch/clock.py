@@ -16,6 +16,12 @@ PHASES = ("data", "transfer", "forward", "backward", "optimizer", "other")
 DATA, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, OTHER, AFTER_DATA, AFTER_FORWARD = range(8)
 # What AFTER_DATA and AFTER_FORWARD were is known only when the next phase begins: see `_settle`.
 
+LOSS_AT_MOST = 3
+"""Forwards that the time between a forward and its backward may take: a loop that takes longer does something else
+there, such as loading the next batch."""
+LOSS_AT_LEAST = 1_000_000
+"""Nanoseconds below which it is never that: Python alone takes some."""
+
 Mark = tuple[int, Any]
 
 
@@ -93,7 +99,7 @@ class StepClock:
         now = self.now()
         event = None if self.mark_device is None else self.mark_device()
         host, end, device, device_end = self._marks, now, self._device, event
-        if trim and len(host) > 1 and host[-1][0] == OTHER:
+        while trim and len(host) > 1 and host[-1][0] >= OTHER:
             end, host = host[-1][1], host[:-1]
             if device:
                 device_end, device = device[-1][1], device[:-1]
@@ -105,6 +111,15 @@ class StepClock:
         self._device = [] if self.mark_device is None else [(OTHER, event)]
         return done
 
+    def rejoin(self, step: StepMarks) -> None:
+        """The step that ended last was not over."""
+        self._marks = [*step.host, *self._marks]
+        if step.device and self._device:
+            self._device = [*step.device, *self._device]
+        else:
+            self._device = []
+        self.moved |= step.moved
+
     def time_device(self, mark_device: Callable[[], Any] | None) -> None:
         """From the next step on, mark the phases on this device too, or on none."""
         self.mark_device = mark_device
@@ -113,8 +128,10 @@ class StepClock:
     def enter(self, slot: int) -> int:
         """Begin a phase inside the present one."""
         self._stack.append(self.slot)
-        self.slot = slot
         now = self.now()
+        if slot == self.slot == OTHER:  # an evaluation, of any length
+            return now
+        self.slot = slot
         self._marks.append((slot, now))
         if self._device:
             self._mark_device(slot)
@@ -124,8 +141,10 @@ class StepClock:
         """End the phase entered last. What follows belongs to the phase around it, or to `after` outside of any."""
         outer = self._stack.pop() if self._stack else OTHER
         slot = outer if outer < OTHER else after
-        self.slot = slot
         now = self.now()
+        if slot == self.slot == OTHER:
+            return now
+        self.slot = slot
         self._marks.append((slot, now))
         if self._device:
             self._mark_device(slot)
@@ -159,11 +178,19 @@ def slot_of(name: str) -> int:
 def add_up(marks: Sequence[Mark], end: Any, between: Callable[[Any, Any], int], moved: bool) -> StepTimes:
     """The time of each phase. `between(end, begin)` gives the nanoseconds from one moment to another."""
     sums = [0, 0, 0, 0, 0, 0]
+    after = 0
     following = OTHER
     for slot, moment in reversed(marks):
-        sums[slot if slot < OTHER else _settle(slot, following, moved)] += between(end, moment)
+        span = between(end, moment)
+        phase = slot if slot < OTHER else _settle(slot, following, moved)
+        sums[phase] += span
+        if slot == AFTER_FORWARD and phase == FORWARD:
+            after += span
         following = slot
         end = moment
+    if after > LOSS_AT_LEAST and after > LOSS_AT_MOST * (sums[FORWARD] - after):
+        sums[FORWARD] -= after
+        sums[OTHER] += after
     data, transfer, forward, backward, optimizer, other = sums
     # Whole tenths of a microsecond: a quarter of the digits that nobody needs, for a line of every step.
     return StepTimes(

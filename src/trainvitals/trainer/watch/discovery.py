@@ -1,10 +1,13 @@
-"""Finding the model that an optimizer trains, where nobody said which it is, and the optimizer inside a wrapper."""
+"""Finding the model that an optimizer trains, where nobody said which it is, its name, and the optimizers there are."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import sys
+from collections.abc import Container, Iterable
 from importlib import import_module
+from itertools import takewhile
+from types import FrameType
 from typing import Any
 
 
@@ -38,6 +41,46 @@ def find_models(parameters: Iterable[Any]) -> list[Any]:
         else:
             tops[id(module)] = module
     return list(tops.values())
+
+
+def find_optimizers() -> list[Any]:
+    """The optimizers alive in this process that have something to train."""
+    optimizer_class = import_module("torch.optim").Optimizer
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), optimizer_class)]
+    return [optimizer for optimizer in found if optimizer.__dict__.get("param_groups")]
+
+
+def trains_any(optimizer: Any, parameters: Container[int]) -> bool:
+    """It trains one of these, given by their ids."""
+    return any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"])
+
+
+def name_trained(optimizer: Any) -> str:
+    """What an optimizer trains, in a word: the part of the model that holds all of its parameters, else the variable
+    that the model is kept in, else the model's class."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    models = find_models(parameters)
+    if not models:
+        return type(optimizer).__name__
+    model, wanted = models[0], {id(parameter) for parameter in parameters}
+    paths = [name.split(".")[:-1] for name, parameter in model.named_parameters() if id(parameter) in wanted]
+    owns_all = all(id(parameter) in wanted for parameter in model.parameters())
+    shared = list(takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False)))
+    if shared and not owns_all:
+        return ".".join(names[0] for names in shared)
+    return _variable_of(model) or type(model).__name__
+
+
+def _variable_of(thing: Any) -> str | None:
+    """The global name that the running functions have for it, the innermost first. Local names stay unread: Python
+    would keep a copy of them, and so keep alive what the program deletes."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        for name, value in list(frame.f_globals.items()):
+            if value is thing and name not in ("model", "net", "module"):
+                return name
+        frame = frame.f_back
+    return None
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:

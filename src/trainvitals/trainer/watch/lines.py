@@ -34,6 +34,8 @@ class FinishedStep(NamedTuple):
     shapes: Sequence[tuple[Any, Any]]
     cost: int
     """Nanoseconds that watching took."""
+    with_data: bool = True
+    """Batches were seen to come, so the time for them is known; else it is missing, not 0."""
 
     def is_ready(self) -> bool:
         if self.parts and not all(part.ready() for part in self.parts):
@@ -86,6 +88,8 @@ class StepLines:
         values = step.values
         if step.timed:
             values.update(zip(StepTimes._fields, times, strict=True))
+            if not step.with_data:
+                del values["data_time"], values["transfer_time"]
             if times.batch_time > 0:
                 self._add_rates(values, step.shapes, times.batch_time)
         values["watch_time"] = step.cost // 100 / 1e7

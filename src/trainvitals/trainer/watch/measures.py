@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trainvitals.conditions import Conditions
 from trainvitals.handlers import is_from_handler
@@ -19,6 +20,7 @@ from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import LayerSample, Unseen, norms, plain, total_norm
 from trainvitals.trainer.watch.health import LayerHealth
 from trainvitals.trainer.watch.layers import LayerPlan
+from trainvitals.trainer.watch.losses import LossSum
 from trainvitals.trainer.watch.options import Options
 
 if TYPE_CHECKING:
@@ -45,10 +47,11 @@ class Part(Protocol):
 class Scalars:
     """Single values: norms of several optimizers are one norm, losses of several backwards one loss."""
 
-    def __init__(self, norm_name: str, norms: list[Any], losses: list[Any]) -> None:
+    def __init__(self, norm_name: str, norms: Sequence[Any], losses: Mapping[str, LossSum]) -> None:
         self._norm_name = norm_name
         self._count = len(norms)
-        values = [*norms, *losses]
+        self._losses = [(name, len(loss.losses), loss.factor) for name, loss in losses.items()]
+        values = [*norms, *(value for loss in losses.values() for value in loss.losses)]
         self._floats: list[float] | None = None
         self._arrival: Arrival | None = None
         if all(value.is_cpu for value in values):
@@ -65,12 +68,12 @@ class Scalars:
 
     def numbers(self) -> dict[str, float]:
         values = self._arrival.values() if self._arrival is not None else self._floats or []
-        norms, losses = values[: self._count], values[self._count :]
+        norms, losses = values[: self._count], iter(values[self._count :])
         found = {}
         if norms:
             found[self._norm_name] = norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
-        if losses:
-            found["loss"] = sum(losses)
+        for name, count, factor in self._losses:
+            found[name] = sum(islice(losses, count)) * factor
         return found
 
 
@@ -98,6 +101,32 @@ class Layers:
             if layer.infinite:
                 found[f"gradient_inf/{name}"] = layer.infinite
         return found
+
+
+class Collected(NamedTuple):
+    """What was measured in one iteration, some of it still on its way."""
+
+    values: dict[str, float]
+    parts: Sequence[Part]
+    norms: Sequence[Any]
+    sharded: bool
+    """A rank that holds only its shard of the gradients knows only its share of the norm."""
+
+    def joined(self, later: Collected) -> Collected:
+        return Collected(
+            self.values | later.values,
+            [*self.parts, *later.parts],
+            [*self.norms, *later.norms],
+            self.sharded or later.sharded,
+        )
+
+    def scalars(self, losses: Mapping[str, LossSum]) -> Sequence[Part]:
+        """The norm and the losses, if there are any."""
+        name = "gradient_norm_shard" if self.sharded else "gradient_norm"
+        return [Scalars(name, self.norms, losses)] if self.norms or losses else []
+
+
+NOTHING = Collected({}, (), (), sharded=False)
 
 
 class Histograms:
@@ -163,12 +192,15 @@ class Measures:
         """The training computed the norm itself, before clipping: nothing to measure."""
         self._clipped.append(norm)
 
+    def use_known_norms(self) -> bool:
+        """Those that the training computed since the last update; whether there were any."""
+        known, self._clipped = self._clipped, []
+        self._norms += [plain(norm.detach()) for norm in known]
+        self._sharded |= any(hasattr(norm, "to_local") for norm in known)
+        return bool(known)
+
     def before_optimizer(self, optimizer: Any, watched: Watched) -> None:
-        if self._clipped:
-            self._norms += [plain(norm.detach()) for norm in self._clipped]
-            self._sharded |= any(hasattr(norm, "to_local") for norm in self._clipped)
-            self._clipped = []
-        elif self._norms or self._is_due("gradients"):
+        if not self.use_known_norms() and (self._norms or self._is_due("gradients")):
             # A second optimizer of a step that is looked at belongs to the same norm.
             self._look("gradients", lambda: self._read_norm(optimizer, watched.models))
         self._drop_open_layers()
@@ -196,17 +228,13 @@ class Measures:
         if self._activations is not None:
             self._activations.remove()
 
-    def collect(self, losses: list[Any], run: Run, number: int) -> tuple[dict[str, float], Sequence[Part]]:
+    def collect(self, run: Run, number: int) -> Collected:
         """The step is over: what is known of it, and what will be."""
         self._step += 1
-        if not self.costs and not self._norms and not losses:
-            self._clipped = []
-            return {}, ()
+        self._clipped = []
+        if not self.costs and not self._norms:
+            return NOTHING
         parts: list[Part] = []
-        if self._norms or losses:
-            # A rank that holds only its shard of the gradients knows only its share of the norm.
-            name = "gradient_norm_shard" if self._sharded else "gradient_norm"
-            parts.append(Scalars(name, self._norms, losses))
         self._drop_open_layers()
         for sample in self._layers:
             for text in sorted(sample.unseen):
@@ -225,10 +253,14 @@ class Measures:
                     self._judge_growth(name, growth, number)
         for name, seconds in self.costs.items():
             values[f"watch_time/{name}"] = round(seconds, 7)
-        self._norms, self._clipped, self._memory, self.costs = [], [], {}, {}
+        norms, self._norms, self._memory, self.costs = self._norms, [], {}, {}
         self._activations = self._open_layers = None
         self._layers, self._histograms = [], []
-        return values, parts
+        return Collected(values, parts, norms, self._sharded)
+
+    def update_is_skipped(self) -> None:
+        """GradScaler threw the gradients away: they were scaled too high, and their norm says nothing."""
+        self._clipped = []
 
     def drop(self) -> None:
         """Take everything off the model."""

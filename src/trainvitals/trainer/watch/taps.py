@@ -25,6 +25,8 @@ class LoopListener(CallListener, Protocol):
     def backward_ends(self, error: BaseException | None) -> None: ...
     def norm_is_known(self, norm: Any) -> None: ...
     def loss_is_scaled(self, loss: Any, scaled: Any) -> None: ...
+    def scaler_begins(self, optimizer: Any) -> None: ...
+    def scaler_ends(self, optimizer: Any) -> None: ...
 
 
 class _Place(NamedTuple):
@@ -153,11 +155,58 @@ def _wrap_scale(original: Any) -> Any:
     return scale
 
 
+def _wrap_scaler_step(original: Any) -> Any:
+    compiler = import_module("torch.compiler")
+
+    @functools.wraps(original)
+    def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiler.is_compiling():
+            return original(scaler, optimizer, *args, **kwargs)
+        listeners = tuple(_listeners)
+        for listener in listeners:
+            listener.scaler_begins(optimizer)
+        result = original(scaler, optimizer, *args, **kwargs)
+        for listener in listeners:
+            listener.scaler_ends(optimizer)
+        return result
+
+    return step
+
+
+def _wrap_grad(original: Any) -> Any:
+    """`torch.autograd.grad` of a loss with respect to parameters is a backward, unless its result is derived again."""
+    compiler = import_module("torch.compiler")
+    parameter = import_module("torch.nn").Parameter
+
+    @functools.wraps(original)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        first = inputs[0] if isinstance(inputs, (list, tuple)) and inputs else inputs
+        derived_again = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
+        if derived_again or compiler.is_compiling() or not isinstance(first, parameter):
+            return original(outputs, inputs, *args, **kwargs)
+        listeners = tuple(_listeners)
+        for listener in listeners:
+            listener.backward_begins(outputs)
+        failure: BaseException | None = None
+        try:
+            return original(outputs, inputs, *args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            for listener in listeners:
+                listener.backward_ends(failure)
+
+    return grad
+
+
 _PLACES = (
     _Place("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", _wrap_next),
     _Place("torch.nn.modules.module:Module", CALL, lambda _: wrap_module_calls(_listeners)),
     _Place("torch.autograd", "backward", _wrap_backward),  # Tensor.backward calls it by this name
     # What clip_grad_norm_ computes is the norm before clipping, for free; it calls it by this name.
     _Place("torch.nn.utils.clip_grad", "_get_total_norm", _wrap_total_norm),
+    _Place("torch.autograd", "grad", _wrap_grad),
     _Place("torch.amp.grad_scaler:GradScaler", "scale", _wrap_scale),
+    _Place("torch.amp.grad_scaler:GradScaler", "step", _wrap_scaler_step),
 )

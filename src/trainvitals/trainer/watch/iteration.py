@@ -1,0 +1,207 @@
+"""Where an iteration of the user's loop begins and ends, judged from the little of it that can be seen.
+
+Seen are a batch that is asked for, a training forward, a backward, and an update (a step of an optimizer, also one that
+`GradScaler` skips). An iteration is over once it has updated something and the loop begins again:
+
+| loop | an iteration ends at |
+|---|---|
+| one optimizer | the next batch or forward after its update |
+| gradient accumulation | the same: the batches and forwards before the update belong to it |
+| a step that `GradScaler` skips | the same: the attempt counts as the update |
+| a closure (LBFGS) | the optimizer's next step, for the forwards are inside of it |
+| several optimizers and a loader | the next batch after all of them, or before the first of them comes again |
+| several optimizers and no loader | the forward after all of them, or the one before the first of them comes again |
+| an optimizer that steps only now and then | the same: the others come again without it |
+| weights updated by hand, no optimizer anywhere | the next batch or forward after a backward |
+
+Where another optimizer may still belong to it, an iteration is held back until the next update decides: the same
+optimizer again begins a new one, another one joins the one held back. So the first iteration is as right as any other.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainvitals.trainer.watch.clock import StepMarks
+from trainvitals.trainer.watch.losses import Backward
+
+if TYPE_CHECKING:
+    from trainvitals.trainer.watch.measures import Collected
+
+IDLE = 32
+"""Iterations after which an optimizer that does not step is no longer waited for."""
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What was seen of one iteration."""
+
+    timed: bool = True
+    """It was seen from its beginning, so its phases are known."""
+    batches: int = 0
+    forwards: int = 0
+    shapes: list[tuple[Any, Any]] = field(default_factory=list)
+    """(shape, type) of the tensor that tells the size of each batch."""
+    backwards: list[Backward] = field(default_factory=list)
+    """Those that no update followed yet."""
+    losses: dict[int, list[Backward]] = field(default_factory=dict)
+    """By the id of the optimizer that stepped next."""
+    trained: bool = False
+    """A backward was seen."""
+    updated: set[int] = field(default_factory=set)
+    """Ids of the optimizers that stepped."""
+    # Known at its end:
+    number: int | None = None
+    marks: StepMarks | None = None
+    measured: Collected | None = None
+    cost: int = 0
+    """Nanoseconds that watching took."""
+
+    @property
+    def is_seen(self) -> bool:
+        """A batch or a forward was seen, so the next one will be."""
+        return bool(self.batches or self.forwards)
+
+    def join(self, later: Iteration) -> None:
+        """It was not over: go on with what has come since."""
+        parts = self.batches or self.forwards
+        self.backwards += [backward._replace(part=parts + backward.part) for backward in later.backwards]
+        self.batches += later.batches
+        self.forwards += later.forwards
+        self.shapes += later.shapes
+        self.trained |= later.trained
+
+    def assign_losses(self, optimizer: int) -> None:
+        """The backwards so far were for this optimizer."""
+        if self.backwards:
+            self.losses.setdefault(optimizer, []).extend(self.backwards)
+            self.backwards = []
+
+
+class Iterations:
+    """Cuts what happens into iterations. `cut` ends the one under way at this moment; `rejoin` takes that back;
+    `release` is given each that is over."""
+
+    def __init__(
+        self,
+        cut: Callable[[Iteration], None],
+        rejoin: Callable[[Iteration], None],
+        release: Callable[[Iteration], None],
+    ) -> None:
+        self.current = Iteration(timed=False)
+        self.by_hand = False
+        """There is no optimizer: every backward is for an update that cannot be seen."""
+        self._undecided = True
+        self._cut, self._rejoin, self._release = cut, rejoin, release
+        self._held: Iteration | None = None
+        self._held_at_batch = False
+        self._expected: dict[int, weakref.ref[Any]] = {}
+        self._idle: dict[int, int] = {}
+        self._cycles: set[frozenset[int]] = set()
+
+    @property
+    def several(self) -> bool:
+        """More than one optimizer steps here."""
+        return len(self._expected) > 1
+
+    def expect(self, optimizers: Iterable[Any]) -> None:
+        """These are there and may be about to step."""
+        for optimizer in optimizers:
+            self._expected[id(optimizer)] = weakref.ref(optimizer)
+            self._idle[id(optimizer)] = 0
+
+    def loop_begins_again(self, *, batch: bool) -> None:
+        """A batch is asked for, or a training forward begins: maybe the next iteration."""
+        now = self.current
+        if not now.updated and not (now.trained and (self.by_hand or self._undecided)):
+            return
+        if now.batches and not batch and self.several:
+            return  # a loader says where iterations begin, and there are several forwards in one
+        if self._held is not None:
+            self._join_held()
+            now = self.current
+        self._cut(now)
+        self.current = Iteration()
+        self._held, self._held_at_batch = now, batch
+        if not self._undecided and now.updated.issuperset(self._waited_for()):
+            self._release_held()
+
+    def decide_by_hand(self) -> None:
+        """Nothing here could step."""
+        self.by_hand, self._undecided = True, False
+        if self._held is not None:
+            self._release_held()
+
+    def update_begins(self, optimizer: Any) -> None:
+        key = id(optimizer)
+        self.by_hand = self._undecided = False
+        known = self._expected.get(key)
+        if known is None or known() is not optimizer:  # an id is somebody else's once its owner is gone
+            self.expect([optimizer])
+        held = self._held
+        if held is None:
+            now = self.current
+            if key in now.updated and not (now.batches and self.several):
+                self.end_here()
+        elif (
+            key in held.updated
+            or (held.updated.isdisjoint(self._waited_for()) and held.updated)  # another one in place of those before
+            or (self._held_at_batch and frozenset(held.updated) in self._cycles)
+        ):
+            self._release_held()
+        else:
+            self._join_held()
+
+    def update_ends(self, optimizer: Any) -> None:
+        self.current.updated.add(id(optimizer))
+        self.current.assign_losses(id(optimizer))
+
+    def end_if_all_updated(self) -> None:
+        if self.current.updated.issuperset(self._waited_for()):
+            self.end_here()
+
+    def end_here(self) -> None:
+        """The iteration under way is over, whatever it has done."""
+        if self._held is not None:
+            self._join_held()
+        now = self.current
+        self._cut(now)
+        self.current = Iteration()
+        self._held = now
+        self._release_held()
+
+    def finish(self) -> None:
+        """The loop has ended, or was interrupted: an iteration that has updated nothing is dropped."""
+        if self._held is not None and self._held.updated:
+            self._release_held()
+        elif self.current.updated or (self.by_hand and self.current.trained):
+            self.end_here()
+        self._held = None
+        self.current = Iteration(timed=False)
+
+    def _join_held(self) -> None:
+        """What was held back is not over."""
+        held, self._held = self._held, None
+        assert held is not None
+        self._rejoin(held)
+        held.join(self.current)
+        self.current = held
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, None
+        assert held is not None
+        self._cycles.add(frozenset(held.updated))
+        for key in list(self._expected):
+            self._idle[key] += 1
+            if self._idle[key] > IDLE or self._expected[key]() is None:
+                del self._expected[key], self._idle[key]
+        for key in held.updated:
+            if key in self._idle:
+                self._idle[key] = 0
+        self._release(held)
+
+    def _waited_for(self) -> set[int]:
+        return {key for key, optimizer in self._expected.items() if optimizer() is not None}

@@ -1,0 +1,131 @@
+"""The loss of an iteration, from the tensors that backward was called on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+FEWER = 3
+"""Iterations in a row with fewer micro-batches after which fewer are the usual number."""
+
+
+class Backward(NamedTuple):
+    """One call of backward, or one that stands for it."""
+
+    loss: Any
+    """A tensor of one element, without its graph."""
+    part: int
+    """Number of the micro-batch in its iteration."""
+    divisor: float | None
+    """What the loss was divided by last, where it was and where that is of interest."""
+
+
+class LossSum(NamedTuple):
+    """`factor` times the sum of the tensors."""
+
+    losses: Sequence[Any]
+    factor: float
+
+
+class Accumulation:
+    """How many micro-batches an update of this training takes: the last one of an epoch often has fewer."""
+
+    def __init__(self) -> None:
+        self.usual = 1
+        self._fewer = 0
+
+    def add_up(self, backwards: Sequence[Backward], *, together: bool = False) -> LossSum:
+        """The loss of one optimizer's backwards, comparable from one iteration to the next. `together`: they are of
+        one batch, whatever their part.
+
+        | backwards | loss |
+        |---|---|
+        | one | it |
+        | several of one batch (two losses, a kept graph, a batch in chunks) | their sum |
+        | one per micro-batch, each divided by their usual number | their mean before the division |
+        | one per micro-batch, divided by something else, such as the tokens of all of them | their sum |
+        | one per micro-batch, not divided | their mean |
+        """
+        parts = 1 if together else len({backward.part for backward in backwards})
+        self._count(parts)
+        usual = self.usual
+        losses = [backward.loss for backward in backwards]
+        if usual == 1:
+            return LossSum(losses, 1.0)
+        divisors = [backward.divisor for backward in backwards if backward.divisor is not None]
+        if not divisors:
+            return LossSum(losses, 1 / parts)
+        by_usual = all(abs(divisor - usual) < 1e-6 * usual for divisor in divisors)
+        return LossSum(losses, usual / parts if by_usual else 1.0)
+
+    def _count(self, parts: int) -> None:
+        if parts >= self.usual:
+            self.usual, self._fewer = parts, 0
+            return
+        self._fewer += 1
+        if self._fewer >= FEWER:
+            self.usual, self._fewer = parts, 0
+
+
+class LossNames:
+    """The losses of a training: one, or one for each optimizer that has its own, by the name of what it trains."""
+
+    def __init__(self) -> None:
+        self.accumulates = False
+        """Some update took several micro-batches."""
+        self._names: dict[int, str] = {}
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
+        self._accumulations: dict[int, Accumulation] = {}
+        self._several = False
+
+    def knows(self, optimizer: Any) -> bool:
+        known = self._optimizers.get(id(optimizer))
+        return known is not None and known() is optimizer
+
+    def name(self, optimizer: Any, name: str) -> None:
+        taken = {self._names[key] for key, known in self._optimizers.items() if known() is not None}
+        numbered = (f"{name}{number}" for number in count(2))
+        self._names[id(optimizer)] = name if name not in taken else next(n for n in numbered if n not in taken)
+        self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+
+    def add_up(self, losses: Mapping[int, Sequence[Backward]], *, together: bool) -> dict[str, LossSum]:
+        """By their names, from those by optimizer. `together`: see `Accumulation.add_up`."""
+        self._several |= len(losses) > 1
+        found = {}
+        for key, backwards in losses.items():
+            if not backwards:
+                continue
+            accumulation = self._accumulations.setdefault(key, Accumulation())
+            name = f"loss/{self._names[key]}" if self._several and key in self._names else "loss"
+            found[name] = accumulation.add_up(backwards, together=together)
+            self.accumulates |= accumulation.usual > 1
+        return found
+
+
+def read_losses(tensors: Any) -> list[Any]:
+    """The single values among what backward was called on: a tensor, or several in a sequence or mapping."""
+    if isinstance(tensors, dict):
+        tensors = list(tensors.values())
+    given: Iterable[Any] = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
+    return [loss for loss in given if _is_single(loss)]
+
+
+def _is_single(loss: Any) -> bool:
+    return hasattr(loss, "numel") and loss.numel() == 1 and not loss.is_complex() and loss.device.type != "meta"
+
+
+def read_divisor(loss: Any) -> float | None:
+    """What the loss was divided by in its last operation, by a number; None if it was something else."""
+    node = loss.grad_fn
+    name = "" if node is None else node.name()
+    if name not in ("DivBackward0", "MulBackward0"):
+        return None
+    other = getattr(node, "_saved_other", None)
+    if other is None or other.dim() or not other.is_cpu or getattr(other, "requires_grad", False):
+        return None  # nothing on a device is waited for
+    number = float(other)
+    if name == "MulBackward0":
+        return 1 / number if number else None
+    return number

@@ -1,0 +1,395 @@
+"""What happens in the user's loop, moment by moment: which phase begins, what the loss is, when an iteration is over.
+
+The loop only leaves marks here; everything that costs more is left to the observer, which there may not be yet: in a
+program that did not ask to be watched, the first iteration is under way before anybody knows that it is a training.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec, Protocol
+
+from trainvitals.handlers import is_from_handler
+from trainvitals.trainer.watch import batches, discovery
+from trainvitals.trainer.watch.clock import (
+    AFTER_DATA,
+    AFTER_FORWARD,
+    BACKWARD,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+    StepClock,
+)
+from trainvitals.trainer.watch.iteration import Iteration, Iterations
+from trainvitals.trainer.watch.losses import Backward, read_divisor, read_losses
+
+MOST_MARKS = 4096
+"""Marks that are kept while nobody observes: a program that only evaluates would collect them for ever."""
+MOST_LOSSES = 1024
+"""Losses that are kept for one update."""
+
+_now = time.perf_counter_ns
+
+P = ParamSpec("P")
+
+
+def _guarded(method: Callable[Concatenate[Moments, P], None]) -> Callable[Concatenate[Moments, P], None]:
+    """Around everything that runs inside the user's loop: its time is counted, its failure ends the watching."""
+
+    @functools.wraps(method)
+    def guarded(self: Moments, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not self.alive or self._is_foreign_thread():
+            return
+        began = _now()
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            if is_from_handler(error):
+                raise
+            # The boundary around the user's loop: nothing of ours may stop it.
+            self.alive = False
+            if self.observer is not None:
+                self.observer.moment_failed(method.__name__, error)
+        self._cost += _now() - began
+
+    return guarded
+
+
+class Observer(Protocol):
+    """Who looks at the training at these moments."""
+
+    @property
+    def reports(self) -> bool: ...
+    def is_for_training(self, iterator: Any) -> bool: ...
+    def is_elsewhere(self) -> bool: ...
+    def before_forward(self) -> None: ...
+    def after_forward(self) -> None: ...
+    def before_optimizer(self, optimizer: Any) -> None: ...
+    def after_optimizer(self, optimizer: Any, *, skipped: bool) -> None: ...
+    def norm_is_known(self, norm: Any) -> None: ...
+    def save_memory_summary(self, error: BaseException) -> None: ...
+    def measure(self, iteration: Iteration) -> None: ...
+    def write(self, iteration: Iteration) -> None: ...
+    def interrupted(self) -> None: ...
+    def moment_failed(self, where: str, error: Exception) -> None: ...
+
+
+class Moments:
+    """Hears of everything (`taps.LoopListener`), in the thread that trains."""
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
+        self.begin_observing: Callable[[], None] | None = None
+        """Called when this is known to be a training and there is no observer: sets one."""
+        self.alive = True
+        """False after the end, or after something of ours failed."""
+        self.clock = StepClock()
+        self.iterations = Iterations(self._cut, self._rejoin, self._release)
+        self.epoch: int | None = None
+        """Complete passes through a loader; None where none was seen."""
+        self.accumulates = False
+        """Several backwards make one update here."""
+        self._parts: dict[int, weakref.ref[Any]] | None = None
+        self._thread: int | None = None
+        self._torch = import_module("torch")
+        self._cost = 0
+        self._trimming = False
+        self._begun = False
+        """The loop has been seen from its first batch or forward on; a step that we came into is not timed."""
+        self._in_forward = False
+        self._forward_depth = 0
+        self._data_depth = 0
+        self._backwards = 0
+        self._updates = 0
+        self._updates_before_scaler = 0
+        self._optimizer_depth = 0
+        self._optimizer_mark = 0
+        self._is_evaluated = False
+        """The closure under way has called backward; what follows is the same loss at other weights."""
+        self._unscaled: tuple[Any, Any] | None = None
+        self._norm: Any = None
+
+    def sees(self, module: Any) -> bool:
+        """The module is a model that is watched, or a part of one; any, as long as no model is known."""
+        if not self.alive or self._is_foreign_thread():
+            return False
+        if self._parts is None:
+            return True
+        part = self._parts.get(id(module))
+        return part is not None and part() is module  # an id is somebody else's once its owner is gone
+
+    def see(self, models: Iterable[Any]) -> None:
+        """From now on, see these and their parts only."""
+        self._parts = (self._parts or {}) | {
+            id(part): weakref.ref(part) for model in models for part in model.modules()
+        }
+
+    # -- batches
+
+    @_guarded
+    def data_begins(self, iterator: Any) -> None:
+        if self._data_depth:  # a loader inside a loader
+            self._data_depth += 1
+            return
+        observer = self.observer
+        if not (self._torch.is_grad_enabled() if observer is None else observer.is_for_training(iterator)):
+            self._data_depth = -1
+            self.clock.enter(OTHER)
+            return
+        self.iterations.loop_begins_again(batch=True)
+        self._begin()
+        self._data_depth = 1
+        self.clock.forget_nesting()
+        self.clock.enter(DATA)
+
+    @_guarded
+    def data_ends(self, batch: Any, exhausted: bool) -> None:
+        if not self._data_depth:
+            return
+        if self._data_depth > 1:
+            self._data_depth -= 1
+            return
+        training = self._data_depth == 1
+        self._data_depth = 0
+        self.clock.leave(AFTER_DATA if training and not exhausted else OTHER)
+        if not training:
+            return
+        if exhausted:
+            if self.epoch is not None and self._backwards:
+                self.epoch += 1
+            return
+        self.epoch = self.epoch or 0
+        self.iterations.current.batches += 1
+        self._add_size(batch)
+        if self.observer is not None and self.observer.is_elsewhere():
+            self.clock.moved = batches.lies_on_host(batch)
+
+    # -- forward and backward
+
+    @_guarded
+    def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:
+        self._forward_depth += 1
+        if self._forward_depth > 1:
+            return
+        clock = self.clock
+        self._in_forward = clock.slot != BACKWARD  # activation checkpointing runs the forward again
+        if not self._in_forward:
+            return
+        if not (module.training and self._torch.is_grad_enabled()):
+            clock.enter(OTHER)
+            return
+        self._claim_thread()
+        if clock.slot != OPTIMIZER:
+            self.iterations.loop_begins_again(batch=False)
+        iteration = self.iterations.current
+        if not iteration.batches:
+            self._begin()
+            self._add_size(args or kwargs)
+        iteration.forwards += 1
+        if self.observer is not None:
+            self.observer.before_forward()
+        clock.enter(FORWARD)
+
+    @_guarded
+    def forward_ends(self, error: BaseException | None) -> None:
+        if error is not None and self.observer is not None:
+            self.observer.save_memory_summary(error)
+        self._forward_depth = max(self._forward_depth - 1, 0)
+        if self._forward_depth or not self._in_forward:
+            return
+        self._in_forward = False
+        self.clock.leave(AFTER_FORWARD if self.clock.slot == FORWARD else OTHER)
+        if self.observer is not None:
+            self.observer.after_forward()
+
+    @_guarded
+    def backward_begins(self, tensors: Any) -> None:
+        self._claim_thread()
+        self._backwards += 1
+        # Once, twice, four times without an update: maybe the weights are updated by hand.
+        if not self._updates and self._backwards > 1 and not self._backwards & (self._backwards - 1):
+            self._look_for_optimizers()
+        if self.clock.slot != OPTIMIZER and not self.iterations.current.is_seen:
+            self.iterations.loop_begins_again(batch=False)
+        self.iterations.current.trained = True
+        if self.observer is None or self.observer.reports:
+            self._keep_loss(tensors)
+        self.clock.enter(BACKWARD)
+
+    @_guarded
+    def backward_ends(self, error: BaseException | None) -> None:
+        self.clock.leave()
+        if error is not None and self.observer is not None:
+            self.observer.save_memory_summary(error)
+
+    @_guarded
+    def loss_is_scaled(self, loss: Any, scaled: Any) -> None:
+        """What is reported is the loss before."""
+        self._unscaled = (scaled, loss)
+
+    @_guarded
+    def norm_is_known(self, norm: Any) -> None:
+        """`clip_grad_norm_` computed it."""
+        if self.observer is None:
+            self._norm = norm
+        else:
+            self.observer.norm_is_known(norm)
+
+    # -- updates
+
+    @_guarded
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._claim_thread()
+        if self._optimizer_depth and self.clock.count == self._optimizer_mark:
+            self._optimizer_depth += 1  # a subclass calls the step of its parent, which has the same hooks
+            return
+        if self._optimizer_depth:  # the last step raised, so its end was never told
+            self.clock.forget_nesting()
+        self._begin_update(optimizer)
+        if self.observer is not None:
+            self.observer.before_optimizer(optimizer)
+        self._is_evaluated = False
+        self.clock.enter(OPTIMIZER)
+        self._optimizer_depth = 1
+        self._optimizer_mark = self.clock.count
+
+    @_guarded
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._optimizer_depth -= 1
+        if self._optimizer_depth > 0:
+            return
+        self._optimizer_depth = 0
+        self.clock.leave()
+        self._end_update(optimizer, skipped=False)
+
+    @_guarded
+    def scaler_begins(self, optimizer: Any) -> None:
+        self._updates_before_scaler = self._updates
+
+    @_guarded
+    def scaler_ends(self, optimizer: Any) -> None:
+        inner = discovery.unwrap_optimizer(optimizer)
+        if self._updates == self._updates_before_scaler and inner is not None:
+            self._begin_update(inner)
+            self._end_update(inner, skipped=True)
+
+    def _observe(self) -> None:
+        """This is a training: whoever waited for one comes in."""
+        if self.observer is None and self.begin_observing is not None:
+            self.begin_observing()
+        if self.observer is not None and self._norm is not None:
+            self.observer.norm_is_known(self._norm)
+        self._norm = None
+
+    def _begin_update(self, optimizer: Any) -> None:
+        self._observe()
+        if not self._updates:
+            self._look_for_optimizers()
+        self.iterations.update_begins(optimizer)
+
+    def _end_update(self, optimizer: Any, *, skipped: bool) -> None:
+        self._updates += 1
+        self.iterations.update_ends(optimizer)
+        if self.observer is not None:
+            self.observer.after_optimizer(optimizer, skipped=skipped)
+        if not self.iterations.current.is_seen:
+            self.iterations.end_if_all_updated()  # nothing else will be seen to end it
+
+    def _look_for_optimizers(self) -> None:
+        found = discovery.find_optimizers()
+        if self._parts is not None:
+            trained = {id(p) for part in self._parts.values() for p in getattr(part(), "_parameters", {}).values()}
+            found = [optimizer for optimizer in found if discovery.trains_any(optimizer, trained)]
+        if found:
+            self.iterations.expect(found)
+            return
+        self._observe()
+        self.iterations.decide_by_hand()
+
+    # -- the end of an iteration
+
+    @_guarded
+    def end_step(self) -> None:
+        """The loop itself says so."""
+        self.iterations.end_here()
+
+    @_guarded
+    def pause(self) -> None:
+        """The loop was interrupted, and may go on later."""
+        self.finish()
+        if self.observer is not None:
+            self.observer.interrupted()
+
+    def finish(self) -> None:
+        """Nothing more comes, or not soon: what the loop does after its last update belongs to no step."""
+        self._trimming = True
+        try:
+            self.iterations.finish()
+        finally:
+            self._trimming = False
+        self._in_forward = self._begun = False
+        self._data_depth = self._optimizer_depth = self._forward_depth = 0
+        self.clock.begin_step()
+
+    def _begin(self) -> None:
+        iteration = self.iterations.current
+        if not self._begun and self.clock.slot != OPTIMIZER:
+            self._begun = not iteration.trained and not iteration.updated
+            iteration.timed = self._begun
+            self.clock.begin_step()
+        elif self.observer is None and self.clock.count > MOST_MARKS and not iteration.trained:
+            self.clock.begin_step()
+            iteration.shapes.clear()
+
+    def _cut(self, iteration: Iteration) -> None:
+        iteration.marks = self.clock.end_step(trim=self._trimming)
+        iteration.cost, self._cost = iteration.cost + self._cost, 0
+        self._begun = True
+        if self.observer is not None:
+            self.observer.measure(iteration)
+
+    def _rejoin(self, iteration: Iteration) -> None:
+        assert iteration.marks is not None
+        self.clock.rejoin(iteration.marks)
+
+    def _release(self, iteration: Iteration) -> None:
+        if self.observer is not None:
+            self.observer.write(iteration)
+
+    # -- small questions
+
+    def _is_foreign_thread(self) -> bool:
+        """Another thread than the one that trains: its phases are not ours. The first to train is the one."""
+        return self._thread is not None and self._thread != threading.get_ident()
+
+    def _claim_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.get_ident()
+
+    def _add_size(self, batch: Any) -> None:
+        first = batches.find_first(batch)
+        if first is not None:
+            self.iterations.current.shapes.append((first.shape, first.dtype))
+
+    def _keep_loss(self, tensors: Any) -> None:
+        unscaled, self._unscaled = self._unscaled, None
+        if unscaled is not None and unscaled[0] is tensors:
+            tensors = unscaled[1]
+        in_closure = self._optimizer_depth > 0
+        if in_closure and self._is_evaluated:
+            return
+        self._is_evaluated = in_closure
+        iteration = self.iterations.current
+        part = iteration.batches or iteration.forwards
+        # What a loss was divided by matters only where several may make one update.
+        matters = self.accumulates or not self._updates or bool(iteration.backwards)
+        for loss in read_losses(tensors):
+            divisor = read_divisor(loss) if matters else None
+            iteration.backwards.append(Backward(loss.detach(), part, divisor))
+        del iteration.backwards[:-MOST_LOSSES]

@@ -1,0 +1,111 @@
+"""The models, optimizers and the loader that are watched: those that were given, and those that were found."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+from trainvitals.trainer.watch import discovery
+from trainvitals.trainer.watch.moments import Moments
+
+
+class Subjects:
+    """None of them is kept alive by being watched."""
+
+    def __init__(self, moments: Moments, warn: Callable[[str, str], None]) -> None:
+        """`warn(topic, text)` once per topic."""
+        self._moments = moments
+        self._warn = warn
+        self._models: list[weakref.ref[Any]] = []
+        self._optimizers: list[weakref.ref[Any]] = []
+        self._loader: weakref.ref[Any] | None = None
+        self._handles: list[Any] = []
+        self._find_models = False
+
+    @property
+    def models(self) -> list[Any]:
+        """The models that are watched and still alive."""
+        return [model for model in (reference() for reference in self._models) if model is not None]
+
+    def add(self, models: Iterable[Any], optimizers: Iterable[Any], loader: Any) -> None:
+        """Watch these too. Whatever is already watched stays as it is."""
+        watched = {id(model) for model in self.models}
+        for model in models:
+            if id(model) not in watched:
+                self._add_model(model)
+        watched = {id(reference()) for reference in self._optimizers}
+        for optimizer in optimizers:
+            inner = discovery.unwrap_optimizer(optimizer)
+            if inner is None:
+                self._warn("optimizer", f"a {type(optimizer).__name__} is no torch optimizer: its steps are not seen")
+            elif id(inner) not in watched:
+                self._optimizers.append(weakref.ref(inner))
+                self._moments.iterations.expect([inner])
+                self._handles.append(inner.register_step_pre_hook(self._moments.optimizer_begins))
+                self._handles.append(inner.register_step_post_hook(self._moments.optimizer_ends))
+        if loader is not None:
+            self._add_loader(loader)
+
+    def discover(self, *, optimizers: bool, models: bool) -> None:
+        """Watch every optimizer of this process, and the models they train, found as each makes its first step."""
+        if optimizers:
+            module = import_module("torch.optim.optimizer")
+            self._handles.append(module.register_optimizer_step_pre_hook(self._moments.optimizer_begins))
+            self._handles.append(module.register_optimizer_step_post_hook(self._moments.optimizer_ends))
+        self._find_models = models
+
+    def _add_model(self, model: Any) -> None:
+        if isinstance(model, type) or not isinstance(model, import_module("torch.nn").Module):
+            what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+            self._warn(what, f"{what} is no torch module: its forward is not seen")
+            return
+        self._models.append(weakref.ref(model))
+        self._moments.see([model])
+        if next(model.parameters(), None) is None:
+            self._warn("parameters", f"{type(model).__name__} has no parameters: no gradients or layers to look at")
+
+    def _add_loader(self, loader: Any) -> None:
+        if hasattr(loader, "_index_sampler"):
+            self._loader = weakref.ref(loader)
+        else:
+            self._warn(
+                "loader",
+                f"a {type(loader).__name__} cannot be timed in place: for data_time, use watch.batches(loader)",
+            )
+
+    def meet(self, optimizer: Any) -> None:
+        """An optimizer steps for the first time: if models are to be found, watch those it trains."""
+        if not self._find_models:
+            return
+        parameters = [p for parameter_group in optimizer.param_groups for p in parameter_group["params"]]
+        known = {id(model) for model in self.models}
+        found = discovery.find_models(parameters)
+        for model in found:
+            if id(model) not in known:
+                self._add_model(model)
+        if not found:
+            self._moments.see(())
+            self._warn("models", "no module holds what the optimizer trains: forward is what happens before backward")
+
+    def is_for_training(self, iterator: Any) -> bool:
+        """A batch that is asked for now is one to train with."""
+        loader = self._loader() if self._loader is not None else None
+        if loader is not None and getattr(iterator, "_index_sampler", None) is not loader._index_sampler:
+            return False
+        evaluating = self._models and not any(model.training for model in self.models)
+        return not evaluating and bool(import_module("torch").is_grad_enabled())
+
+    def find_device(self, optimizer: Any = None) -> Any:
+        """Where the first model is now, else what the optimizer trains; None if neither has a parameter."""
+        parameter = next((p for model in self.models for p in model.parameters()), None)
+        if parameter is None and optimizer is not None:
+            parameter = next((p for group in optimizer.param_groups for p in group["params"]), None)
+        return None if parameter is None else parameter.device
+
+    def release(self) -> None:
+        """Take every hook off the optimizers."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
