@@ -1,7 +1,7 @@
 """Watching a training that does not know of us: what `trainvitals run` gives to the programs it starts.
 
 Every Python below `trainvitals run` finds `site/sitecustomize.py` first on its path. It waits for torch and the
-frameworks to be imported; when an optimizer makes its first step, the run begins (`beginning.py`). A Python that
+frameworks to be imported; when something is trained for the first time, the run begins (`beginning.py`). A Python that
 imports none of them is left alone. A hook that cannot be placed is an event of the run, never an error.
 """
 

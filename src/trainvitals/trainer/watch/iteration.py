@@ -100,12 +100,13 @@ class Iterations:
         self._held_at_batch = False
         self._expected: dict[int, weakref.ref[Any]] = {}
         self._idle: dict[int, int] = {}
+        self._stepping: set[int] = set()
         self._cycles: set[frozenset[int]] = set()
 
     @property
     def several(self) -> bool:
-        """More than one optimizer steps here."""
-        return len(self._expected) > 1
+        """More than one optimizer steps here; one that is only there does not count."""
+        return len(self._stepping) > 1
 
     def expect(self, optimizers: Iterable[Any]) -> None:
         """These are there and may be about to step."""
@@ -157,6 +158,7 @@ class Iterations:
 
     def update_ends(self, optimizer: Any) -> None:
         self.current.updated.add(id(optimizer))
+        self._stepping.add(id(optimizer))
         self.current.assign_losses(id(optimizer))
 
     def end_if_all_updated(self) -> None:
@@ -198,6 +200,7 @@ class Iterations:
             self._idle[key] += 1
             if self._idle[key] > IDLE or self._expected[key]() is None:
                 del self._expected[key], self._idle[key]
+                self._stepping.discard(key)
         for key in held.updated:
             if key in self._idle:
                 self._idle[key] = 0
