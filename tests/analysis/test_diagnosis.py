@@ -229,7 +229,7 @@ def test_ranks_are_compared_with_those_of_their_own_role() -> None:
     slower_role = {who: by_step(5 * curve.y) for who, curve in ranks(role="rollout").items()}
     assert "straggler.rank" not in rules(diagnose(healthy(rank_steps=ranks() | slower_role), CONDITIONS))
     found = find(healthy(rank_steps=ranks() | ranks(slow=1, role="rollout")), "straggler.rank")
-    assert found.subject == "rollout 1" and found.title.startswith("Rollout 1 is")
+    assert found.subject == "rollout 1" and found.title.startswith("Rollout 1 takes")
 
 
 def low_use() -> np.ndarray:

@@ -143,7 +143,7 @@ def test_a_full_disk_is_survived_said_once_and_caught_up_with(small_disk: Path) 
     for number in range(2000):
         writer.append(line(number))
     assert writer.waiting > 0
-    assert len(said) == 1 and "No space left" in said[0] and "training goes on" in said[0]
+    assert len(said) == 1 and "No space left" in said[0] and "Training continues" in said[0]
     ballast.unlink()
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     assert writer.flush(30)

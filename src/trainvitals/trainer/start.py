@@ -60,7 +60,7 @@ def init(
         if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
             raise  # the place itself is a mistake, which room on the disk would not mend
         place, homeless = launch.find_place_alone(effective, name), True
-        print_line(f"{error}\n  The training goes on; what it logs waits in memory until the folder can be made.")
+        print_line(f"{error}\n  Training continues; what it logs is kept in memory until the folder can be created.")
     file = description.describe(place, effective, name, config, tags, notes, own)
     if leads:
         for text in settings.complaints(effective):
@@ -69,7 +69,7 @@ def init(
             if not homeless:
                 run_folder.write_run(place.folder, file, effective.file_mode)
         except OSError as error:  # a full or read-only disk: the training comes first
-            print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. The training goes on.")
+            print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. Training continues.")
     first_step = 0
     if place.attempt > 1:
         first_step = launch.find_last_step(place.folder, own) + 1
