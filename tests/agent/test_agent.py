@@ -892,7 +892,7 @@ def test_a_folder_that_vanishes_ends_the_watch_with_one_word(machine: Any) -> No
     training.wait_for_event("rank_started")
     shutil.rmtree(training.folder)
     wait_until(lambda: not registrations.read_all(), "the registration to go")
-    told = [line for line in machine.log_lines() if "folder is gone" in line["message"]]
+    told = [line for line in machine.log_lines() if "folder was removed" in line["message"]]
     assert len(told) == 1 and told[0]["run_id"] == training.folder.name
     assert training.process.poll() is None and not training.folder.exists()
 

@@ -65,7 +65,7 @@ def test_a_gpu_monitor_reads_nvidia_cards_through_the_driver(fake_nvml: FakeNvml
 def test_a_gpu_that_is_not_there_is_said_and_has_no_readings(capfd: pytest.CaptureFixture[str]) -> None:
     with trainvitals.GPUMonitor(gpu_index=7, sample_interval=0.01, world=TWO_GPUS) as monitor:
         assert monitor.latest() is None
-    assert capfd.readouterr().err == "trainvitals: there is no GPU 7; there are 0, 1\n"
+    assert capfd.readouterr().err == "trainvitals: no GPU 7; available: 0, 1\n"
     assert set(monitor.summary()) == {"samples", "duration_seconds"}
 
 

@@ -86,7 +86,7 @@ def _unwritable(error: OSError) -> AgentError:
 
 
 def explain_unknown_gpus(settings: Settings) -> str:
-    """`there is no GPU 7; there are 0, 1`. Empty if none is missing, or if the agent has seen no GPU yet."""
+    """`no GPU 7; available: 0, 1`. Empty if none is missing, or if the agent has seen no GPU yet."""
     present = _read_gpus(settings) if settings.gpus else ()
     missing = [item for item in settings.gpus or () if not any(is_gpu_named(item, labels) for labels in present)]
     indices = {labels["gpu_index"] for labels in present if isinstance(labels.get("gpu_index"), int)}
