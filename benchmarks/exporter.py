@@ -29,12 +29,12 @@ from table import Table
 
 from trainvitals import catalog
 from trainvitals.exporters import families, wire
-from trainvitals.exporters.families import Options, Series, Snapshot
+from trainvitals.exporters.families import FamilyOptions, FamilySeries, MetricsSnapshot
 from trainvitals.exporters.page import SharedPage
 from trainvitals.exporters.push_queue import Destination, PushQueue
 from trainvitals.exporters.remote_write import RemoteWrite
 from trainvitals.exporters.runs import RunView
-from trainvitals.exporters.server import Address, PageServer
+from trainvitals.exporters.server import PageServer, ServedAddress
 from trainvitals.exporters.training import RankTraining
 from trainvitals.newest import Thing
 
@@ -45,7 +45,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def make_snapshot(gpus: int, runs: int, metrics: int) -> Snapshot:
+def make_snapshot(gpus: int, runs: int, metrics: int) -> MetricsSnapshot:
     """A machine on which everything there is to know is known."""
     values = {row.name: 50.0 for row in catalog.GPU if row.kind != "text"} | {"state": "ok", "throttle_reasons": "none"}
     things = [
@@ -64,7 +64,7 @@ def make_snapshot(gpus: int, runs: int, metrics: int) -> Snapshot:
             training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
         view = RunView(f"run-{number}", Path("/"), "project", f"run-{number}", "running")
         trained.append((view, {0: training}))
-    return Snapshot("box", time.time(), tuple(things), tuple(trained))
+    return MetricsSnapshot("box", time.time(), tuple(things), tuple(trained))
 
 
 def scrape(port: int, times: int, pause: float = 0.0) -> tuple[list[float], int]:
@@ -85,14 +85,14 @@ def bench_sizes(times: int = 200) -> Table:
     rows = []
     for gpus, runs, metrics in ((8, 1, 0), (8, 8, 1000), (64, 1, 0), (64, 50, 1000)):
         snapshot = make_snapshot(gpus, runs, metrics)
-        options = Options()
+        options = FamilyOptions()
         make = SharedPage(lambda s=snapshot, o=options: families.build(s, o))
         work = []
         for _ in range(times):
             began = time.process_time()
             make("")
             work.append((time.process_time() - began) * 1000)
-        server = PageServer(Address(port=0), make)
+        server = PageServer(ServedAddress(port=0), make)
         took, size = scrape(server.port, times)
         server.close()
         rows.append(
@@ -115,8 +115,8 @@ def bench_sizes(times: int = 200) -> Table:
 
 def bench_crowd(times: int = 20) -> Table:
     """Many scrapers in processes of their own would only fight for the two cores, so they are threads of one."""
-    snapshot, options = make_snapshot(8, 1, 0), Options()
-    server = PageServer(Address(port=0), SharedPage(lambda: families.build(snapshot, options)))
+    snapshot, options = make_snapshot(8, 1, 0), FamilyOptions()
+    server = PageServer(ServedAddress(port=0), SharedPage(lambda: families.build(snapshot, options)))
     rows = []
     for clients in (1, 10, 100):
         began = time.perf_counter()
@@ -226,7 +226,7 @@ def bench_cost(seconds: float = 20.0) -> Table:
 
 def bench_remote_write(samples: int = 200_000) -> Table:
     def collect() -> list[Metric]:
-        series = Series("bench", "A number", ("gpu", "host"))
+        series = FamilySeries("bench", "A number", ("gpu", "host"))
         for number in range(2000):
             series.add((str(number % 8), f"host-{number // 8}"))
         return [series.family]

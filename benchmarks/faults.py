@@ -48,7 +48,9 @@ while step % 100 or not select.select([sys.stdin], [], [], 0)[0]:
 run.finish()
 print(step, flush=True)
 """
-SEALER = "import sys; from pathlib import Path; from trainvitals.journal.segments import seal; seal(Path(sys.argv[1]))"
+SEALER = (
+    "import sys; from pathlib import Path; from trainvitals.journal.segment_writer import seal; seal(Path(sys.argv[1]))"
+)
 
 
 class Trainer:
@@ -127,7 +129,7 @@ def kill_sealers(place: Path, count: int) -> tuple[int, int, int]:
 
 def seal_under_readers(place: Path, count: int) -> tuple[int, int, int]:
     """A run is read over and over while its files are sealed: each read has every row from the first to its last."""
-    from trainvitals.journal.segments import seal
+    from trainvitals.journal.segment_writer import seal
 
     trainer = Trainer(place)
     lost = doubled = 0

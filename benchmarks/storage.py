@@ -17,7 +17,7 @@ import numpy as np
 from table import Table
 
 import trainvitals
-from trainvitals.journal import layout, segments
+from trainvitals.journal import layout, segment_writer
 from trainvitals.journal.reader import RunReader
 
 
@@ -59,7 +59,7 @@ def bench(counts: list[int]) -> Table:
             begin_seal = time.perf_counter()
             files = [path for _, suffix, path in layout.list_files(run.folder) if suffix == ".jsonl"]
             for path in [path for path in files if path.name.startswith("training")]:
-                segments.seal(path)
+                segment_writer.seal(path)
             sealing = time.perf_counter() - begin_seal
             sealed = size(run.folder)
             reader = RunReader(run.folder)

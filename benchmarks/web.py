@@ -31,7 +31,7 @@ import psutil
 from table import Table, machine
 
 import trainvitals
-from trainvitals.journal import layout, segments
+from trainvitals.journal import layout, segment_writer
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 VIEWERS = 200
@@ -86,7 +86,7 @@ def make_runs(root: Path, counts: list[int]) -> Path:
         run.finish()
         for _, suffix, path in layout.list_files(Path(run.folder)):
             if suffix == ".jsonl" and path.stat().st_size > 4 << 20:
-                segments.seal(path)
+                segment_writer.seal(path)
     return root
 
 

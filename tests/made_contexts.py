@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainvitals.agent.demand import find_pages
 from trainvitals.agent.log import Log
 from trainvitals.agent.run_context import Machine, RunContext
 from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.wanted import find_pages
 from trainvitals.settings import resolve
 
 

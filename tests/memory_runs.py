@@ -27,7 +27,7 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
-from trainvitals.journal.segments import labels_of, parse_labels, split_labels
+from trainvitals.journal.segment_writer import labels_of, parse_labels, split_labels
 from trainvitals.journal.summaries import MetricSummary
 
 Row = dict[str, Any]

@@ -23,7 +23,7 @@ from made_runs import START, make_run, write
 
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
-from trainvitals.journal import retention, segments
+from trainvitals.journal import retention, segment_writer
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.export import Rows, write_rows
 from trainvitals.views.data.series import describe_series
@@ -56,7 +56,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
         rows = [{"step": step, "loss": 1 / (step + 1), "up": step} for step in steps]
         path = write(made.folder, rows, stem(number), START + steps[0])
         made.lines.append(path.read_bytes().splitlines(keepends=True))
-        segments.seal(path)
+        segment_writer.seal(path)
     return made
 
 
@@ -256,7 +256,7 @@ def test_files_sealed_for_real_under_a_reader_that_has_begun_are_read_whole(tmp_
         steps = [next(table)["step"]]
         for path in paths[1:]:
             if path.exists():
-                segments.seal(path)
+                segment_writer.seal(path)
         steps += [row["step"] for row in table]
         assert steps == list(range(6000))
 
@@ -265,7 +265,7 @@ def test_two_reads_of_one_reader_do_not_disturb_each_other(tmp_path: Path) -> No
     folder = make_run(tmp_path / "p" / "run")
     for number in range(2):
         steps = range(number * 20_000, (number + 1) * 20_000)
-        segments.seal(write(folder, [{"step": step, "up": step} for step in steps], stem(number)))
+        segment_writer.seal(write(folder, [{"step": step, "up": step} for step in steps], stem(number)))
     reader = RunReader(folder)
     one, two = [], []
     for first, second in zip(reader.rows(), reader.rows(), strict=True):
@@ -286,7 +286,7 @@ def test_an_export_of_a_live_run_holds_what_there_was_when_it_began(tmp_path: Pa
     write(folder, [{"step": 50, "late": 1.5}], stem(0))
     write(folder, [{"step": 51, "up": 2}], stem(1))
     assert len(list(reader.rows(extent=extent))) == 50
-    segments.seal(path)
+    segment_writer.seal(path)
     assert [row["step"] for row in reader.rows(extent=extent)] == list(range(50))
     assert len(list(reader.rows())) == 52
 

@@ -134,7 +134,9 @@ def test_a_disk_that_cannot_flush_holds_up_no_line(disk: FaultyDisk, training: T
     assert training.steps() == list(range(1000))
 
 
-SEAL = "import sys; from pathlib import Path; from trainvitals.journal.segments import seal; seal(Path(sys.argv[1]))"
+SEAL = (
+    "import sys; from pathlib import Path; from trainvitals.journal.segment_writer import seal; seal(Path(sys.argv[1]))"
+)
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "open"])

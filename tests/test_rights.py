@@ -20,7 +20,7 @@ for step in range(3):
     optimizer.zero_grad(); model(torch.ones(1, 2)).sum().backward(); optimizer.step()
 run.event("done", "x")
 run.finish()
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 for path in list(run.folder.glob("training_metrics_*.jsonl")):
     seal(path, mode=run.settings.file_mode & ~int(sys.argv[1], 8))
 """

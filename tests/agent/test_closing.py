@@ -9,7 +9,7 @@ import pytest
 from made_contexts import make_context
 
 from trainvitals.agent.closing import JOIN_SECONDS, WRAPPER_SECONDS, Closing
-from trainvitals.agent.liveness import EXIT_STATUS_SECONDS, Rank
+from trainvitals.agent.liveness import EXIT_STATUS_SECONDS, WatchedRank
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_parts import RunParts
@@ -35,7 +35,7 @@ class Ended:
 
     def join(self, registration: Registration) -> None:
         path = registrations.register(registration)
-        rank = Rank(registration, path, BEGAN, None)
+        rank = WatchedRank(registration, path, BEGAN, None)
         rank.look(BEGAN + EXIT_STATUS_SECONDS + 1, frozenset())
         assert rank.is_over
         self.ranks.add(rank)

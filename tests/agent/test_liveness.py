@@ -14,16 +14,16 @@ import pytest
 from waiting import PATIENCE
 
 from trainvitals import runtime
-from trainvitals.agent.causes import OomCounts
-from trainvitals.agent.liveness import Progress, Rank, wait_for_end
+from trainvitals.agent.exit_causes import OomCounts
+from trainvitals.agent.liveness import RankProgress, WatchedRank, wait_for_end
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.status import RankStatus
 
 
-def stepping(seconds: float, steps: int = 20, start: float = 100.0) -> tuple[Progress, float]:
+def stepping(seconds: float, steps: int = 20, start: float = 100.0) -> tuple[RankProgress, float]:
     """A rank that has logged `steps` times, and when it did so last."""
-    progress = Progress(start)
+    progress = RankProgress(start)
     for _ in range(steps):
         start += seconds
         progress.grow(1, 0.5, start)
@@ -43,7 +43,7 @@ def test_a_rank_is_stalled_after_the_longer_of_the_two_limits_and_hung_after_fiv
 
 
 def test_a_rank_that_has_not_logged_twice_may_take_any_time() -> None:
-    progress = Progress(0.0)
+    progress = RankProgress(0.0)
     assert progress.judge(1e6, 60) == "running"
     progress.grow(1, 0.5, 10.0)
     assert progress.judge(1e6, 60) == "running"
@@ -52,14 +52,14 @@ def test_a_rank_that_has_not_logged_twice_may_take_any_time() -> None:
 
 
 def test_many_steps_between_two_looks_share_the_time() -> None:
-    progress = Progress(0.0)
+    progress = RankProgress(0.0)
     for look in range(1, 10):
         progress.grow(250, 0.5, look * 0.5)
     assert progress.step_seconds == pytest.approx(0.002)
 
 
 def test_lines_that_come_in_bursts_are_measured_by_the_silence_between_them() -> None:
-    progress = Progress(0.0)
+    progress = RankProgress(0.0)
     for burst in range(1, 10):
         progress.grow(100, 0.5, burst * 300.0)
     assert progress.judge(2700.0 + 400, 60) == "running"
@@ -100,7 +100,7 @@ def test_no_pause_makes_a_silence_of_more_than_an_hour_usual() -> None:
 
 
 def test_neither_start_up_nor_a_pause_that_somebody_made_is_learned_from() -> None:
-    progress = Progress(0.0)
+    progress = RankProgress(0.0)
     progress.grow(1, 0.5, 600.0)
     progress.grow(1, 0.5, 1200.0)  # the first step, compiled
     for second in range(20):
@@ -114,14 +114,14 @@ def test_neither_start_up_nor_a_pause_that_somebody_made_is_learned_from() -> No
 
 
 def test_what_was_logged_before_the_agent_came_was_not_logged_just_now() -> None:
-    progress = Progress(1000.0)
+    progress = RankProgress(1000.0)
     progress.grow(500, 0.5, 1000.0, silent=200.0)
     assert progress.silence(1000.0) == pytest.approx(200.0)
     assert progress.judge(1000.0, 60) == "stalled"
 
 
 def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
-    progress = Progress(5.0)
+    progress = RankProgress(5.0)
     progress.restore(
         RankStatus.parse({"lines": 100, "step": 99, "step_seconds": 30.0, "last_log": "2026-01-01T00:00:00Z"}),
         50.0,
@@ -133,7 +133,7 @@ def test_the_next_agent_goes_on_with_what_the_last_one_knew() -> None:
     progress.restore(RankStatus.parse({"lines": 100, "step_seconds": 0.1, "longest_pause": 85.0}), 0.0, 5.0)
     assert progress.judge(5.0 + 169, 60) == "running"
     assert progress.judge(5.0 + 171, 60) == "stalled"
-    empty = Progress(0.0)
+    empty = RankProgress(0.0)
     empty.restore(RankStatus.parse({"lines": "many", "step": None}), 0.0, 0.0)
     assert empty.lines == 0 and empty.step is None
 
@@ -161,7 +161,7 @@ def sleeper() -> subprocess.Popen[bytes]:  # type: ignore[misc]
 
 
 def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    rank = Rank(register(sleeper), tmp_path / "r.json", time.monotonic(), None)
+    rank = WatchedRank(register(sleeper), tmp_path / "r.json", time.monotonic(), None)
     assert rank.is_alive and rank.pidfd is not None
     assert wait_for_end([rank.pidfd], 0.01) == frozenset()
     rank.look(time.monotonic(), frozenset())
@@ -176,7 +176,7 @@ def test_the_end_of_a_process_wakes_the_watcher_and_is_judged(sleeper: subproces
 
 
 def test_a_process_that_only_has_the_number_is_not_the_rank(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    rank = Rank(register(sleeper, start=1.0), tmp_path / "r.json", time.monotonic(), None)
+    rank = WatchedRank(register(sleeper, start=1.0), tmp_path / "r.json", time.monotonic(), None)
     assert not rank.is_alive and rank.pidfd is None
     rank.look(time.monotonic(), frozenset())
     assert rank.verdict is not None and str(rank.verdict.cause) == "the process ended while no agent was watching"
@@ -188,10 +188,10 @@ def test_a_kill_for_memory_that_took_the_agent_too_is_suspected_by_the_next_one(
     registration = register(gone)
     gone.wait()
     known = RankStatus(oom_kills=OomCounts(-1, {}).as_json())  # as it stood before the last kill
-    rank = Rank(registration, tmp_path / "r.json", time.monotonic(), known)
+    rank = WatchedRank(registration, tmp_path / "r.json", time.monotonic(), known)
     rank.look(time.monotonic(), frozenset())
     assert rank.verdict is not None and "out of memory" in str(rank.verdict.cause or "")
-    quiet = Rank(registration, tmp_path / "r.json", time.monotonic(), RankStatus.parse({"oom_kills": [0, 0]}))
+    quiet = WatchedRank(registration, tmp_path / "r.json", time.monotonic(), RankStatus.parse({"oom_kills": [0, 0]}))
     quiet.look(time.monotonic(), frozenset())
     assert quiet.verdict is not None and "memory" not in str(quiet.verdict.cause or "")
 
@@ -202,12 +202,12 @@ def test_a_registration_is_taken_away_only_while_it_is_still_ours(
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
     mine = register(sleeper)
     path = registrations.register(mine)
-    rank = Rank(mine, path, time.monotonic(), None)
+    rank = WatchedRank(mine, path, time.monotonic(), None)
     newer = Registration(**{**{f: getattr(mine, f) for f in mine.__dataclass_fields__}, "attempt": 2})
     registrations.register(newer)
     rank.unregister()
     assert [item.attempt for _, item in registrations.read_all()] == [2]
-    Rank(newer, path, time.monotonic(), None).unregister()
+    WatchedRank(newer, path, time.monotonic(), None).unregister()
     assert registrations.read_all() == [] and list((tmp_path / "runs").iterdir()) == []
     rank.unregister()  # there is nothing left to take away
     rank.close()
@@ -217,7 +217,7 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("trainvitals.agent.causes.read_exit_status", lambda *arguments: None)  # Linux before 6.15
+    monkeypatch.setattr("trainvitals.agent.exit_causes.read_exit_status", lambda *arguments: None)  # Linux before 6.15
     verdicts = {}
     for rank, goodbye in ((1, "finished"), (2, "")):
         process = subprocess.Popen(["sleep", "600"])
@@ -230,7 +230,7 @@ def test_a_rank_that_said_goodbye_is_believed_where_its_exit_status_cannot_be_se
             host=runtime.host_name(),
         )
         path = registrations.register(registration)
-        watched = Rank(registration, path, 100.0, None)
+        watched = WatchedRank(registration, path, 100.0, None)
         if goodbye:
             registrations.note_end(path, registration, goodbye)
         process.kill()
@@ -253,7 +253,7 @@ def test_the_longest_pause_is_told_to_the_next_agent(tmp_path: Path) -> None:
         pid_start=runtime.process_start(os.getpid()),
         host="h",
     )
-    rank = Rank(registration, tmp_path / "r.json", 0.0, None)
+    rank = WatchedRank(registration, tmp_path / "r.json", 0.0, None)
     assert rank.describe().longest_pause is None
     for when in (1.0, 2.0, 3.0, 88.0):
         rank.progress.grow(1, 0.5, when)
@@ -282,7 +282,7 @@ def test_in_a_notebook_only_a_cell_that_has_logged_is_judged(tmp_path: Path, cel
     )
     path = tmp_path / "registration.json"
     path.write_text(json.dumps(asdict(registration)))
-    rank = Rank(registration, path, 0.0, None)
+    rank = WatchedRank(registration, path, 0.0, None)
     rank.progress.last_log = "2026-11-16T10:00:00.000Z"
     assert rank.waits_for_its_user() is waits
     rank.close()

@@ -16,10 +16,10 @@ from waiting import wait_until
 
 from trainvitals import sources
 from trainvitals.agent import sampling
-from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog, Log
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.sampling import Owner, Sampler, UnitThread
+from trainvitals.agent.wanted import Demand
 from trainvitals.sources import GpuProcess, Notice, Sample, SourceUnavailable, Unit, UnitGone, World
 
 FAST = Demand(sources=("probe",), intervals={"gpu": 0.02}, default_interval=0.02)

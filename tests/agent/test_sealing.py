@@ -12,11 +12,11 @@ from made_contexts import make_context
 from waiting import wait_until
 
 from trainvitals.agent import sealing
-from trainvitals.agent.lines import RunLines
+from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.sealing import Job, Result, Sealer, Seals, find_closed
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.errors import JournalError
-from trainvitals.journal import segments
+from trainvitals.journal import segment_writer
 from trainvitals.journal.documents.rows import EventRow
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Follower
@@ -121,7 +121,7 @@ def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, 
 def test_a_file_whose_sealer_was_killed_before_removing_it_is_removed_by_the_next(tmp_path: Path) -> None:
     write(tmp_path / OLD)
     write(tmp_path / NEW)
-    segments.seal(tmp_path / OLD, keep=True)
+    segment_writer.seal(tmp_path / OLD, keep=True)
     assert closed(tmp_path) == [OLD] and closed(tmp_path, keep=True) == []
 
 

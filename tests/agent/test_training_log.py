@@ -19,7 +19,7 @@ from trainvitals.journal.follower import Relay
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 
 FIRST = "training_metrics_20260101_000000.jsonl"
 SECOND = "training_metrics_20260101_000001.jsonl"

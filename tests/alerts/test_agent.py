@@ -331,7 +331,7 @@ def test_no_secret_of_an_address_is_written_anywhere(place: Place) -> None:
 
 
 def test_the_agent_imports_nothing_heavy_for_alerts(tmp_path: Path) -> None:
-    script = "import sys; import trainvitals.agent.loop, trainvitals.alerts.watch; print(sorted(sys.modules))"
+    script = "import sys; import trainvitals.agent.loop, trainvitals.alerts.session; print(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     for heavy in ("'numpy'", "'apprise'", "'requests'", "'duckdb'", "'yaml'", "'resvg_py'"):
         assert heavy not in found

@@ -11,7 +11,7 @@ from waiting import wait_until
 sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
-from test_watch import make
+from test_session import make
 
 import trainvitals
 from trainvitals.alerts.baseline import Baseline, read_curves

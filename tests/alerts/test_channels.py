@@ -24,14 +24,14 @@ from waiting import PATIENCE, free_port, wait_until
 sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
-from test_delivery import message
+from test_outbox import message
 
 from trainvitals import settings
 from trainvitals.alerts import messages, records
 from trainvitals.alerts.channels import NotSent, Outgoing, alertmanager, desktop, send, services
-from trainvitals.alerts.delivery import carry
+from trainvitals.alerts.outbox import carry
 from trainvitals.alerts.picture import read_points
-from trainvitals.alerts.watch import RunAlerts, still_sending
+from trainvitals.alerts.session import RunAlerts, still_sending
 from trainvitals.journal.layout import FileName
 
 

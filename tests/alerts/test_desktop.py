@@ -14,9 +14,9 @@ from waiting import PATIENCE, wait_until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_delivery import message
+from test_outbox import message
 
-from trainvitals.alerts.delivery import carry
+from trainvitals.alerts.outbox import carry
 
 NEEDED = {"Xvfb": "xvfb", "dbus-daemon": "dbus", "dbus-send": "dbus", "dunst": "dunst", "notify-send": "libnotify-bin"}
 

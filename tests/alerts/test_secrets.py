@@ -14,7 +14,7 @@ from waiting import wait_until
 sys.path.insert(0, str(Path(__file__).parent))
 
 from receivers import Receiver
-from test_delivery import Box, message
+from test_outbox import Box, message
 
 from trainvitals import settings
 from trainvitals.errors import SettingError

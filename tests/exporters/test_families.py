@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from trainvitals import catalog
 from trainvitals.exporters import names
-from trainvitals.exporters.families import LONGEST_LABEL, Options, Snapshot, build, clean
+from trainvitals.exporters.families import LONGEST_LABEL, FamilyOptions, MetricsSnapshot, build, clean
 from trainvitals.exporters.names import SPELLINGS, Spelling
 from trainvitals.exporters.page import render
 from trainvitals.exporters.runs import ActiveAlert, RunView
@@ -36,7 +36,7 @@ RUN = RunView(
 )
 
 
-def everything(**metrics: float) -> Snapshot:
+def everything(**metrics: float) -> MetricsSnapshot:
     """A snapshot in which every metric of the catalog has a value."""
     labels = {
         "gpu": {"gpu_index": 0, "gpu_uuid": "GPU-1", "gpu_name": "H100", "vendor": "nvidia"},
@@ -53,11 +53,11 @@ def everything(**metrics: float) -> Snapshot:
         training.take({"timestamp": f"2026-01-01T00:00:0{step}Z", **row, "step": step})
     health = SourceHealth(source="nvidia", up=True, age=1.0, duration=1.0, errors=1, skipped=1)
     runs = ((RUN, {Participant(): training}),)
-    return Snapshot("box", 1_700_000_000.0, tuple(things), runs, {"nvidia:GPU-1": health})
+    return MetricsSnapshot("box", 1_700_000_000.0, tuple(things), runs, {"nvidia:GPU-1": health})
 
 
-def page(snapshot: Snapshot, options: Options | None = None, accept: str = "") -> str:
-    return render(build(snapshot, options or Options()), accept)[0].decode()
+def page(snapshot: MetricsSnapshot, options: FamilyOptions | None = None, accept: str = "") -> str:
+    return render(build(snapshot, options or FamilyOptions()), accept)[0].decode()
 
 
 def lint(text: str) -> list[str]:
@@ -68,7 +68,7 @@ def lint(text: str) -> list[str]:
 
 
 def test_the_linter_says_nothing_but_its_remark_on_mb() -> None:
-    said = lint(page(everything(**{"val/acc": 0.5}), Options(user_names="both")))
+    said = lint(page(everything(**{"val/acc": 0.5}), FamilyOptions(user_names="both")))
     assert said, "it does remark on _mb"
     for remark in said:
         name, _, text = remark.partition(" ")
@@ -76,14 +76,14 @@ def test_the_linter_says_nothing_but_its_remark_on_mb() -> None:
 
 
 def test_in_base_units_the_linter_says_nothing() -> None:
-    assert lint(page(everything(**{"val/acc": 0.5}), Options(spelling="base", user_names="both"))) == []
+    assert lint(page(everything(**{"val/acc": 0.5}), FamilyOptions(spelling="base", user_names="both"))) == []
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_number_of_the_catalog_is_on_the_page(spelling: Spelling) -> None:
     found = {
         sample.name
-        for family in parse_text(page(everything(), Options(spelling=spelling)))
+        for family in parse_text(page(everything(), FamilyOptions(spelling=spelling)))
         for sample in family.samples
     }
     for table, rows in catalog.TABLES.items():
@@ -104,7 +104,7 @@ def test_every_number_of_the_catalog_is_on_the_page(spelling: Spelling) -> None:
 
 def test_both_spellings_are_the_same_metrics_in_other_units() -> None:
     mb, base = (
-        {s.name: s.value for f in parse_text(page(everything(), Options(spelling=spelling))) for s in f.samples}
+        {s.name: s.value for f in parse_text(page(everything(), FamilyOptions(spelling=spelling))) for s in f.samples}
         for spelling in SPELLINGS
     )
     assert len(mb) == len(base)
@@ -125,7 +125,7 @@ def test_no_two_metrics_have_one_name() -> None:
 
 
 def test_two_user_metrics_that_sanitise_to_one_name_are_kept_apart() -> None:
-    text = page(everything(**{"val/acc": 0.5, "val.acc": 0.75}), Options(user_names="name"))
+    text = page(everything(**{"val/acc": 0.5, "val.acc": 0.75}), FamilyOptions(user_names="name"))
     found = {
         s.labels["name"]: s.value for f in parse_text(text) if f.name == "training_metric_val_acc" for s in f.samples
     }
@@ -134,7 +134,7 @@ def test_two_user_metrics_that_sanitise_to_one_name_are_kept_apart() -> None:
 
 
 def test_more_user_metrics_than_allowed_are_counted_not_served() -> None:
-    text = page(everything(**{f"m{n}": 1.0 for n in range(50)}), Options(max_user_series=20))
+    text = page(everything(**{f"m{n}": 1.0 for n in range(50)}), FamilyOptions(max_user_series=20))
     assert text.count("training_metric{") == 20
     assert 'trainvitals_user_series_left_out{host="box"} 30.0' in text
 
@@ -145,7 +145,7 @@ def test_any_name_and_value_comes_back_as_it_was(name: str, value: float) -> Non
     if name in {alias for row in catalog.TRAINING for alias in (row.name, *row.aliases)} | {"timestamp", "step"}:
         return
     for accept, parse in (("", parse_text), ("application/openmetrics-text", parse_openmetrics)):
-        text = page(everything(**{name: value}), Options(user_names="both"), accept)
+        text = page(everything(**{name: value}), FamilyOptions(user_names="both"), accept)
         found = {s.labels["name"]: s.value for f in parse(text) if f.name == "training_metric" for s in f.samples}
         assert found == {clean(name): value}
 
@@ -162,7 +162,7 @@ def test_names_with_quotes_newlines_and_ten_kilobytes() -> None:
 
 def test_every_character_can_be_in_a_name() -> None:
     names = {f"x{chr(number)}y": float(number) for number in (*range(0x600), 0x2028, 0xD800, 0xFFFF, 0x1F600, 0x10FFFF)}
-    options = Options(user_names="both", max_user_series=10_000)
+    options = FamilyOptions(user_names="both", max_user_series=10_000)
     text = page(everything(**names), options)
     found = [s for f in parse_text(text) if f.name == "training_metric" for s in f.samples]
     assert {s.labels["name"]: s.value for s in found} == {clean(name): value for name, value in names.items()}
@@ -173,8 +173,8 @@ def test_every_character_can_be_in_a_name() -> None:
 
 def test_a_slice_of_a_gpu_has_the_labels_of_the_dcgm_exporter() -> None:
     about = {"gpu_index": 1, "gpu_uuid": "MIG-1", "gpu_name": "H100 MIG 1g.10gb", "vendor": "nvidia", "mig_index": 3}
-    slices = Snapshot("box", 1.0, (Thing("gpu", about, {"memory_used_mb": 100.0, "memory_total_mb": 1000.0}),))
-    text = page(slices, Options(compat=frozenset(("dcgm",))))
+    slices = MetricsSnapshot("box", 1.0, (Thing("gpu", about, {"memory_used_mb": 100.0, "memory_total_mb": 1000.0}),))
+    text = page(slices, FamilyOptions(compat=frozenset(("dcgm",))))
     labels = 'GPU_I_ID="3",Hostname="box",UUID="MIG-1",device="nvidia1:3",gpu="1",modelName="H100 MIG 1g.10gb"'
     assert f"DCGM_FI_DEV_FB_FREE{{{labels}}} 900.0\n" in text
     assert 'gpu_memory_used_mb{gpu="1:3",host="box",uuid="MIG-1"} 100.0\n' in text
@@ -183,8 +183,8 @@ def test_a_slice_of_a_gpu_has_the_labels_of_the_dcgm_exporter() -> None:
 @pytest.mark.parametrize(("words", "number"), [("none", 0.0), ("reset", 1.0), ("drain and reset", 4.0)])
 def test_what_a_driver_asks_for_is_a_number_to_the_dashboards_of_others(words: str, number: float) -> None:
     about = {"gpu_index": 0, "gpu_uuid": "GPU-a", "vendor": "nvidia"}
-    gpus = Snapshot("box", 1.0, (Thing("gpu", about, {"recovery_action": words}),))
-    text = page(gpus, Options(compat=frozenset(("nvidia_smi",))))
+    gpus = MetricsSnapshot("box", 1.0, (Thing("gpu", about, {"recovery_action": words}),))
+    text = page(gpus, FamilyOptions(compat=frozenset(("nvidia_smi",))))
     assert f'nvidia_smi_gpu_recovery_action{{uuid="a"}} {number}\n' in text
     assert "nvidia_smi_clocks_event_reasons" not in text, "reasons that are not known are not 0"
 
@@ -208,7 +208,7 @@ def test_a_native_histogram_is_there_for_who_asks_for_it_and_says_the_same() -> 
     for seconds, times in ((0.01, 5), (0.0101, 1), (0.5, 20), (1e-9, 2), (1e9, 1)):
         for _ in range(times):
             training.take({"timestamp": "2026-01-01T00:01:00Z", "batch_time": seconds})
-    options = Options(native=True)
+    options = FamilyOptions(native=True)
     plain, openmetrics, native = (page(snapshot, options, accept) for accept in ("", NATIVE.partition(";")[0], NATIVE))
     assert "positive_spans" not in plain + openmetrics and native.count("positive_spans") == 1
     # The library's parser knows no spans that begin below one second, so the line is taken apart here.
@@ -245,7 +245,7 @@ def test_the_page_is_byte_for_byte_what_the_library_writes(accept: str) -> None:
             return found
 
     snapshot = everything(**{'say "hi"\n\\': 1e-9, "val/acc": 123456789.0, "nan": math.nan, "inf": -math.inf})
-    options = Options(user_names="both", compat=frozenset(("dcgm", "nvidia_smi")), native=accept == NATIVE)
+    options = FamilyOptions(user_names="both", compat=frozenset(("dcgm", "nvidia_smi")), native=accept == NATIVE)
     found = build(snapshot, options)
     ours = render(found, accept)[0]
     if not accept:

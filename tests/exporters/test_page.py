@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 from waiting import PATIENCE
 
-from trainvitals.exporters.families import Series
+from trainvitals.exporters.families import FamilySeries
 from trainvitals.exporters.labels import share
 from trainvitals.exporters.page import OPENMETRICS, TEXT, SharedPage, render
 
@@ -30,7 +30,7 @@ class Counted:
         self.begun.set()
         assert self.gate.wait(PATIENCE)
         self.times += 1
-        series = Series("asked", "How often")
+        series = FamilySeries("asked", "How often")
         series.add((), self.times)
         return [series.family]
 
@@ -76,6 +76,6 @@ def test_the_same_labels_are_one_object() -> None:
 
 @given(st.one_of(st.floats(), st.integers(-(10**20), 10**20)))
 def test_every_number_is_spelled_as_the_library_does(value: float) -> None:
-    series = Series("number", "Any")
+    series = FamilySeries("number", "Any")
     series.add((), value)
     assert render([series.family])[0].decode().splitlines()[-1] == f"number {floatToGoString(value)}"

@@ -24,9 +24,9 @@ from servers import Server, fetch
 from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.errors import SettingError
-from trainvitals.exporters.families import Series
+from trainvitals.exporters.families import FamilySeries
 from trainvitals.exporters.page import SharedPage
-from trainvitals.exporters.server import MOST_CONNECTIONS, Address, PageServer
+from trainvitals.exporters.server import MOST_CONNECTIONS, PageServer, ServedAddress
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def serve() -> Iterator[object]:
     started: list[PageServer] = []
 
     def start(**address: object) -> PageServer:
-        server = PageServer(Address(**{"port": 0, **address}), lambda accept: (b"page 1\n", "text/plain"))
+        server = PageServer(ServedAddress(**{"port": 0, **address}), lambda accept: (b"page 1\n", "text/plain"))
         started.append(server)
         return server
 
@@ -55,7 +55,7 @@ def test_loopback_is_open(serve) -> None:
 def test_any_other_address_needs_a_token_or_a_password() -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(SettingError, match="token or a password"):
-            PageServer(Address(host=host, port=0), lambda accept: (b"", ""))
+            PageServer(ServedAddress(host=host, port=0), lambda accept: (b"", ""))
 
 
 def test_the_token_opens_and_nothing_else(serve) -> None:
@@ -86,7 +86,7 @@ def test_basic_authentication(serve) -> None:
 
 def test_a_password_without_a_user_is_refused_at_the_start() -> None:
     with pytest.raises(SettingError, match="user:password"):
-        Address(password="secret").check()
+        ServedAddress(password="secret").check()
 
 
 def issue(folder: Path) -> tuple[ssl.SSLContext, dict[str, Path]]:
@@ -125,9 +125,11 @@ def test_a_certificate_that_is_none_is_an_error_with_a_reason(tmp_path: Path) ->
     (tmp_path / "cert.pem").write_text("not a certificate")
     for key in ("cert.pem", "missing.pem"):
         with pytest.raises(SettingError):
-            PageServer(Address(port=0, certificate=tmp_path / "cert.pem", key=tmp_path / key), lambda accept: (b"", ""))
+            PageServer(
+                ServedAddress(port=0, certificate=tmp_path / "cert.pem", key=tmp_path / key), lambda accept: (b"", "")
+            )
     with pytest.raises(SettingError, match="both"):
-        Address(certificate=tmp_path / "cert.pem").check()
+        ServedAddress(certificate=tmp_path / "cert.pem").check()
 
 
 @pytest.mark.promise("DNS rebinding against /metrics", "nothing is served")
@@ -147,13 +149,13 @@ def test_a_taken_port_is_an_os_error() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(OSError, match="in use"):
-            PageServer(Address(port=other.getsockname()[1]), lambda accept: (b"", ""))
+            PageServer(ServedAddress(port=other.getsockname()[1]), lambda accept: (b"", ""))
 
 
 def test_the_port_is_given_back() -> None:
     port = free_port()
     for _ in range(3):
-        server = PageServer(Address(port=port), lambda accept: (b"x", "text/plain"))
+        server = PageServer(ServedAddress(port=port), lambda accept: (b"x", "text/plain"))
         assert fetch(f"http://127.0.0.1:{port}/metrics")[0] == 200
         server.close()
 
@@ -210,7 +212,7 @@ def test_clients_that_never_shake_hands_do_not_keep_others_out(serve, tmp_path: 
 
 
 def test_a_client_that_does_not_read_keeps_nobody_out_and_does_not_hold_up_the_end() -> None:
-    server = PageServer(Address(port=0), lambda accept: (b"x" * (64 << 20), "text/plain"))
+    server = PageServer(ServedAddress(port=0), lambda accept: (b"x" * (64 << 20), "text/plain"))
     with socket.create_connection(("127.0.0.1", server.port)) as idle:
         idle.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert fetch(url(server, "/-/healthy"))[0] == 200
@@ -234,7 +236,7 @@ def test_who_is_being_answered_when_the_server_is_closed_gets_the_whole_answer()
         time.sleep(0.2)  # the server is closed meanwhile
         return page, "text/plain"
 
-    server = PageServer(Address(port=0), render)
+    server = PageServer(ServedAddress(port=0), render)
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(fetch, url(server))
         assert begun.wait(PATIENCE)
@@ -246,12 +248,12 @@ def test_prometheus_itself_reads_any_name(start_prometheus: Callable[..., Server
     names = ["".join(map(chr, range(start, start + 64))) for start in range(0, 0xD800, 64)]
 
     def collect() -> list[Metric]:
-        series = Series("named", "By anything", ("name",))
+        series = FamilySeries("named", "By anything", ("name",))
         for place, name in enumerate(names):
             series.add((name,), place)
         return [series.family]
 
-    page = PageServer(Address(port=0), SharedPage(collect))
+    page = PageServer(ServedAddress(port=0), SharedPage(collect))
     scrape = {"job_name": "any", "static_configs": [{"targets": [f"127.0.0.1:{page.port}"]}]}
     prometheus = start_prometheus({"global": {"scrape_interval": "500ms"}, "scrape_configs": [scrape]})
     found = wait_until(lambda: prometheus.query("named"), "the page to be scraped")

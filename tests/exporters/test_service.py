@@ -11,7 +11,7 @@ import pytest
 from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
-from trainvitals.exporters.families import Options
+from trainvitals.exporters.families import FamilyOptions
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.service import Exports
 from trainvitals.journal.encoding import encode_line, format_time
@@ -54,7 +54,7 @@ def page(port: int) -> str:
 
 def losses(machine: Machine) -> list[float]:
     """What a page would say of the loss, without anybody looking at one."""
-    found = [family for family in machine.exports.collect(Options()) if family.name == "training_loss"]
+    found = [family for family in machine.exports.collect(FamilyOptions()) if family.name == "training_loss"]
     return [sample.value for family in found for sample in family.samples]
 
 

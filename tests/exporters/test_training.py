@@ -13,7 +13,7 @@ from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 
 
 def line(step: int | None, time: float = 0.0, **values: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ from trainvitals.journal import footer
 from trainvitals.journal.checkup import find_faults
 from trainvitals.journal.cursor import Cursor, count_lines, find_line, measure
 from trainvitals.journal.reader import RunReader
-from trainvitals.journal.segments import seal, side_of
+from trainvitals.journal.segment_writer import seal, side_of
 
 TERABYTE = 1 << 40
 EARLY, LATE = "training_metrics_20260101_000000", "training_metrics_20260102_000000"

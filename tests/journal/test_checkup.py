@@ -10,7 +10,7 @@ import pytest
 from made_runs import make_run, write
 
 from trainvitals.conditions import Conditions
-from trainvitals.journal import segments
+from trainvitals.journal import segment_writer
 from trainvitals.journal.checkup import Fault, find_faults, mend
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.report.data import make_data
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
         steps = range(number * 1000, (number + 1) * 1000)
         path = write(made, [{"step": step, "loss": 1 / (step + 1)} for step in steps], STEM.format(number))
         if number < 3:
-            segments.seal(path)
+            segment_writer.seal(path)
     return made
 
 
@@ -83,7 +83,7 @@ def test_a_segment_that_is_damaged_after_it_was_looked_at_is_left_out_too(folder
 
 def test_a_damaged_segment_with_its_file_is_sealed_again(folder: Path) -> None:
     path = folder / f"{STEM.format(3)}.jsonl"
-    segments.seal(path, keep=True)
+    segment_writer.seal(path, keep=True)
     good = segment(folder, 3).read_bytes()
     segment(folder, 3).write_bytes(b"broken")
     assert RunReader(folder).summary()["loss"].count == 4000 and not RunReader(folder).damage()
@@ -102,13 +102,13 @@ def test_bytes_that_changed_on_the_disk_are_noticed(folder: Path) -> None:
 
 
 def test_a_side_table_of_another_segment_is_noticed(folder: Path) -> None:
-    segments.side_of(segment(folder, 2)).write_bytes(segments.side_of(segment(folder, 0)).read_bytes())
+    segment_writer.side_of(segment(folder, 2)).write_bytes(segment_writer.side_of(segment(folder, 0)).read_bytes())
     (fault,) = faults(folder)
     assert "changed after sealing: its numbers may be wrong" in fault.text and fault.mend is None
 
 
 def test_side_tables_are_rebuilt(folder: Path) -> None:
-    sides = [segments.side_of(segment(folder, number)) for number in range(3)]
+    sides = [segment_writer.side_of(segment(folder, number)) for number in range(3)]
     before = [side.read_bytes() for side in sides]
     sides[0].unlink()
     sides[1].write_bytes(b"broken")

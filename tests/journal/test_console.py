@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from trainvitals.journal import console
-from trainvitals.journal.console import ConsoleLog, Place, Tidier, show
+from trainvitals.journal.console import ConsoleLog, ConsolePlace, Tidier, show
 
 
 def test_a_terminal_is_shown_as_it_looked_in_the_end() -> None:
@@ -87,7 +87,7 @@ def test_another_process_goes_on_exactly_where_the_first_was_known_to_be(tmp_pat
     second.append("two\n")
     assert second.path.read_text() == "one\ntwo\n"
     third = ConsoleLog(tmp_path, "console.rank0", limit=1 << 20)
-    third.go_back(Place(place.inode + 1, 4))  # rotated meanwhile: all of the new file is to be written again
+    third.go_back(ConsolePlace(place.inode + 1, 4))  # rotated meanwhile: all of the new file is to be written again
     third.append("three\n")
     assert third.path.read_text() == "three\n"
 

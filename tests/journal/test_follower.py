@@ -14,7 +14,7 @@ from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Follower, Relay, read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Listener, Positions
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 
 
 def line(number: int) -> bytes:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import START, make_run, write
 
-from trainvitals.journal import segments
+from trainvitals.journal import segment_writer
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.export import Rows, write_rows
 
@@ -63,8 +63,8 @@ def fill(folder: Path) -> Path:
         ]
         hardware = write(folder, gpus, f"gpu_metrics_20260101_00000{number}", START + begin)
         if end < STEPS:
-            segments.seal(path)
-            segments.seal(hardware)
+            segment_writer.seal(path)
+            segment_writer.seal(hardware)
     return folder
 
 

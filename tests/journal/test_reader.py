@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from made_runs import START, make_run, write
 
 from trainvitals.errors import JournalError, RunNotFound
-from trainvitals.journal import segments
+from trainvitals.journal import segment_writer
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
@@ -49,7 +49,7 @@ def test_every_value_survives_sealing_and_reading(rows: list[dict[str, float]], 
         numbered = [{"step": step, **row} for step, row in enumerate(rows)]
         head = write(folder, numbered[:sealed])
         write(folder, numbered[sealed:], "training_metrics_20260101_000001", START + sealed)
-        segments.seal(head)
+        segment_writer.seal(head)
         assert not head.exists()
         run = RunReader(folder)
         expected: dict[str, list[tuple[int, float]]] = {}
@@ -83,7 +83,7 @@ def test_names_that_differ_in_case_and_names_full_of_trouble_stay_apart(tmp_path
         "مرحبا",
     ]
     folder = make_run(tmp_path / "p" / "r")
-    segments.seal(write(folder, [{"step": 0, **{name: float(k) for k, name in enumerate(names)}}]))
+    segment_writer.seal(write(folder, [{"step": 0, **{name: float(k) for k, name in enumerate(names)}}]))
     run = RunReader(folder)
     assert run.names() == sorted(names)
     for k, name in enumerate(names):
@@ -93,7 +93,7 @@ def test_names_that_differ_in_case_and_names_full_of_trouble_stay_apart(tmp_path
 def test_a_hundred_thousand_names_in_one_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "r")
     rows = [{"step": s, **{f"layer.{k}/norm": float(k + s) for k in range(100_000)}} for s in range(2)]
-    segments.seal(write(folder, rows))
+    segment_writer.seal(write(folder, rows))
     run = RunReader(folder)
     assert len(run.names()) == 100_000
     assert run.series(["layer.77777/norm"])[0].y.tolist() == [77777.0, 77778.0]
@@ -107,7 +107,7 @@ def test_a_live_run_is_read_on_and_a_sealed_part_changes_nothing(tmp_path: Path)
     write(folder, [{"step": s, "loss": float(s)} for s in range(10, 15)])
     assert run.series(["loss"])[0].y.tolist() == list(range(15))
     write(folder, [{"step": 15, "loss": 15.0}], "training_metrics_20260101_000001")
-    segments.seal(path)
+    segment_writer.seal(path)
     assert run.series(["loss"])[0].y.tolist() == list(range(16))
     assert run.summary()["loss"].count == 16
 
@@ -117,7 +117,7 @@ def test_ranges_are_inclusive_on_every_axis(tmp_path: Path) -> None:
     path = write(folder, [{"step": s * 10, "loss": float(s)} for s in range(100)])
     for sealed in (False, True):
         if sealed:
-            segments.seal(path)
+            segment_writer.seal(path)
         run = RunReader(folder)
         assert run.series(["loss"], start=100, end=120)[0].y.tolist() == [10, 11, 12]
         assert run.series(["loss"], x="time", start=START + 5, end=START + 6)[0].y.tolist() == [5, 6]
@@ -141,7 +141,7 @@ def test_fewer_points_keep_every_extreme_and_every_nan(tmp_path: Path, count: in
             f"training_metrics_20260101_{stem:06d}",
         )
         if len(part) == 100_000:
-            segments.seal(path)
+            segment_writer.seal(path)
     (series,) = RunReader(folder).series(["loss"], max_points=1000)
     assert series.total == count
     assert len(series.x) <= 1000
@@ -184,8 +184,8 @@ def test_a_resumed_run_shows_the_newest_attempt_and_can_show_all(tmp_path: Path)
     expected = [100, 101, 102, 103, 104, 205, 206, 207, 308, 309]
     for sealed in (False, True):
         if sealed:
-            segments.seal(first)
-            segments.seal(folder / "training_metrics_20260102_000000.attempt2.jsonl")
+            segment_writer.seal(first)
+            segment_writer.seal(folder / "training_metrics_20260102_000000.attempt2.jsonl")
         run = RunReader(folder)
         assert run.series(["loss"])[0].y.tolist() == expected
         assert len(run.series(["loss"], all_attempts=True)[0].y) == 19
@@ -210,7 +210,7 @@ def test_the_newest_steps_are_those_of_the_lowest_rank_and_the_newest_attempt(tm
         folder, [{"step": 40, "loss": 1.0}, {"loss": 1.0}, {"step": 50, "loss": 1.0}], f"{stem}.rank0.attempt2"
     )
     assert RunReader(folder).newest_steps(3) == [(40, START), (50, START + 2)], "a line without a step tells no pace"
-    segments.seal(path)
+    segment_writer.seal(path)
     assert RunReader(folder).newest_steps(3) == []
 
 
@@ -228,7 +228,7 @@ def test_ranks_and_gpus_are_series_of_their_own(tmp_path: Path) -> None:
     assert [s.rank for s in run.series(["loss"], participants=[Participant(rank=10)])] == [10]
     gpus = run.series(["utilization_percent"], table="gpu", x="time")
     assert [(s.labels["gpu_uuid"], s.y.tolist()) for s in gpus] == [("GPU-0", [0.0]), ("GPU-1", [10.0])]
-    segments.seal(folder / "gpu_metrics_20260101_000000.jsonl")
+    segment_writer.seal(folder / "gpu_metrics_20260101_000000.jsonl")
     again = RunReader(folder).series(["utilization_percent"], table="gpu", x="time")
     assert [(dict(s.labels), s.y.tolist()) for s in again] == [(dict(s.labels), s.y.tolist()) for s in gpus]
     assert [row["state"] for row in RunReader(folder).rows("gpu")] == ["ok", "ok"]
@@ -244,7 +244,7 @@ def test_scraped_metrics_keep_their_labels_apart(tmp_path: Path) -> None:
     )
     for sealed in (False, True):
         if sealed:
-            segments.seal(path)
+            segment_writer.seal(path)
         found = RunReader(folder).series(["node_cpu_seconds_total"], table="openmetrics", x="time")
         assert [(s.labels["cpu"], s.y.tolist()) for s in found] == [("0", [0.0]), ("1", [1.0])]
 
@@ -257,7 +257,7 @@ def test_the_summary_is_the_same_live_and_sealed(tmp_path: Path) -> None:
     assert live == MetricSummary(
         count=5, last=2.0, last_step=4, low=1.0, low_step=1, high=7.0, high_step=3, nonfinite=1
     )
-    segments.seal(path)
+    segment_writer.seal(path)
     assert RunReader(folder).summary()["loss"] == live
 
 
@@ -271,7 +271,7 @@ def test_damage_is_counted_and_rejected_lines_are_kept_when_sealing(tmp_path: Pa
     run = RunReader(folder)
     assert run.series(["loss"])[0].y.tolist() == [1.0, 2.0]
     assert (run.damage().torn, run.damage().foreign) == (1, 1)
-    sealed = segments.seal(path)
+    sealed = segment_writer.seal(path)
     assert (sealed.damage.torn, sealed.damage.foreign) == (2, 1)
     assert RunReader(folder).damage().torn == 3
     assert b"garbage" in (folder / "segments" / "training_metrics_20260101_000000.rejected").read_bytes()
@@ -280,22 +280,22 @@ def test_damage_is_counted_and_rejected_lines_are_kept_when_sealing(tmp_path: Pa
 def test_a_file_that_still_grows_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_run(tmp_path / "p" / "r")
     path = write(folder, [{"step": 0, "loss": 1.0}])
-    check = segments._check_segment
+    check = segment_writer._check_segment
 
     def check_and_grow(*arguments: Any) -> None:
         check(*arguments)
         write(folder, [{"step": 1, "loss": 2.0}])
 
-    monkeypatch.setattr(segments, "_check_segment", check_and_grow)
+    monkeypatch.setattr(segment_writer, "_check_segment", check_and_grow)
     with pytest.raises(JournalError, match="grew"):
-        segments.seal(path)
+        segment_writer.seal(path)
     assert path.exists() and list((folder / "segments").iterdir()) == []
     assert RunReader(folder).series(["loss"])[0].y.tolist() == [1.0, 2.0]
 
 
 def test_a_kept_jsonl_file_is_not_counted_twice(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "p" / "r")
-    segments.seal(write(folder, [{"step": 0, "loss": 1.0}]), keep=True)
+    segment_writer.seal(write(folder, [{"step": 0, "loss": 1.0}]), keep=True)
     assert RunReader(folder).series(["loss"])[0].y.tolist() == [1.0]
 
 
@@ -349,7 +349,7 @@ def test_words_are_told_when_they_change_sealed_or_not(tmp_path: Path) -> None:
     write(folder, [{"gpu_index": 0, "throttle_reasons": "thermal"}], "gpu_metrics_20260101_000100", START + 60)
     write(folder, [{"gpu_index": 0, "throttle_reasons": "none"}], "gpu_metrics_20260101_000200", START + 120)
     live = [(item.labels, item.changes) for item in RunReader(folder).states(["throttle_reasons"])]
-    segments.seal(first)
+    segment_writer.seal(first)
     assert [(item.labels, item.changes) for item in RunReader(folder).states(["throttle_reasons"])] == live
     expected = [(START, "none"), (START + 4, "power cap"), (START + 6, "thermal"), (START + 120, "none")]
     assert live[0] == ({"gpu_index": 0}, expected)
@@ -372,7 +372,7 @@ def test_many_names_asked_together_are_what_each_is_alone(tmp_path: Path) -> Non
     rows = [
         {"step": step, "a": float(step), "b": math.nan if step == 700 else -step, "c/d": 1.0} for step in range(5000)
     ]
-    segments.seal(write(folder, rows))
+    segment_writer.seal(write(folder, rows))
     write(folder, [{"step": 5000, "a": 5000.0, "b": 0.0}], "training_metrics_20260101_000100")
     names = ["b", "never", "a", "c/d"]
     for limits in ({}, {"start": 1500, "end": 3200}, {"start": 4990}, {"x": "time"}):

@@ -9,7 +9,7 @@ import pytest
 
 from trainvitals import catalog
 from trainvitals.sources import Notice, Sample, SourceUnavailable, UnitGone, World, create
-from trainvitals.sources.amd import AmdSource, CardMeter, parse_clocks
+from trainvitals.sources.amd import AmdCardMeter, AmdSource, parse_clocks
 from trainvitals.sources.amd_metrics import parse_gpu_metrics, parse_throttle_bits
 from trainvitals.sources.drm import CardUnit, parse_link_generation, read_cards
 from trainvitals.sources.sysfs import parse_pci_name
@@ -104,7 +104,7 @@ def test_new_values_are_seen_by_the_next_reading(fake_sys):
 
 
 def test_what_hardly_changes_is_read_every_ten_seconds_but_limits_stand_on_every_line(fake_sys, clock):
-    meter = CardMeter(read_cards(fake_sys.root, "0x1002")[0], clock)
+    meter = AmdCardMeter(read_cards(fake_sys.root, "0x1002")[0], clock)
     assert meter.read()["ecc_corrected_total"] == 2
 
     clock.advance(1)
@@ -256,7 +256,7 @@ def test_an_idle_card_that_could_sleep_is_left_alone_until_it_may_have_fallen_as
     fake_sys.put("card0/device/power/control", "auto")
     fake_sys.put("card0/device/power/autosuspend_delay_ms", 20_000)
     fake_sys.put("card0/device/gpu_busy_percent", 0)
-    unit = CardUnit("k", {"gpu_index": 0, "gpu_name": "x"}, card, CardMeter(card, clock).read, clock)
+    unit = CardUnit("k", {"gpu_index": 0, "gpu_name": "x"}, card, AmdCardMeter(card, clock).read, clock)
 
     for _ in range(3):
         assert unit.read()
@@ -274,7 +274,7 @@ def test_a_card_that_cannot_sleep_or_works_is_read_every_time(fake_sys, clock, c
     card = read_cards(fake_sys.root, "0x1002")[0]
     fake_sys.put("card0/device/power/control", control)
     fake_sys.put("card0/device/gpu_busy_percent", busy)
-    unit = CardUnit("k", {"gpu_index": 0, "gpu_name": "x"}, card, CardMeter(card, clock).read, clock)
+    unit = CardUnit("k", {"gpu_index": 0, "gpu_name": "x"}, card, AmdCardMeter(card, clock).read, clock)
 
     given = [unit.read() for _ in range(8)]
 
@@ -369,7 +369,7 @@ def test_the_energy_unit_of_a_consumer_card_is_not_known(fake_sys):
 
 
 def test_on_newer_cards_a_counter_that_grows_is_the_reason(fake_sys, clock):
-    meter = CardMeter(read_cards(fake_sys.root, "0x1002")[0], clock)
+    meter = AmdCardMeter(read_cards(fake_sys.root, "0x1002")[0], clock)
     fake_sys.put("card0/device/gpu_metrics", table_1_7(5 << 16, 0, 100, 7, 0, 0))
     first = meter.read()
     assert first["energy_joules"] == 5

@@ -7,14 +7,14 @@ import pytest
 from trainvitals import catalog
 from trainvitals.sources import Sample, SourceUnavailable, UnitGone, World, create
 from trainvitals.sources.drm import read_cards
-from trainvitals.sources.intel import CardMeter, IntelSource
+from trainvitals.sources.intel import IntelCardMeter, IntelSource
 
 I915, XE = 0, 1
 """Place of the two cards in PCI order."""
 
 
-def meter(fake_sys, which: int, clock) -> CardMeter:
-    return CardMeter(read_cards(fake_sys.root, "0x8086")[which], clock)
+def meter(fake_sys, which: int, clock) -> IntelCardMeter:
+    return IntelCardMeter(read_cards(fake_sys.root, "0x8086")[which], clock)
 
 
 def test_every_card_is_a_unit_keyed_by_its_address(fake_sys):

@@ -15,8 +15,7 @@ from trainvitals.alerts import builtin
 from trainvitals.alerts.replay import replay
 from trainvitals.alerts.rules import parse_rule
 from trainvitals.conditions import Conditions
-from trainvitals.exporters.families import Options as PageOptions
-from trainvitals.exporters.families import Snapshot, build
+from trainvitals.exporters.families import FamilyOptions, MetricsSnapshot, build
 from trainvitals.exporters.page import render
 from trainvitals.exporters.runs import RunView
 from trainvitals.exporters.training import RunTraining
@@ -25,7 +24,7 @@ from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 from trainvitals.settings import resolve
 from trainvitals.views.cli.main import main
 from trainvitals.views.data.comparison import describe_comparison
@@ -139,7 +138,7 @@ def test_prometheus_has_a_role_where_it_is_not_a_trainer(folder: Path) -> None:
     relay.poll()
     assert RunTraining(json.loads(json.dumps(training.as_json()))).ranks.keys() == set(ROLES)
     run = RunView(run_id="run-1", folder=folder, project="rl", name="run-1", state="running", alerts=())
-    page, _ = render(build(Snapshot(host="node7", started=0.0, runs=((run, training.ranks),)), PageOptions()))
+    page, _ = render(build(MetricsSnapshot(host="node7", started=0.0, runs=((run, training.ranks),)), FamilyOptions()))
     lines = [line for line in page.decode().splitlines() if line.startswith("training_loss{")]
     assert lines == [
         'training_loss{host="node7",project="rl",rank="0",run="run-1"} 1.0',

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from trainvitals.agent.causes import Verdict
+from trainvitals.agent.exit_causes import ExitVerdict
 from trainvitals.agent.gpu_holding import GpuHolding
-from trainvitals.agent.lines import RunLines
-from trainvitals.agent.liveness import Rank
+from trainvitals.agent.liveness import WatchedRank
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_files import RunLines
 from trainvitals.alerts.actions import Target
-from trainvitals.alerts.watch import RunAlerts
+from trainvitals.alerts.session import RunAlerts
 from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
@@ -98,7 +98,7 @@ class Alerting:
             values = {**values, "held_by_run": float(self._holding.holds(sample.labels))}
         self._ask(lambda alerts: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
-    def see_end(self, rank: Rank, status: str, cause: Cause | None) -> None:
+    def see_end(self, rank: WatchedRank, status: str, cause: Cause | None) -> None:
         """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
         if rank.registration.kind == MONITOR:
             return
@@ -116,20 +116,20 @@ class Alerting:
                     self._see_rank(rank, now, stalls.get(rank.participant))
         self._ask(RunAlerts.tick)
 
-    def _see_rank(self, rank: Rank, now: float, cause: Cause | None = None) -> None:
+    def _see_rank(self, rank: WatchedRank, now: float, cause: Cause | None = None) -> None:
         participant, size = rank.participant, self._size(rank)
         state, why = self._ended.get(participant, (rank.state, cause))
         silence = rank.progress.silence(now) if now else 0.0
         self._ask(lambda alerts: alerts.see_participant(participant, state, why, silence, size))
 
-    def _size(self, rank: Rank) -> int:
+    def _size(self, rank: WatchedRank) -> int:
         """Of how many it is one: other roles are not in its world size."""
         here = len(self._ranks.training()) if rank.registration.kind == TRAINING else 1
         return max(rank.registration.world_size, here)
 
     # -- the end
 
-    def end(self, verdict: Verdict, ranks: Iterable[Rank]) -> None:
+    def end(self, verdict: ExitVerdict, ranks: Iterable[WatchedRank]) -> None:
         """The run is over, in this way."""
         if self._alerts is None:
             return

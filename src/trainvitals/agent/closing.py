@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from trainvitals.agent.causes import Verdict
-from trainvitals.agent.ending import correct_end, decide_end, write_end
+from trainvitals.agent.exit_causes import ExitVerdict
 from trainvitals.agent.rank_watch import describe_verdict
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_end import correct_end, decide_end, write_end
 from trainvitals.agent.run_parts import RunParts
 from trainvitals.exporters.rows import RunEnd
 from trainvitals.journal import registrations
@@ -64,7 +64,7 @@ class Closing:
         self._joining_since = self._joining_since or now
         return now - self._joining_since < JOIN_SECONDS
 
-    def end(self) -> Verdict | None:
+    def end(self) -> ExitVerdict | None:
         """Decide how the run ended and write it down. None if the disk does not take it yet: it is tried again."""
         parts = self._parts
         run = self._account.read()
@@ -93,7 +93,7 @@ class Closing:
         parts.relay.close()
         return verdict
 
-    def _write_run(self, verdict: Verdict) -> None:
+    def _write_run(self, verdict: ExitVerdict) -> None:
         folder, attempt, mode = self._context.folder, self._account.attempt, self._context.settings.file_mode
         if self._account.has_ended and verdict.cause != self._account.file.cause:
             correct_end(folder, attempt, verdict, mode)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainvitals.journal.console import ConsoleLog, Place, Tidier, limit_of, stem_of
+from trainvitals.journal.console import ConsoleLog, ConsolePlace, Tidier, limit_of, stem_of
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.settings import Settings
 
@@ -106,7 +106,7 @@ class Tail:
         inode, size, offset = known.get("inode"), known.get("size"), known.get("offset")
         if isinstance(inode, int) and isinstance(size, int) and isinstance(offset, int) and offset >= self._offset:
             self._offset = offset
-            self._log.go_back(Place(inode, size))
+            self._log.go_back(ConsolePlace(inode, size))
 
     def as_json(self) -> dict[str, Any] | None:
         place = self._log.place

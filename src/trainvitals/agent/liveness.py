@@ -12,8 +12,8 @@ from collections import deque
 from pathlib import Path
 
 from trainvitals import runtime
-from trainvitals.agent import causes
-from trainvitals.agent.causes import Suspects, Verdict
+from trainvitals.agent import exit_causes
+from trainvitals.agent.exit_causes import ExitVerdict, Suspects
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import ENDED, TRAINING
@@ -40,7 +40,7 @@ LOOK_SECONDS = 5.0
 _TO_MILLISECONDS = len("2026-11-15T22:36:01.123")
 
 
-class Progress:
+class RankProgress:
     """When a rank logged, and how long it usually takes between two steps."""
 
     def __init__(self, now: float) -> None:
@@ -102,16 +102,16 @@ class Progress:
         return "hung" if silence > max(HUNG_FACTOR * usual, 2 * limit) else "stalled"
 
 
-class Rank:
+class WatchedRank:
     """One registered process."""
 
     def __init__(self, registration: Registration, path: Path, now: float, known: RankStatus | None) -> None:
         self.registration = registration
         self.path = path
-        self.progress = Progress(now)
+        self.progress = RankProgress(now)
         self.state = "running"
         """running, stalled, hung while it lives; its verdict's status afterwards"""
-        self.verdict: Verdict | None = None
+        self.verdict: ExitVerdict | None = None
         self.said_goodbye = False
         self.gone_at: float | None = None
         self._next_look = now
@@ -123,7 +123,7 @@ class Rank:
             self.gone_at = now
             self.close()  # at best a zombie, at worst somebody else with the same number
         self.suspects = Suspects(
-            registration.pid, causes.parse_oom_counts(known.oom_kills if known is not None else None)
+            registration.pid, exit_causes.parse_oom_counts(known.oom_kills if known is not None else None)
         )
 
     @property
@@ -185,14 +185,14 @@ class Rank:
 
     def _settle(self, now: float) -> None:
         assert self.gone_at is not None
-        status = causes.read_exit_status(self.registration.pid, self.registration.pid_start, self.pidfd)
+        status = exit_causes.read_exit_status(self.registration.pid, self.registration.pid_start, self.pidfd)
         if status is None and self.watched and now - self.gone_at < EXIT_STATUS_SECONDS:
             return
         if status is None and (goodbye := self._read_goodbye()):
-            self.verdict = Verdict(goodbye, None)
+            self.verdict = ExitVerdict(goodbye, None)
             self.state = goodbye
             return
-        self.verdict = causes.judge(
+        self.verdict = exit_causes.judge(
             status,
             out_of_memory=self.suspects.out_of_memory(),
             out_of_cpu_time=self.suspects.out_of_cpu_time(),

@@ -15,9 +15,8 @@ from typing import Any
 import trainvitals
 from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
-from trainvitals.agent.backlog import Backlog, Entry
-from trainvitals.agent.demand import combine, find_pages
-from trainvitals.agent.exporting import Exporting
+from trainvitals.agent.dead_runs import Backlog, Entry
+from trainvitals.agent.exporter_bridge import Exporting
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.roster import Roster
@@ -25,9 +24,10 @@ from trainvitals.agent.run import WatchedRun
 from trainvitals.agent.run_context import Machine
 from trainvitals.agent.sampling import Sampler
 from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.wanted import combine, find_pages
 from trainvitals.alerts import builtin
 from trainvitals.alerts.environment import process_environment
-from trainvitals.alerts.watch import resume_sending, still_sending
+from trainvitals.alerts.session import resume_sending, still_sending
 from trainvitals.errors import SettingError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.fields import Document

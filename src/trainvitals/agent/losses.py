@@ -3,7 +3,7 @@ Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
 
-from trainvitals.agent.lines import RunLines
+from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.training_log import TrainingLog
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from trainvitals.agent.causes import Verdict
-from trainvitals.agent.lines import read_rank_events
-from trainvitals.agent.liveness import Rank, status_key
+from trainvitals.agent.exit_causes import ExitVerdict
+from trainvitals.agent.liveness import WatchedRank, status_key
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_files import read_rank_events
 from trainvitals.agent.run_parts import PIECE, RunParts
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
@@ -72,7 +72,7 @@ class RankWatch:
         self._lines.begin_attempt(attempt)
         self._lines.write_event("attempt_started", f"attempt {attempt} started")
 
-    def _replace(self, old: Rank, new: Registration) -> None:
+    def _replace(self, old: WatchedRank, new: Registration) -> None:
         if not old.is_over:
             message = f"{old.name} is now process {new.pid} (was {old.registration.pid})"
             self._lines.write_event(
@@ -84,7 +84,7 @@ class RankWatch:
         known = self._known.get(status_key(registration))
         if known is not None and known.pid != registration.pid:
             known = None
-        rank = Rank(registration, path, now, known)
+        rank = WatchedRank(registration, path, now, known)
         self._ranks.add(rank)
         if self._parts.before.is_over:
             return
@@ -130,7 +130,7 @@ class RankWatch:
             self._look(rank, now, ended)
         self._parts.stalls.write_found()
 
-    def _look(self, rank: Rank, now: float, ended: frozenset[int]) -> None:
+    def _look(self, rank: WatchedRank, now: float, ended: frozenset[int]) -> None:
         was_over = rank.is_over
         memory = rank.look(now, ended)
         if memory == "group":
@@ -144,7 +144,7 @@ class RankWatch:
         elif rank.is_alive:
             self._judge_progress(rank, now)
 
-    def _judge_progress(self, rank: Rank, now: float) -> None:
+    def _judge_progress(self, rank: WatchedRank, now: float) -> None:
         if self._account.has_ended and rank.registration.kind != COMMAND:
             silent = rank.progress.silence(now)
             # Other ranks may have lines to write still; a monitor writes none and waits for us.
@@ -158,7 +158,7 @@ class RankWatch:
 
     # -- they end
 
-    def _explain(self, rank: Rank) -> None:
+    def _explain(self, rank: WatchedRank) -> None:
         """An exit code says less than the exception behind it, which the rank or a program of the command wrote."""
         verdict = rank.verdict
         if verdict is None or verdict.status != "failed":
@@ -172,7 +172,7 @@ class RankWatch:
         if cause is not None:
             rank.verdict = replace(verdict, cause=cause)
 
-    def _write_end(self, rank: Rank) -> None:
+    def _write_end(self, rank: WatchedRank) -> None:
         participant, verdict = rank.participant, rank.verdict
         if verdict is None or ("rank_ended", participant, rank.registration.pid) in self._written:
             return
@@ -191,7 +191,7 @@ class RankWatch:
         self.has_news = True
 
 
-def describe_verdict(verdict: Verdict) -> dict[str, Any]:
+def describe_verdict(verdict: ExitVerdict) -> dict[str, Any]:
     """What an event keeps of it."""
     reason = verdict.cause.as_json() if verdict.cause is not None else None
     found = {"exit_code": verdict.exit_code, "signal": verdict.signal, "reason": reason}

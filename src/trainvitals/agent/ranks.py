@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainvitals.agent.liveness import Rank
+from trainvitals.agent.liveness import WatchedRank
 from trainvitals.journal.documents.run import TRAINING
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.identity import Participant
@@ -16,27 +16,27 @@ class Ranks:
     """By participant and kind: rank 0 may be seen twice, by `trainvitals run` and by itself."""
 
     def __init__(self) -> None:
-        self._ranks: dict[tuple[Participant, str], Rank] = {}
+        self._ranks: dict[tuple[Participant, str], WatchedRank] = {}
 
-    def __iter__(self) -> Iterator[Rank]:
+    def __iter__(self) -> Iterator[WatchedRank]:
         return iter(list(self._ranks.values()))
 
-    def add(self, rank: Rank) -> None:
+    def add(self, rank: WatchedRank) -> None:
         self._ranks[rank.participant, rank.registration.kind] = rank
 
-    def get(self, participant: Participant, kind: str = TRAINING) -> Rank | None:
+    def get(self, participant: Participant, kind: str = TRAINING) -> WatchedRank | None:
         return self._ranks.get((participant, kind))
 
     @property
     def participants(self) -> frozenset[Participant]:
         return frozenset(rank.participant for rank in self)
 
-    def training(self) -> list[Rank]:
+    def training(self) -> list[WatchedRank]:
         """Without `trainvitals run` and `trainvitals monitor`."""
         return [rank for rank in self if rank.registration.kind == TRAINING]
 
     @property
-    def lowest(self) -> Rank | None:
+    def lowest(self) -> WatchedRank | None:
         """Of the training on this machine, the one that speaks for it."""
         return min(self.training(), key=lambda rank: rank.participant, default=None)
 
@@ -54,7 +54,7 @@ class Ranks:
     def pidfds(self) -> list[int]:
         return [rank.pidfd for rank in self if rank.is_alive and rank.pidfd is not None]
 
-    def alive(self) -> list[Rank]:
+    def alive(self) -> list[WatchedRank]:
         return [rank for rank in self if rank.is_alive]
 
     def processes(self, run_id: str) -> list[RankProcess]:

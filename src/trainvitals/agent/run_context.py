@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.agent.demand import find_pages
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.sealing import Sealer
+from trainvitals.agent.wanted import find_pages
 from trainvitals.alerts.environment import process_environment
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout

@@ -11,11 +11,11 @@ from trainvitals.agent import status
 from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.gpu_holding import GpuHolding
-from trainvitals.agent.lines import RunLines
 from trainvitals.agent.losses import Losses
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.row_exporting import RowExporting
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.sealing import Seals
 from trainvitals.agent.stalls import Stalls
 from trainvitals.agent.training_log import TrainingLog

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainvitals import sources
-from trainvitals.agent.demand import Demand
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading
+from trainvitals.agent.wanted import Demand
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.newest import Newest
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World

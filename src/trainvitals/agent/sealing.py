@@ -28,8 +28,8 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import MIB
 
 if TYPE_CHECKING:
-    from trainvitals.agent.lines import RunLines
     from trainvitals.agent.run_context import RunContext
+    from trainvitals.agent.run_files import RunLines
     from trainvitals.journal.listening import Listener
 
 LEAST_SHARE = 0.25
@@ -393,7 +393,7 @@ def main(arguments: list[str]) -> int:
 
 def _print_rows(path: Path, first: int) -> int:
     from trainvitals.journal.encoding import encode_line
-    from trainvitals.journal.sealed import SealedSegments
+    from trainvitals.journal.segment_reader import SealedSegments
 
     try:
         for row in SealedSegments(path.parent).rows(path, first):
@@ -409,10 +409,10 @@ def _print_rows(path: Path, first: int) -> int:
 
 def _seal(path: Path, *, keep: bool, mode: int) -> Result | None:
     from trainvitals.errors import TrainvitalsError
-    from trainvitals.journal import segments
+    from trainvitals.journal import segment_writer
 
     try:
-        sealed = segments.seal(path, keep=keep, mode=mode)
+        sealed = segment_writer.seal(path, keep=keep, mode=mode)
     except FileNotFoundError:
         return None  # somebody else sealed it meanwhile, or the run was removed
     except (OSError, TrainvitalsError) as error:

@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from trainvitals.agent.lines import RunLines
-from trainvitals.agent.liveness import Rank
+from trainvitals.agent.liveness import WatchedRank
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
 from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.identity import Participant
@@ -26,7 +26,7 @@ GPU_STATE = (
 class Standstill:
     """What is known of a stall, once the stacks have been asked for."""
 
-    rank: Rank
+    rank: WatchedRank
     when: float
     data: dict[str, Any]
     stacks: Stacks
@@ -44,7 +44,7 @@ class Stalls:
         self._lines = lines
         self._found: deque[Standstill] = deque()
 
-    def judge(self, rank: Rank, now: float) -> None:
+    def judge(self, rank: WatchedRank, now: float) -> None:
         """Notice a change of state of a living training rank."""
         state = rank.progress.judge(now, self._settings.stall_after)
         message = f"{rank.name} is logging again at step {rank.progress.step}"
@@ -85,7 +85,7 @@ class Stalls:
                 "stalled", str(cause), severity="warning", about=participant, data=data, when=found.when
             )
 
-    def _investigate(self, rank: Rank, silence: float) -> None:
+    def _investigate(self, rank: WatchedRank, silence: float) -> None:
         """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
         process = self._lines.processes.get(rank.participant)
         state = rank.read_process_state()

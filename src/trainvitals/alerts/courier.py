@@ -2,7 +2,7 @@
 
 A job comes on standard input as JSON, the result goes to standard output. The address comes that way too, so that no
 secret stands in a command line. Being a process of its own it can import anything and be ended at any time.
-Tested in tests/alerts/test_delivery.py.
+Tested in tests/alerts/test_outbox.py.
 """
 
 from __future__ import annotations

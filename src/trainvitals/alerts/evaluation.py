@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from trainvitals import catalog
 from trainvitals.alerts import windows
-from trainvitals.alerts.language import Call, Metric, Node, Number, Operation, Text, Window, key, metrics
+from trainvitals.alerts.language import Call, MetricReference, Node, Number, Operation, Text, Window, key, metrics
 from trainvitals.journal.identity import SUBJECT_KEYS, Participant
 
 Value = float | bool | str | None
 Read = Callable[[], Any]
 
 
-class Series:
+class RuleSeries:
     """The newest value of one metric of one subject."""
 
     __slots__ = ("count", "time", "value")
@@ -84,7 +84,7 @@ class Subject:
         self.table = table
         self.labels = dict(labels)
         self.clock = clock
-        self.series: dict[str, Series] = {}
+        self.series: dict[str, RuleSeries] = {}
         self.watchers: dict[tuple[object, ...], tuple[Watcher, frozenset[str]]] = {}
         self.order: list[tuple[Watcher, frozenset[str]]] = []
         """Inner functions before those that look at them."""
@@ -112,15 +112,15 @@ class Subject:
         roles = (self.labels.get("role"), other.labels.get("role"))
         return roles[0] == roles[1] or any("rank" not in item.labels for item in (self, other))
 
-    def find(self, name: str) -> Series:
+    def find(self, name: str) -> RuleSeries:
         """The series of that name, made if it is not there yet."""
         found = self.series.get(name)
         if found is None:
-            found = self.series[name] = Series()
+            found = self.series[name] = RuleSeries()
         return found
 
 
-def names_of(metric: Metric) -> tuple[str, ...]:
+def names_of(metric: MetricReference) -> tuple[str, ...]:
     """Under which names the metric may be logged: its own first, then the catalog's other spellings."""
     row = catalog.find(metric.table, metric.name)
     if row is None:
@@ -133,14 +133,14 @@ def compile_node(node: Node, subject: Subject) -> Read:
     if isinstance(node, (Number, Text)):
         constant = node.value
         return lambda: constant
-    if isinstance(node, Metric):
+    if isinstance(node, MetricReference):
         return _compile_metric(node, subject)
     if isinstance(node, Operation):
         return _compile_operation(node, subject)
     return _compile_call(node, subject)
 
 
-def _home(metric: Metric, subject: Subject) -> Callable[[], Subject | None]:
+def _home(metric: MetricReference, subject: Subject) -> Callable[[], Subject | None]:
     """Where the metric lives: here, or with a thing of another table (the first of them, such as the lowest rank)."""
     if metric.table == subject.table and subject.is_selected(metric.selector):
         return lambda: subject
@@ -158,7 +158,7 @@ def _home(metric: Metric, subject: Subject) -> Callable[[], Subject | None]:
     return look
 
 
-def _compile_metric(metric: Metric, subject: Subject) -> Read:
+def _compile_metric(metric: MetricReference, subject: Subject) -> Read:
     names = names_of(metric)
     home = _home(metric, subject)
     if metric.table == "training" and metric.name == "step":
@@ -168,7 +168,7 @@ def _compile_metric(metric: Metric, subject: Subject) -> Read:
             return place.step if place is not None and place.count else None
 
         return read_step
-    chosen: list[Series] = []
+    chosen: list[RuleSeries] = []
 
     def read() -> float | str | None:
         if chosen:
@@ -325,7 +325,7 @@ def _compile_call(node: Call, subject: Subject) -> Read:
 
 def _compile_stale(node: Call, subject: Subject) -> Read:
     metric = node.arguments[0]
-    assert isinstance(metric, Metric)
+    assert isinstance(metric, MetricReference)
     home, names = _home(metric, subject), names_of(metric)
     compile_node(metric, subject)
 

@@ -52,7 +52,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class MetricReference:
     """A number or text that is measured. `selector` is None for "each", else the labels that are meant."""
 
     table: str
@@ -90,7 +90,7 @@ class Call:
     position: int
 
 
-Node = Number | Text | Metric | Operation | Call
+Node = Number | Text | MetricReference | Operation | Call
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -374,7 +374,7 @@ class _Parser:
 
     # metrics
 
-    def bare(self, token: _Token) -> Metric:
+    def bare(self, token: _Token) -> MetricReference:
         found = [
             table for table in ("training", "system", "gpu", "process") if catalog.find(table, token.text) is not None
         ]
@@ -387,7 +387,7 @@ class _Parser:
             self.fail(f"'{token.text}' is ambiguous: use {choices}", token.position)
         return self.metric(table, token.text, None, False, token.position)
 
-    def selected(self, token: _Token) -> Metric:
+    def selected(self, token: _Token) -> MetricReference:
         selector: list[str] | None = None
         starred = False
         if self.take("["):
@@ -413,11 +413,13 @@ class _Parser:
         self.place += 1
         return token.text
 
-    def metric(self, table: str, name: str, selector: tuple[str, ...] | None, starred: bool, position: int) -> Metric:
+    def metric(
+        self, table: str, name: str, selector: tuple[str, ...] | None, starred: bool, position: int
+    ) -> MetricReference:
         known = [row.name for row in catalog.TABLES.get(table, ())] + list(EXTRA.get(table, ()))
         if table in ("gpu", "system", "process", "run") and name not in known:
             self.fail(f"unknown metric '{table}.{name}'{nearest(name, known)}", position)
-        return Metric(table, name, selector, starred, position)
+        return MetricReference(table, name, selector, starred, position)
 
     # functions
 
@@ -497,7 +499,7 @@ class _Parser:
             self.fail(f"{name}() takes {len(types)} value{'s' * (len(types) > 1)}", token.position)
         for argument, wanted in zip(arguments, types, strict=True):
             self.want(argument, wanted, f"in {name}()")
-        if name in ("stale", "baseline", "early") and not isinstance(arguments[0], Metric):
+        if name in ("stale", "baseline", "early") and not isinstance(arguments[0], MetricReference):
             self.fail(f"{name}() takes a metric", _start(arguments[0]))
         if name == "since_improved" and not isinstance(arguments[1], Number):
             self.fail("expected a number: which share counts as better, such as 0.002", _start(arguments[1]))
@@ -533,7 +535,7 @@ def type_of(node: Node) -> Type:
         return "number"
     if isinstance(node, Text):
         return "text"
-    if isinstance(node, Metric):
+    if isinstance(node, MetricReference):
         if node.name in EXTRA.get(node.table, ()):
             return EXTRA[node.table][node.name]
         row = catalog.find(node.table, node.name)
@@ -556,9 +558,9 @@ def walk(node: Node) -> Iterator[Node]:
             yield from walk(argument)
 
 
-def metrics(node: Node, *, across: bool = True) -> Iterator[Metric]:
+def metrics(node: Node, *, across: bool = True) -> Iterator[MetricReference]:
     """The metrics it looks at; without those inside a function that looks over all if `across` is False."""
-    if isinstance(node, Metric):
+    if isinstance(node, MetricReference):
         yield node
     elif isinstance(node, Operation):
         for operand in node.operands:
@@ -579,7 +581,7 @@ def key(node: Node) -> tuple[object, ...]:
     """Equal for nodes that mean the same, wherever they stand: what they share is computed once."""
     if isinstance(node, (Number, Text)):
         return ("constant", node.value)
-    if isinstance(node, Metric):
+    if isinstance(node, MetricReference):
         return ("metric", node.table, node.name, node.selector)
     if isinstance(node, Operation):
         return (node.operator, *(key(operand) for operand in node.operands))

@@ -7,7 +7,7 @@
     {"timestamp": ..., "action": "stop", "rule": ..., "result": ...}            an action was taken
 
 One writer per file: the agent of each host, every rank that has conditions of its own, every command.
-Tested in tests/alerts/test_watch.py.
+Tested in tests/alerts/test_session.py.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Rule:
             if isinstance(item, language.Call):
                 if item.name == "stale" or item.across or (item.window and item.window.seconds):
                     return True
-            elif isinstance(item, language.Metric) and (item.table, item.selector) != self.lead:
+            elif isinstance(item, language.MetricReference) and (item.table, item.selector) != self.lead:
                 return True
         return False
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from trainvitals.exporters.families import Series, Snapshot, clean, gpu_label
+from trainvitals.exporters.families import FamilySeries, MetricsSnapshot, clean, gpu_label
 from trainvitals.exporters.labels import Labels, share
 from trainvitals.journal.encoding import number
 from trainvitals.newest import Thing
@@ -125,7 +125,7 @@ _IMITATED = ("nvidia", "simulated")
 """The exporters that are imitated know NVIDIA's GPUs only; simulated ones stand in for them."""
 
 
-def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
+def build(snapshot: MetricsSnapshot, wanted: frozenset[str]) -> list[Metric]:
     """The families of each exporter that is to be imitated."""
     gpus = [
         thing
@@ -140,7 +140,7 @@ def build(snapshot: Snapshot, wanted: frozenset[str]) -> list[Metric]:
         uuids = [clean(str(thing.labels["gpu_uuid"]).lower().removeprefix("gpu-")) for thing in gpus]
         found += _imitate(_SMI, [share(("uuid",), (uuid,)) for uuid in uuids], values)
         versions = sorted(snapshot.driver)
-        info = Series("nvidia_smi_gpu_info", "GPU name and identifiers", ("uuid", "name", "index", *versions))
+        info = FamilySeries("nvidia_smi_gpu_info", "GPU name and identifiers", ("uuid", "name", "index", *versions))
         for uuid, thing in zip(uuids, gpus, strict=True):
             about = (clean(thing.labels.get("gpu_name", "")), str(thing.labels.get("gpu_index", "")))
             info.add((uuid, *about, *(snapshot.driver[name] for name in versions)))
@@ -185,7 +185,7 @@ def _imitate(rows: tuple[_Row, ...], labels: list[Labels], values: list[dict[str
     return found
 
 
-def _dcgm_labels(thing: Thing, snapshot: Snapshot) -> Labels:
+def _dcgm_labels(thing: Thing, snapshot: MetricsSnapshot) -> Labels:
     index = gpu_label(thing.labels)
     labels = {
         "gpu": index,

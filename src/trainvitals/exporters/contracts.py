@@ -9,7 +9,7 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from trainvitals.exporters.families import Options
+from trainvitals.exporters.families import FamilyOptions
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import read_secret
 
@@ -22,7 +22,7 @@ class Order:
     """Where to; a reference to a secret has been looked up."""
     settings: Settings
     """Of whoever asked for it."""
-    collect: Callable[[Options], list[Metric]]
+    collect: Callable[[FamilyOptions], list[Metric]]
     """All families as of now. Cheap: it never waits for hardware, a run or a disk."""
     host: str
     started: float
@@ -33,9 +33,9 @@ class Order:
     """Trouble, once for each text: into the agent's log and as an event into the runs."""
 
     @property
-    def options(self) -> Options:
+    def options(self) -> FamilyOptions:
         """How the settings want names and units to be spelled."""
-        return Options(spelling="base" if self.settings.prometheus_names == "base" else "mb")
+        return FamilyOptions(spelling="base" if self.settings.prometheus_names == "base" else "mb")
 
     @property
     def push_secret(self) -> str | None:

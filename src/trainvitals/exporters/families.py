@@ -39,7 +39,7 @@ _ENDINGS = {"counter": "_total", "info": "_info"}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FamilyOptions:
     """How the page is to look."""
 
     spelling: Spelling = "mb"
@@ -52,7 +52,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """Everything that a page is made of."""
 
     host: str
@@ -67,7 +67,7 @@ class Snapshot:
     """By table."""
 
 
-class Series:
+class FamilySeries:
     """A family in the making, all of whose series have the same label names."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Exports:
         return _Place(family.samples, export.series, export.factor, created)
 
 
-def build(snapshot: Snapshot, options: Options) -> list[Metric]:
+def build(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
     """All families of the page."""
     exports = _Exports(options.spelling, snapshot.started)
     projects = {run.run_id: run.project for run, _ in snapshot.runs}
@@ -149,7 +149,7 @@ def build(snapshot: Snapshot, options: Options) -> list[Metric]:
     return found
 
 
-def _filled(*series: Series) -> list[Metric]:
+def _filled(*series: FamilySeries) -> list[Metric]:
     return [item.family for item in series if item.family.samples]
 
 
@@ -202,10 +202,14 @@ class _GpuWords:
     """Words as series: one with value 1 for what is the case."""
 
     def __init__(self) -> None:
-        self.info = Series("gpu", "GPU name and identifiers", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info")
-        self.states = Series("gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS))
-        self.reasons = Series("gpu_throttle_reason", "1 for each active throttle reason", ("reason", *GPU_LABELS))
-        self.actions = Series(
+        self.info = FamilySeries(
+            "gpu", "GPU name and identifiers", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info"
+        )
+        self.states = FamilySeries(
+            "gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS)
+        )
+        self.reasons = FamilySeries("gpu_throttle_reason", "1 for each active throttle reason", ("reason", *GPU_LABELS))
+        self.actions = FamilySeries(
             "gpu_recovery_action",
             "1 for the recovery action requested by the driver: none, reset, reboot, drain",
             ("action", *GPU_LABELS),
@@ -229,19 +233,21 @@ class _GpuWords:
 # -- training
 
 
-def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
+def _training(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
     exports = _Exports(options.spelling, snapshot.started)
-    steps = Series("training_steps", "Optimizer steps completed, over all attempts", RANK_LABELS, kind="counter")
+    steps = FamilySeries("training_steps", "Optimizer steps completed, over all attempts", RANK_LABELS, kind="counter")
     duration = Metric("training_step_duration_seconds", "Duration of a step", "histogram", "seconds")
-    phase = Series(
+    phase = FamilySeries(
         "training_phase_duration_seconds", "Phases of the latest step; they add up to its duration",
         ("phase", *RANK_LABELS), unit="seconds",
     )  # fmt: skip
-    last = Series("training_last_step_timestamp_seconds", "Time of the latest logged step", RANK_LABELS, unit="seconds")
+    last = FamilySeries(
+        "training_last_step_timestamp_seconds", "Time of the latest logged step", RANK_LABELS, unit="seconds"
+    )
     memory, factor = names.spell("memory_allocation_mb", options.spelling)
     allocation = Metric(memory, "Device memory held by tensors, over recent steps", "summary")
-    metric = Series("training_metric", "Latest value of each user metric", ("name", *RANK_LABELS))
-    by_name: dict[str, Series] = {}
+    metric = FamilySeries("training_metric", "Latest value of each user metric", ("name", *RANK_LABELS))
+    by_name: dict[str, FamilySeries] = {}
     room = options.max_user_series
     left_out = 0
     for run, ranks in snapshot.runs:
@@ -270,7 +276,7 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
                 if options.user_names != "label":
                     _user_series(by_name, name).add(named, value)
             room -= min(len(own), room)
-    left = Series(
+    left = FamilySeries(
         "trainvitals_user_series_left_out", "User metrics dropped beyond prometheus.max_user_series", ("host",)
     )
     left.add((snapshot.host,), left_out)
@@ -282,11 +288,11 @@ def _training(snapshot: Snapshot, options: Options) -> list[Metric]:
     ]
 
 
-def _user_series(series: dict[str, Series], name: str) -> Series:
+def _user_series(series: dict[str, FamilySeries], name: str) -> FamilySeries:
     """Names that are the same once sanitised share a family; the label `name` keeps them apart."""
     full = f"training_metric_{names.sanitise(name)[:LONGEST_LABEL]}"
     if full not in series:
-        series[full] = Series(full, "User metric", ("name", *RANK_LABELS))
+        series[full] = FamilySeries(full, "User metric", ("name", *RANK_LABELS))
     return series[full]
 
 
@@ -341,13 +347,13 @@ def _add_allocation(family: Metric, labels: tuple[str, ...], training: RankTrain
 # -- about ourselves
 
 
-def _own(snapshot: Snapshot) -> list[Metric]:
+def _own(snapshot: MetricsSnapshot) -> list[Metric]:
     host = snapshot.host
-    about = Series("trainvitals_build", "Version of trainvitals", ("version", "python"), kind="info")
+    about = FamilySeries("trainvitals_build", "Version of trainvitals", ("version", "python"), kind="info")
     about.add(_versions())
-    started = Series("trainvitals_agent_start_time_seconds", "Start time of the agent", ("host",), unit="seconds")
+    started = FamilySeries("trainvitals_agent_start_time_seconds", "Start time of the agent", ("host",), unit="seconds")
     started.add((host,), snapshot.started)
-    parsed = Series(
+    parsed = FamilySeries(
         "trainvitals_agent_lines_parsed",
         "Lines of run folders parsed by the agent",
         ("table", "host"),
@@ -355,13 +361,13 @@ def _own(snapshot: Snapshot) -> list[Metric]:
     )
     for table, count in sorted(snapshot.lines_parsed.items()):
         parsed.add((clean(table), host), count)
-    runs = Series("trainvitals_run", "Monitored runs", ("run", "project", "host", "name"), kind="info")
-    states = Series(
+    runs = FamilySeries("trainvitals_run", "Monitored runs", ("run", "project", "host", "name"), kind="info")
+    states = FamilySeries(
         "trainvitals_run_state",
         "1 for the state the run is in, 0 for the others",
         ("state", "run", "project", "host"),
     )
-    alerts = Series(
+    alerts = FamilySeries(
         "trainvitals_alert_active",
         "1 for each firing alert",
         ("rule", "severity", "run", "project", "host", "gpu", ROLE, "rank"),
@@ -394,7 +400,7 @@ def _versions() -> tuple[str, str]:
     return version("trainvitals"), platform.python_version()
 
 
-def _sources(snapshot: Snapshot) -> Iterable[Metric]:
+def _sources(snapshot: MetricsSnapshot) -> Iterable[Metric]:
     exports = _Exports("mb", snapshot.started)
     for unit, health in snapshot.healths.items():
         labels = share(("source", "unit", "host"), (health.source, clean(unit), snapshot.host))

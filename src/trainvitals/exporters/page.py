@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 from trainvitals.exporters.contracts import Order
 from trainvitals.exporters.labels import escape, text_of
-from trainvitals.exporters.server import Address, PageServer
+from trainvitals.exporters.server import PageServer, ServedAddress
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -39,7 +39,7 @@ def start(order: Order) -> PageServer:
         max_user_series=settings.prometheus_max_user_series,
         native=True,
     )
-    return PageServer(Address.of(settings), SharedPage(lambda: order.collect(options)))
+    return PageServer(ServedAddress.of(settings), SharedPage(lambda: order.collect(options)))
 
 
 def content_type(accept: str) -> str:

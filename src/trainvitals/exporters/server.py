@@ -39,7 +39,7 @@ _INDEX = b"""<!doctype html><title>trainvitals</title><h1>trainvitals</h1><p><a 
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServedAddress:
     """Where to serve and who may ask."""
 
     host: str = "127.0.0.1"
@@ -51,7 +51,7 @@ class Address:
     key: Path | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Address:
+    def of(cls, settings: Settings) -> ServedAddress:
         """Where these settings want the page; a SettingError for a secret that cannot be looked up."""
         token, password = settings.prometheus_token, settings.prometheus_password
         return cls(
@@ -92,7 +92,7 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: Address, render: Render) -> None:
+    def __init__(self, address: ServedAddress, render: Render) -> None:
         self.address = address
         self.render = render
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -235,7 +235,7 @@ class _Request(BaseHTTPRequestHandler):
 class PageServer:
     """Serves until `close`. Raises OSError when the port is taken, SettingError when it must not be served."""
 
-    def __init__(self, address: Address, render: Render) -> None:
+    def __init__(self, address: ServedAddress, render: Render) -> None:
         address.check()
         self.address = address
         try:

@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import Metric
 from trainvitals.errors import SettingError
 from trainvitals.exporters import families
 from trainvitals.exporters.contracts import Order, Output
-from trainvitals.exporters.families import Options, Series, Snapshot
-from trainvitals.exporters.leaving import LINGER_SECONDS, Leaving, Viewer
+from trainvitals.exporters.ended_runs import LINGER_SECONDS, Leaving, Viewer
+from trainvitals.exporters.families import FamilyOptions, FamilySeries, MetricsSnapshot
 from trainvitals.exporters.push_queue import PATIENCE, PushQueue
 from trainvitals.exporters.registry import Wish, wishes_of
 from trainvitals.exporters.runs import RunView
@@ -159,7 +159,7 @@ class Exports:
 
     # -- the page
 
-    def collect(self, options: Options, viewer: Viewer | None = None) -> list[Metric]:
+    def collect(self, options: FamilyOptions, viewer: Viewer | None = None) -> list[Metric]:
         """All families now. A run that has ended is shown once more by each viewer and then not again."""
         with self._lock:
             shown = (*self._runs, *self._leaving.runs(viewer))
@@ -169,7 +169,7 @@ class Exports:
             pushes = [
                 (kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, PushQueue)
             ]
-        snapshot = Snapshot(
+        snapshot = MetricsSnapshot(
             self._host,
             self._started,
             tuple(self._newest.things(*TABLES)),
@@ -227,8 +227,10 @@ def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Met
     found = []
     for kind in sorted({kind for kind, _ in pushes}):
         mine = [output for other, output in pushes if other == kind]
-        requests = Series(f"trainvitals_{kind}_requests", "Requests by result", ("outcome", "host"), kind="counter")
-        pending = Series(f"trainvitals_{kind}_pending_bytes", "Samples in the spool", ("host",), unit="bytes")
+        requests = FamilySeries(
+            f"trainvitals_{kind}_requests", "Requests by result", ("outcome", "host"), kind="counter"
+        )
+        pending = FamilySeries(f"trainvitals_{kind}_pending_bytes", "Samples in the spool", ("host",), unit="bytes")
         for outcome in ("sent", "rejected", "failed"):
             requests.add((outcome, host), sum(getattr(output.counts, outcome) for output in mine))
         requests.add(("dropped", host), sum(output.dropped for output in mine))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainvitals.errors import JournalError
-from trainvitals.journal import extremes, layout, parquet, segments
+from trainvitals.journal import extremes, layout, parquet, segment_writer
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.footer import Oversized
 from trainvitals.journal.parquet import OpenFolder
@@ -39,11 +39,11 @@ def find_faults(folder: Path) -> Iterator[Fault]:
             yield from _check_segment(folder, path, files.get((stem, ".jsonl")))
         elif suffix == ".jsonl":
             yield from _check_lines(folder, path)
-    for place in segments.find_left_over(folder / layout.SEGMENTS):
+    for place in segment_writer.find_left_over(folder / layout.SEGMENTS):
         yield Fault(
             f"{layout.SEGMENTS}/{place.name}",
             "left behind by a killed process",
-            functools.partial(segments.remove_left_over, place),
+            functools.partial(segment_writer.remove_left_over, place),
         )
 
 
@@ -57,7 +57,7 @@ def _check_lines(folder: Path, path: Path) -> Iterator[Fault]:
 def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fault]:
     import duckdb
 
-    side = segments.side_of(path)
+    side = segment_writer.side_of(path)
     name, side_name = (f"{layout.SEGMENTS}/{file.name}" for file in (path, side))
     connection, opened = parquet.connect(), OpenFolder(path.parent)
     try:
@@ -73,13 +73,13 @@ def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fau
             right = extremes.is_right(connection, numbers, opened.locate(side.name))
         except (duckdb.Error, OSError, Oversized):
             text = "cannot be read" if side.exists() else "is missing"
-            yield Fault(side_name, text, lambda: segments.rebuild_side(path, side))
+            yield Fault(side_name, text, lambda: segment_writer.rebuild_side(path, side))
             return
         if known is not None and known != extremes.digest(path):
             text = "or its side table changed after sealing: its numbers may be wrong"
             yield Fault(name, text, _seal_again(path, jsonl))
         elif known is None or not right:
-            yield Fault(side_name, "does not match its segment", lambda: segments.rebuild_side(path, side))
+            yield Fault(side_name, "does not match its segment", lambda: segment_writer.rebuild_side(path, side))
     finally:
         connection.close()
 
@@ -87,7 +87,7 @@ def _check_segment(folder: Path, path: Path, jsonl: Path | None) -> Iterator[Fau
 def _seal_again(path: Path, jsonl: Path | None) -> Callable[[], object] | None:
     if jsonl is None:
         return None
-    return lambda: segments.seal(jsonl, keep=True, mode=path.stat().st_mode & 0o777)
+    return lambda: segment_writer.seal(jsonl, keep=True, mode=path.stat().st_mode & 0o777)
 
 
 def mend(fault: Fault) -> bool:

@@ -78,7 +78,7 @@ class Tidier:
         return f"{rest}\n" if rest else ""
 
 
-class Place(NamedTuple):
+class ConsolePlace(NamedTuple):
     """How far a file is written: enough to go on there exactly."""
 
     inode: int
@@ -106,16 +106,16 @@ class ConsoleLog:
         return self._folder / f"{self._stem}.log"
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> ConsolePlace | None:
         """Where it stands; None if there can be no file."""
         try:
             if self._fd < 0:
                 self._open()
-            return Place(os.fstat(self._fd).st_ino, self._size)
+            return ConsolePlace(os.fstat(self._fd).st_ino, self._size)
         except OSError:
             return None
 
-    def go_back(self, place: Place) -> None:
+    def go_back(self, place: ConsolePlace) -> None:
         """Forget what was written after `place` by a process that died before it could remember having done so."""
         try:
             self._open()

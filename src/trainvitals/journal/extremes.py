@@ -2,7 +2,8 @@
 
 A chart of ten million steps is drawn from it without touching the segment. It carries a mark: a side table without
 one was made by a version that could get it wrong, is never read, and is made again from its segment. It also holds a
-digest of the segment, by which bytes that changed on the disk can be noticed. Tested in tests/journal/test_segments.py.
+digest of the segment, by which bytes that changed on the disk can be noticed. Tested in
+tests/journal/test_segment_writer.py.
 """
 
 from __future__ import annotations

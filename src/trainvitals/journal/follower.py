@@ -28,7 +28,7 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.listening import Batch, Listener, Position, Positions
 
 if TYPE_CHECKING:
-    from trainvitals.journal.sealed import SealedSegments
+    from trainvitals.journal.segment_reader import SealedSegments
 
 USUAL_LINE = 128
 """Bytes of a line, where it is not known how long the lines of a sealed file were."""
@@ -49,7 +49,7 @@ class _SealedHere:
         self._segments: SealedSegments | None = None
 
     def __call__(self, path: Path, first: int) -> Iterator[Row]:
-        from trainvitals.journal.sealed import SealedSegments
+        from trainvitals.journal.segment_reader import SealedSegments
 
         self._segments = self._segments or SealedSegments(path.parent)
         return self._segments.rows(path, first)

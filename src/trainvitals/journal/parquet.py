@@ -2,7 +2,7 @@
 
 DuckDB reads meaning into a path: `name=a` in it is a partition whose value takes the place of the column `name`, and
 `*`, `?` and `[` are patterns that may match the files of another run. So a folder is opened, and its files are named
-through the descriptor. Tested in tests/journal/test_segments.py.
+through the descriptor. Tested in tests/journal/test_segment_writer.py.
 """
 
 from __future__ import annotations

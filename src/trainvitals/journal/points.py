@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.extremes import NO_STEP
-from trainvitals.journal.segments import Lines
+from trainvitals.journal.segment_writer import Lines
 from trainvitals.journal.summaries import MetricSummary
 
 Axis = Literal["step", "time", "relative"]

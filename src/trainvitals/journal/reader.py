@@ -37,8 +37,8 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis, Bounds, Points, summarize, tail_points, thin
 from trainvitals.journal.run_info import RunInfo, default_root, read_info
-from trainvitals.journal.sealed import SealedSegments, SegmentUnreadable
-from trainvitals.journal.segments import Lines, labels_of, parse_labels
+from trainvitals.journal.segment_reader import SealedSegments, SegmentUnreadable
+from trainvitals.journal.segment_writer import Lines, labels_of, parse_labels
 from trainvitals.journal.summaries import MetricSummary, merge
 
 SETTLED_NS = 2_000_000_000

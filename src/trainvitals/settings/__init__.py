@@ -8,10 +8,10 @@ The training process reads its settings here, so this imports nothing but the st
 parser of a file only when there is a file.
 """
 
-from trainvitals.settings.places import complaints as complaints
-from trainvitals.settings.places import resolve as resolve
-from trainvitals.settings.places import resolve_for_training as resolve_for_training
-from trainvitals.settings.reference import render_markdown as render_markdown
+from trainvitals.settings.docs_page import render_markdown as render_markdown
+from trainvitals.settings.resolve import complaints as complaints
+from trainvitals.settings.resolve import resolve as resolve
+from trainvitals.settings.resolve import resolve_for_training as resolve_for_training
 from trainvitals.settings.table import TABLE as TABLE
 from trainvitals.settings.table import Row as Row
 from trainvitals.settings.table import Setting as Setting

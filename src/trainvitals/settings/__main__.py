@@ -2,7 +2,7 @@
 
 import sys
 
-from trainvitals.settings.reference import render_markdown
+from trainvitals.settings.docs_page import render_markdown
 
 if __name__ == "__main__":
     sys.stdout.write(render_markdown())

@@ -65,7 +65,7 @@ class AmdSource:
                 "gpu_name": read_name(card),
                 "vendor": "amd",
             }
-            meter = CardMeter(card)
+            meter = AmdCardMeter(card)
             if meter.integrated:
                 labels["memory_kind"] = "unified"
             units.append(CardUnit(f"amd:{uuid}", labels, card, meter.read))
@@ -109,7 +109,7 @@ def read_name(card: Card) -> str:
     )
 
 
-class CardMeter:
+class AmdCardMeter:
     """The numbers of one card. Whatever cannot be read or cannot be true is absent."""
 
     def __init__(self, card: Card, clock: Callable[[], float] = time.monotonic) -> None:

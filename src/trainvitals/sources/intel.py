@@ -74,7 +74,7 @@ class IntelSource:
                 "gpu_name": read_name(card),
                 "vendor": "intel",
             }
-            units.append(CardUnit(f"intel:{card.address}", labels, card, CardMeter(card).read))
+            units.append(CardUnit(f"intel:{card.address}", labels, card, IntelCardMeter(card).read))
         return units
 
     def describe(self) -> Mapping[str, object]:
@@ -99,7 +99,7 @@ def read_name(card: Card) -> str:
     return read_pci_name(VENDOR.removeprefix("0x"), card.device_id) or f"Intel GPU {card.device_id}"
 
 
-class CardMeter:
+class IntelCardMeter:
     """The numbers of one card. Power and use come from counters, so the first reading has neither."""
 
     def __init__(self, card: Card, clock: Callable[[], float] = time.monotonic) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.settings import Settings
-from trainvitals.settings.places import mark_told
+from trainvitals.settings.resolve import mark_told
 from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"

@@ -12,11 +12,11 @@ from trainvitals import settings
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import COMMAND, TRAINING, RunFile, new_run
 from trainvitals.redaction import redact_text
-from trainvitals.trainer import facts, launch, ranks
+from trainvitals.trainer import facts, join, ranks
 
 
 def describe(
-    place: launch.Place,
+    place: join.Place,
     effective: settings.Settings,
     name: str | None,
     config: Any,
@@ -42,7 +42,7 @@ def describe(
     if above and above != place.folder.name:  # another program of the same `trainvitals run` has that one
         known["below"] = above
     if place.identity is not None:
-        known |= {"launch": place.identity, "restarts": launch.restart_count(os.environ)}
+        known |= {"launch": place.identity, "restarts": join.restart_count(os.environ)}
     if config is None and before.config is not None:
         known["config"] = before.config
     run = new_run(

@@ -30,7 +30,7 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 from trainvitals.redaction import redact
-from trainvitals.trainer import current, facts, last_words, launch, ranks, stacks
+from trainvitals.trainer import current, facts, failure_text, join, ranks, stacks
 from trainvitals.trainer.pending import Pending
 from trainvitals.trainer.presence import Presence
 from trainvitals.trainer.rank_files import RankFiles
@@ -381,7 +381,7 @@ class Run:
             return
         current.note_end(self)
         atexit.unregister(self._at_exit)
-        launch.note_end(self.folder)
+        join.note_end(self.folder)
         try:
             if self.watching is not None:
                 self.watching.close(exception)
@@ -389,10 +389,10 @@ class Run:
             if self._homeless:
                 self._move_in()
             if exception is not None:
-                cause = cause or last_words.explain_exception(exception)
-                trace = last_words.format_traceback(exception)
+                cause = cause or failure_text.explain_exception(exception)
+                trace = failure_text.format_traceback(exception)
                 self.event(FAILED, str(cause), severity="critical", reason=cause.as_json(), traceback=trace)
-                last_words.note_written(exception)
+                failure_text.note_written(exception)
             if self.refused:
                 text = f"{self.refused} values were not numbers and were not logged"
                 self.event("refused", text, severity="warning")
@@ -470,6 +470,6 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self._finish("killed", cause=Cause(kind=INTERRUPTED))
         elif isinstance(error, SystemExit):
-            self._finish("failed", cause=last_words.explain_exit(error.code))
+            self._finish("failed", cause=failure_text.explain_exit(error.code))
         else:
             self._finish("failed", exception=error)

@@ -13,7 +13,7 @@ from trainvitals.journal import layout
 from trainvitals.journal.identity import WORKER
 from trainvitals.redaction import redact_text
 from trainvitals.stderr import print_line
-from trainvitals.trainer import current, description, joining, launch, ranks
+from trainvitals.trainer import current, description, join, joining, ranks
 from trainvitals.trainer.run import Run
 
 
@@ -51,15 +51,15 @@ def init(
     own = ranks.find_own(os.environ, role, rank, world_size)
     leads, homeless = own.rank == 0, False
     try:
-        place = launch.find_place(effective, name, resume, own)
+        place = join.find_place(effective, name, resume, own)
         run_folder.create(place.folder, effective.shared)
         if not own.participant.is_trainer and not own.is_known:
             own = own._replace(rank=joining.take_number(place.folder, own.role, place.attempt))
-        leads = launch.takes_lead(place, own)
+        leads = join.takes_lead(place, own)
     except (JournalError, OSError) as error:
         if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
             raise  # the place itself is a mistake, which room on the disk would not mend
-        place, homeless = launch.find_place_alone(effective, name), True
+        place, homeless = join.find_place_alone(effective, name), True
         print_line(f"{error}\n  Training continues; what it logs is kept in memory until the folder can be created.")
     file = description.describe(place, effective, name, config, tags, notes, own)
     if leads:
@@ -72,7 +72,7 @@ def init(
             print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. Training continues.")
     first_step = 0
     if place.attempt > 1:
-        first_step = launch.find_last_step(place.folder, own) + 1
+        first_step = join.find_last_step(place.folder, own) + 1
     run = Run(place.folder, own, effective, file, first_step=first_step)
     run.start(homeless=homeless)
     if effective.dashboard and leads:

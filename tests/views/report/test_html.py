@@ -133,7 +133,7 @@ def test_runs_with_hardly_anything_in_them_have_a_report(
 
 
 def test_a_long_run_with_sixty_four_gpus_stays_below_five_megabytes(write: Write, open_file: Open) -> None:
-    from trainvitals.journal.segments import seal
+    from trainvitals.journal.segment_writer import seal
 
     folder = write(rows=[], gpus=gpu_rows(300, 64), gpu_count=64)
     random = np.random.default_rng(0)

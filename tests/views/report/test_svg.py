@@ -23,7 +23,7 @@ from trainvitals.views import panels
 from trainvitals.views.report import png, ticks
 from trainvitals.views.report.charts import make_charts
 from trainvitals.views.report.document import draw_picture
-from trainvitals.views.report.svg import Chart, Line, draw_svg
+from trainvitals.views.report.svg import SvgChart, SvgLine, draw_svg
 
 from .conftest import BEGAN, HOSTILE, gpu_rows
 
@@ -35,8 +35,8 @@ def texts(svg: str | bytes) -> list[str]:
     return [item.text or "" for item in ET.fromstring(svg).iter(f"{SPACE}text")]
 
 
-def line(values: list[float], title: str = "loss") -> Line:
-    return Line(title, np.arange(len(values), dtype=np.float64), np.array(values, dtype=np.float64))
+def line(values: list[float], title: str = "loss") -> SvgLine:
+    return SvgLine(title, np.arange(len(values), dtype=np.float64), np.array(values, dtype=np.float64))
 
 
 def test_a_sheet_is_xml_with_titles_units_and_the_word_simulated(write: Write) -> None:
@@ -88,20 +88,20 @@ def test_a_metric_of_ones_own_is_a_panel_and_markup_in_its_name_is_text(write: W
 )
 @pytest.mark.parametrize("log", [False, True])
 def test_odd_values_are_drawn_without_a_broken_number(values: list[float], log: bool) -> None:
-    svg = draw_svg([Chart("odd", [line(values), line(values, "again")], log=log, smooth=True)])
+    svg = draw_svg([SvgChart("odd", [line(values), line(values, "again")], log=log, smooth=True)])
     ET.fromstring(svg)
     assert "nan" not in svg.lower().replace("no finite", "") and "inf " not in svg
 
 
 def test_nan_is_a_gap_and_a_red_mark() -> None:
-    svg = draw_svg([Chart("gap", [line([1.0, 2.0, math.nan, 2.0, 1.0])])])
+    svg = draw_svg([SvgChart("gap", [line([1.0, 2.0, math.nan, 2.0, 1.0])])])
     path = next(item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none")
     assert (path.get("d") or "").count("M") == 2
     assert 'fill="#b3261e"' in svg
 
 
 def test_stacked_parts_add_up() -> None:
-    chart = Chart("phases", [line([1.0, 1.0], "a"), line([2.0, 2.0], "b")], unit="s", stacked=True, low=0.0)
+    chart = SvgChart("phases", [line([1.0, 1.0], "a"), line([2.0, 2.0], "b")], unit="s", stacked=True, low=0.0)
     assert "3 s" in texts(draw_svg([chart])), "the axis reaches the sum"
 
 
@@ -132,22 +132,22 @@ def test_a_band_of_ranks_that_went_nan_is_marked_and_the_axis_reaches_the_last_s
 
 def test_the_mean_of_a_band_is_drawn_as_it_is() -> None:
     y = np.exp(-np.arange(200.0) / 20)
-    svg = draw_svg([Chart("loss", [Line("band", np.arange(200.0), y, y * 0.99, y * 1.01)], smooth=True)])
+    svg = draw_svg([SvgChart("loss", [SvgLine("band", np.arange(200.0), y, y * 0.99, y * 1.01)], smooth=True)])
     assert len([item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none"]) == 1
 
 
 def test_the_area_of_a_band_has_a_gap_where_no_value_is_finite() -> None:
     y = np.array([1.0, 2.0, math.nan, 2.0, 1.0])
-    svg = draw_svg([Chart("gap", [Line("band", np.arange(5.0), y, y - 1, y + 1, np.array([2.0]))])])
+    svg = draw_svg([SvgChart("gap", [SvgLine("band", np.arange(5.0), y, y - 1, y + 1, np.array([2.0]))])])
     area = next(item for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill-opacity") == "0.22")
     assert (area.get("d") or "").count("Z") == 2
 
 
 def test_every_line_is_in_the_legend_or_counted_there() -> None:
     few = [line([1.0, 2.0], f"GPU {at}") for at in range(12)]
-    assert {item.title for item in few} <= set(texts(draw_svg([Chart("wide", few)], width=600)))
+    assert {item.title for item in few} <= set(texts(draw_svg([SvgChart("wide", few)], width=600)))
     many = [line([1.0, 2.0], f"a line with a long name {at}") for at in range(40)]
-    said = texts(draw_svg([Chart("many", many)], width=600))
+    said = texts(draw_svg([SvgChart("many", many)], width=600))
     shown = [text for text in said if text.startswith("a line")]
     assert f"and {40 - len(shown)} more" in said
 
@@ -159,7 +159,7 @@ def test_metrics_of_two_runs_are_called_as_their_panels_are(write: Write) -> Non
 
 def test_a_smooth_line_lies_over_the_raw_one_and_keeps_its_gaps() -> None:
     values = [math.nan if step == 200 else 10.0 + step % 7 for step in range(400)]
-    svg = draw_svg([Chart("loss", [line(values)], smooth=True)])
+    svg = draw_svg([SvgChart("loss", [line(values)], smooth=True)])
     raw, smooth = (
         item.get("d") or "" for item in ET.fromstring(svg).iter(f"{SPACE}path") if item.get("fill") == "none"
     )

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from trainvitals.journal import parquet
 from trainvitals.journal.folder_runs import FolderRuns
-from trainvitals.journal.segments import seal
+from trainvitals.journal.segment_writer import seal
 from trainvitals.views.web.api import ENDPOINTS
 from trainvitals.views.web.app import MAX_BODY, PREFIX, make_app
 from trainvitals.views.web.gate import Door, cookie_name

@@ -13,7 +13,7 @@ from trainvitals.errors import SettingError, nearest
 from trainvitals.stderr import print_line
 
 
-class Key(NamedTuple):
+class ClassicKey(NamedTuple):
     """One key. `sets` is what it becomes, by name of a setting or, with `watch.`, of an option of `Run.watch`."""
 
     name: str
@@ -22,32 +22,38 @@ class Key(NamedTuple):
     inverted: bool = False
 
 
-KEYS: tuple[Key, ...] = (
-    Key("save_dir", "dir", "Folder that holds all runs: the setting `dir`"),
-    Key("enable_dashboard", "dashboard", "Serve the dashboard while the run lives: the setting `dashboard`"),
-    Key("dashboard_port", "web_port", "Port of the dashboard: the setting `web.port`"),
-    Key("enable_alerts", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
-    Key("tensorboard_dir", None, "Nothing: the run folder is the record, and `trainvitals export` writes it elsewhere"),
-    Key("track_gradients", "track_gradients", "Gradient norms, of the whole model and by layer; false: none"),
-    Key("gradient_monitoring.track_layers", "watch.track_layers", "Layers to look at, by part of their name"),
-    Key("distributed_monitoring", "rank_zero_only", "Every rank writes; false: only rank 0", inverted=True),
-    Key("track_rank_0_only", "rank_zero_only", "Only rank 0 writes: the setting `rank_zero_only`"),
-    Key("performance_tuning.high_frequency_mode", "high_frequency", "Hardware is sampled ten times a second"),
-    Key(
+KEYS: tuple[ClassicKey, ...] = (
+    ClassicKey("save_dir", "dir", "Folder that holds all runs: the setting `dir`"),
+    ClassicKey("enable_dashboard", "dashboard", "Serve the dashboard while the run lives: the setting `dashboard`"),
+    ClassicKey("dashboard_port", "web_port", "Port of the dashboard: the setting `web.port`"),
+    ClassicKey("enable_alerts", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
+    ClassicKey(
+        "tensorboard_dir", None, "Nothing: the run folder is the record, and `trainvitals export` writes it elsewhere"
+    ),
+    ClassicKey("track_gradients", "track_gradients", "Gradient norms, of the whole model and by layer; false: none"),
+    ClassicKey("gradient_monitoring.track_layers", "watch.track_layers", "Layers to look at, by part of their name"),
+    ClassicKey("distributed_monitoring", "rank_zero_only", "Every rank writes; false: only rank 0", inverted=True),
+    ClassicKey("track_rank_0_only", "rank_zero_only", "Only rank 0 writes: the setting `rank_zero_only`"),
+    ClassicKey("performance_tuning.high_frequency_mode", "high_frequency", "Hardware is sampled ten times a second"),
+    ClassicKey(
         "performance_tuning.buffer_size", None, "Nothing: there is no buffer, a line is in the file when log() returns"
     ),
-    Key("performance_tuning.flush_interval", None, "Nothing: there is nothing to flush"),
-    Key("performance_tuning.max_events_per_second", None, "Nothing: no line is dropped"),
-    Key(
+    ClassicKey("performance_tuning.flush_interval", None, "Nothing: there is nothing to flush"),
+    ClassicKey("performance_tuning.max_events_per_second", None, "Nothing: no line is dropped"),
+    ClassicKey(
         "performance_tuning.auto_cleanup", "auto_cleanup", "Ended runs give way when `max_database_size_gb` is reached"
     ),
-    Key("performance_tuning.max_database_size_gb", "max_size_gb", "The setting `max_size_gb`, if `auto_cleanup` is on"),
-    Key("monitoring.enabled", "enabled", "false: nothing is started and nothing is logged"),
-    Key("monitoring.interval", "interval", "Time between two samples of the hardware: the setting `interval`"),
-    Key("monitoring.metrics", None, "Nothing: everything that can be read is recorded"),
-    Key("monitoring.visualization", None, "Nothing: `trainvitals top`, `serve` and `report` draw any run at any time"),
-    Key("monitoring.alerting", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
-    Key("monitoring.analysis", None, "Nothing: `trainvitals runs show` tells what is wrong with any run"),
+    ClassicKey(
+        "performance_tuning.max_database_size_gb", "max_size_gb", "The setting `max_size_gb`, if `auto_cleanup` is on"
+    ),
+    ClassicKey("monitoring.enabled", "enabled", "false: nothing is started and nothing is logged"),
+    ClassicKey("monitoring.interval", "interval", "Time between two samples of the hardware: the setting `interval`"),
+    ClassicKey("monitoring.metrics", None, "Nothing: everything that can be read is recorded"),
+    ClassicKey(
+        "monitoring.visualization", None, "Nothing: `trainvitals top`, `serve` and `report` draw any run at any time"
+    ),
+    ClassicKey("monitoring.alerting", "alerts_enabled", "Judge rules and send messages: the setting `alerts.enabled`"),
+    ClassicKey("monitoring.analysis", None, "Nothing: `trainvitals runs show` tells what is wrong with any run"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 _EXPECTED = "lines of 'name: value', such as save_dir: runs; every name: docs/classic-api.md"
@@ -60,7 +66,7 @@ class Configuration(NamedTuple):
     enabled: bool
     settings: dict[str, Any]
     watch: dict[str, Any]
-    idle: tuple[Key, ...]
+    idle: tuple[ClassicKey, ...]
     """Keys that were given and do nothing."""
 
 
@@ -87,7 +93,7 @@ def read_configuration(source: Mapping[str, Any] | str | Path | None) -> Configu
 def parse_configuration(given: Mapping[str, Any]) -> Configuration:
     found: dict[str, Any] = {}
     watch: dict[str, Any] = {}
-    idle: list[Key] = []
+    idle: list[ClassicKey] = []
     for name, value in _flatten(given):
         key = _BY_NAME.get(name)
         if key is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trainvitals.integrations.classic.sampler import Sampler, as_row, check_index, label_of
+from trainvitals.integrations.classic.sampler import ClassicSampler, as_row, check_index, label_of
 from trainvitals.sources import Sample, World, gpu_sources
 from trainvitals.stderr import print_line
 
@@ -22,7 +22,7 @@ class GPUMonitor:
         self.gpu_index = check_index(gpu_index, "gpu_index is a whole number")
         self.sample_interval = sample_interval
         gpus = (self.gpu_index,)
-        self._sampler = Sampler(gpu_sources(), sample_interval, wanted=self._is_mine, gpus=gpus, world=world)
+        self._sampler = ClassicSampler(gpu_sources(), sample_interval, wanted=self._is_mine, gpus=gpus, world=world)
 
     def _is_mine(self, sample: Sample) -> bool:
         return sample.table == "gpu" and sample.labels.get("gpu_index") == self.gpu_index
@@ -60,7 +60,7 @@ class SystemMonitor:
     """The host and all GPUs, read every `update_interval` seconds in a thread. Also a context manager."""
 
     def __init__(self, update_interval: float = 1.0, *, world: World | None = None) -> None:
-        self._sampler = Sampler(("system", *gpu_sources()), update_interval, world=world)
+        self._sampler = ClassicSampler(("system", *gpu_sources()), update_interval, world=world)
 
     def start(self) -> None:
         self._sampler.start()
@@ -125,7 +125,7 @@ class GPUResourceMonitor:
         self._devices = None if device_ids is None else {check_index(index, refusal) for index in device_ids}
         self._to_wandb = log_to_wandb
         self._to_console = log_to_console
-        self._sampler = Sampler(
+        self._sampler = ClassicSampler(
             ("system", *gpu_sources()),
             monitor_interval,
             wanted=self._is_wanted,

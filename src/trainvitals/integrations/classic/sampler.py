@@ -18,7 +18,7 @@ from trainvitals.stderr import print_line
 REDISCOVER_SECONDS = 30.0
 
 
-class Sampler:
+class ClassicSampler:
     """The newest reading of every unit, and the lowest, mean and highest value of everything numeric.
 
     A unit that cannot be read has no reading; nothing here raises because of hardware.

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from trainvitals.sources import Notice
-from trainvitals.sources.nvidia.nvml import TIMEOUT, Device, Driver, Refused
+from trainvitals.sources.nvidia.nvml import TIMEOUT, Driver, NvmlDevice, NvmlRefused
 
 _DOUBLE_BIT_ECC, _XID = 0x2, 0x8
 _WAIT_MILLISECONDS = 500
@@ -71,11 +71,11 @@ class Events:
         self._noticed: set[int] = set()
         self._arrived: deque[Notice] = deque()
 
-    def register(self, device: Device, uuid: str, index: int) -> None:
+    def register(self, device: NvmlDevice, uuid: str, index: int) -> None:
         """Listen to this GPU. Called from the GPU's own thread; a refusal is reported by `drain`, once."""
         try:
             event_set = self._set_for(device.generation)
-        except Refused:
+        except NvmlRefused:
             event_set = None
         with self._lock:
             if uuid in self._asked:
@@ -121,7 +121,7 @@ class Events:
             self.driver.hold()  # NVML must not be shut down by somebody else during the wait
             try:
                 event = self.driver.ask("nvmlEventSetWait_v2", event_set, _WAIT_MILLISECONDS)
-            except Refused as refusal:
+            except NvmlRefused as refusal:
                 if refusal.code != TIMEOUT:
                     stop.wait(1.0)  # a lost GPU or a reloaded driver: the GPUs register anew when they are back
                 continue

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from trainvitals.sources.nvidia.nvml import Device, known
+from trainvitals.sources.nvidia.nvml import NvmlDevice, known
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field that means the sum over all links; 0 would be the first link alone."""
@@ -42,7 +42,7 @@ class FieldBatch:
         for slot, (field, scope) in zip(self._buffer, fields, strict=True):
             slot.fieldId, slot.scopeId = field, scope
 
-    def read(self, device: Device) -> dict[int, tuple[float, int]]:
+    def read(self, device: NvmlDevice) -> dict[int, tuple[float, int]]:
         """Field id to (value, bits of its type), only of the fields this GPU gives."""
         if not device.fill(("fields",), "nvmlDeviceGetFieldValues", self._count, self._buffer):
             return {}

@@ -9,7 +9,7 @@ import ctypes
 import struct
 from typing import Any
 
-from trainvitals.sources.nvidia.nvml import Device, Refused
+from trainvitals.sources.nvidia.nvml import NvmlDevice, NvmlRefused
 
 GRAPHICS_ACTIVE = 1
 PCIE_TX, PCIE_RX = 20, 21
@@ -32,7 +32,7 @@ _SHORTEST = 0.5  # seconds between two samples
 class Gpm:
     """The GPM metrics of one GPU, or of one MIG slice of it when `gpu_instance` is given."""
 
-    def __init__(self, device: Device, gpu_instance: int | None = None) -> None:
+    def __init__(self, device: NvmlDevice, gpu_instance: int | None = None) -> None:
         self._device = device
         self._gpu_instance = gpu_instance
         self._samples: list[Any] = []  # the older one first
@@ -61,7 +61,7 @@ class Gpm:
         try:
             while len(self._samples) < 2:
                 self._samples.append(driver.ask("nvmlGpmSampleAlloc"))
-        except Refused:
+        except NvmlRefused:
             self._supported = False
             return False
         request = driver.binding.c_nvmlGpmMetricsGet_t()  # 19 KB, so it is kept
@@ -83,7 +83,7 @@ class Gpm:
         request.sample1, request.sample2 = self._samples
         try:
             self._device.driver.ask("nvmlGpmMetricsGet", request)
-        except Refused:
+        except NvmlRefused:
             return {}
         size = _METRIC.size * len(_METRICS)
         start = ctypes.addressof(request) + type(request).metrics.offset
@@ -99,6 +99,6 @@ class Gpm:
             for sample in self._samples:
                 try:
                     self._device.driver.ask("nvmlGpmSampleFree", sample)
-                except Refused:
+                except NvmlRefused:
                     pass  # a lost GPU; the driver takes its memory back by itself
         self._samples, self._request, self._supported = [], None, False

@@ -12,7 +12,7 @@ from trainvitals.sources.nvidia import nvml, pci
 from trainvitals.sources.nvidia.events import Events
 from trainvitals.sources.nvidia.gpm import Gpm
 from trainvitals.sources.nvidia.mig import Slice, read_slices
-from trainvitals.sources.nvidia.nvml import Device, Driver, DriverRestarted, GpuLost, GpuSilent, Refused
+from trainvitals.sources.nvidia.nvml import Driver, DriverRestarted, GpuLost, GpuSilent, NvmlDevice, NvmlRefused
 from trainvitals.sources.nvidia.processes import Processes
 from trainvitals.sources.nvidia.values import STEADY_SECONDS, GpuValues, read_fixed
 
@@ -67,11 +67,11 @@ def read_identity(driver: Driver, handle: Any) -> Identity:
     index = driver.ask("nvmlDeviceGetIndex", handle)
     try:
         name = driver.ask("nvmlDeviceGetName", handle)
-    except Refused:
+    except NvmlRefused:
         name = "NVIDIA GPU"
     try:
         bus_id = driver.ask("nvmlDeviceGetPciInfo", handle).busId
-    except Refused:
+    except NvmlRefused:
         bus_id = None
     return Identity(uuid, name, index, bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
 
@@ -84,12 +84,12 @@ def trouble_state(code: int) -> str:
 class _Opened:
     """A GPU in one driver generation, with everything that is void when the driver is reloaded."""
 
-    def __init__(self, device: Device, clock: Callable[[], float]) -> None:
+    def __init__(self, device: NvmlDevice, clock: Callable[[], float]) -> None:
         self.device = device
         self._clock = clock
         try:
             version = device.driver.ask("nvmlSystemGetDriverVersion")
-        except Refused:
+        except NvmlRefused:
             version = ""
         self.fixed = read_fixed(device)
         self.values = GpuValues(device, version)
@@ -176,7 +176,7 @@ class GpuUnit:
             return []
         try:
             mine = self._driver.reconnect(generation)
-        except Refused as refusal:
+        except NvmlRefused as refusal:
             raise UnitGone(f"the NVIDIA driver was unloaded: {refusal}") from None
         message = "the NVIDIA driver was reloaded; its counters restart"
         return [Notice("driver_reloaded", message, "warning")] if mine else []
@@ -195,18 +195,18 @@ class GpuUnit:
             else:
                 handle = self._driver.ask("nvmlDeviceGetHandleByUUID", self.identity.uuid)
             found = read_identity(self._driver, handle)
-        except Refused as refusal:
+        except NvmlRefused as refusal:
             raise self._explain(refusal) from None
         if found.uuid != self.identity.uuid:
             raise UnitGone(f"{self.identity.address} is now a different GPU")
         self.identity = found
-        device = Device(self._driver, handle, generation, self._clock)
+        device = NvmlDevice(self._driver, handle, generation, self._clock)
         self._opened = _Opened(device, self._clock)
         self._processes_at = self._seldom_at = float("-inf")
         self._events.register(device, found.uuid, found.index)
         return self._opened
 
-    def _explain(self, refusal: Refused) -> Exception:
+    def _explain(self, refusal: NvmlRefused) -> Exception:
         if refusal.code in (nvml.GPU_IS_LOST, nvml.GPU_NOT_FOUND):
             return GpuLost()
         if refusal.code == nvml.UNINITIALIZED:
@@ -323,7 +323,7 @@ class MissingGpu:
         if not asleep:
             try:
                 identify(self._driver, self._place)
-            except Refused:
+            except NvmlRefused:
                 pass
             else:
                 raise UnitGone(f"GPU {self._place} is responding again")

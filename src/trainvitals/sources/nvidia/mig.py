@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainvitals.sources import GpuProcess, Value
 from trainvitals.sources.nvidia import gpm
-from trainvitals.sources.nvidia.nvml import Device, Refused
+from trainvitals.sources.nvidia.nvml import NvmlDevice, NvmlRefused
 from trainvitals.sources.nvidia.processes import Processes
 from trainvitals.sources.nvidia.values import read_memory
 
@@ -14,7 +14,7 @@ from trainvitals.sources.nvidia.values import read_memory
 class Slice:
     """One MIG device. Its utilisation is known through GPM only, so only on Hopper and later."""
 
-    def __init__(self, parent: Device, device: Device, index: int, uuid: str) -> None:
+    def __init__(self, parent: NvmlDevice, device: NvmlDevice, index: int, uuid: str) -> None:
         self.index = index
         self.uuid = uuid
         self.name: str | None = device.ask("nvmlDeviceGetName")
@@ -47,7 +47,7 @@ class Slice:
             self._gpm.close()
 
 
-def read_slices(parent: Device, clock: Callable[[], float]) -> list[tuple[int, str, Device]]:
+def read_slices(parent: NvmlDevice, clock: Callable[[], float]) -> list[tuple[int, str, NvmlDevice]]:
     """(index, uuid, device) of every slice there is now; empty unless the GPU is in MIG mode."""
     mode = parent.ask("nvmlDeviceGetMigMode")
     if mode is None or not mode[0]:
@@ -56,9 +56,9 @@ def read_slices(parent: Device, clock: Callable[[], float]) -> list[tuple[int, s
     for index in range(parent.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
         try:
             handle = parent.driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", parent.handle, index)
-        except Refused:  # an empty place, which is not remembered: it may hold a slice the next time
+        except NvmlRefused:  # an empty place, which is not remembered: it may hold a slice the next time
             continue
-        device = Device(parent.driver, handle, parent.generation, clock)
+        device = NvmlDevice(parent.driver, handle, parent.generation, clock)
         uuid = device.ask("nvmlDeviceGetUUID")
         if uuid is not None:
             found.append((index, uuid, device))

@@ -93,7 +93,7 @@ _DIRECT = frozenset(
 )
 
 
-class Refused(Exception):
+class NvmlRefused(Exception):
     """NVML answered with an error code."""
 
     def __init__(self, code: int) -> None:
@@ -112,7 +112,7 @@ class GpuLost(Exception):
 class GpuSilent(Exception):
     """Not one question of a whole reading was answered."""
 
-    def __init__(self, last: Refused | None) -> None:
+    def __init__(self, last: NvmlRefused | None) -> None:
         super().__init__(str(last or "no answer"))
         self.code = last.code if last else 0
 
@@ -171,7 +171,7 @@ class Driver:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise Refused(error.value) from None
+            raise NvmlRefused(error.value) from None
         self._connected = True
         self.generation += 1
 
@@ -192,26 +192,26 @@ class Driver:
             try:
                 function = getattr(binding.nvmlLib, question)
             except AttributeError:
-                raise Refused(FUNCTION_NOT_FOUND) from None
+                raise NvmlRefused(FUNCTION_NOT_FOUND) from None
             code = function(*arguments)
             if code:
-                raise Refused(code)
+                raise NvmlRefused(code)
             return True
         function = getattr(binding, question, None)
         if function is None:
-            raise Refused(FUNCTION_NOT_FOUND)
+            raise NvmlRefused(FUNCTION_NOT_FOUND)
         try:
             return function(*arguments)
         except binding.NVMLError as error:
-            raise Refused(error.value) from None
+            raise NvmlRefused(error.value) from None
         except UnicodeDecodeError:  # a name that is not text, seen on broken virtual GPUs
-            raise Refused(NO_DATA) from None
+            raise NvmlRefused(NO_DATA) from None
 
     def answers(self) -> bool:
         """Whether the library itself, no GPU involved, still answers."""
         try:
             self.ask("nvmlSystemGetDriverVersion")
-        except Refused:
+        except NvmlRefused:
             return False
         return True
 
@@ -220,7 +220,7 @@ DRIVER = Driver()
 """The one of this process: NVML's own state is process-wide too."""
 
 
-class Device:
+class NvmlDevice:
     """One GPU or MIG slice in one driver generation, and what it has refused so far."""
 
     def __init__(self, driver: Driver, handle: Any, generation: int, clock: Callable[[], float]) -> None:
@@ -233,7 +233,7 @@ class Device:
         self._clock = clock
         self._refused: dict[tuple[Any, ...], float] = {}
         self._answered = 0
-        self._last_refusal: Refused | None = None
+        self._last_refusal: NvmlRefused | None = None
 
     def ask(self, question: str, *arguments: Any) -> Any:
         """The answer, or None when this GPU does not give it; what it refused is not asked for a while.
@@ -253,7 +253,7 @@ class Device:
             del self._refused[key]
         try:
             answer = self.driver.ask(question, self.handle, *arguments)
-        except Refused as refusal:
+        except NvmlRefused as refusal:
             self._take(key, refusal)
             return None
         self._answered += 1
@@ -267,7 +267,7 @@ class Device:
                 return answer
         return None
 
-    def _take(self, key: tuple[Any, ...], refusal: Refused) -> None:
+    def _take(self, key: tuple[Any, ...], refusal: NvmlRefused) -> None:
         code = refusal.code
         if code == UNINITIALIZED:
             raise DriverRestarted from None

@@ -7,7 +7,7 @@ import struct
 import time
 
 from trainvitals.sources import GpuProcess
-from trainvitals.sources.nvidia.nvml import INSUFFICIENT_SIZE, Device, known
+from trainvitals.sources.nvidia.nvml import INSUFFICIENT_SIZE, NvmlDevice, known
 
 MB = 1 << 20
 
@@ -37,7 +37,7 @@ _UTILIZATION = "=I4xQIIII"  # pid, microseconds, SM, memory, encoder, decoder
 class Processes:
     """The processes on one device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._tables = {suffix: _Table(layout) for suffix, layout in _LISTS}
         self._utilization = _Table(_UTILIZATION)

@@ -13,7 +13,7 @@ from trainvitals.sources.nvidia import nvml, pci
 from trainvitals.sources.nvidia.events import Events, EventsUnit
 from trainvitals.sources.nvidia.gpu import GpuUnit, Identity, MissingGpu, find_handle, identify, trouble_state
 from trainvitals.sources.nvidia.mig import read_slices
-from trainvitals.sources.nvidia.nvml import Device, Driver, DriverRestarted, GpuLost, Refused
+from trainvitals.sources.nvidia.nvml import Driver, DriverRestarted, GpuLost, NvmlDevice, NvmlRefused
 from trainvitals.sources.nvidia.values import read_fixed, read_memory
 from trainvitals.sources.sysfs import list_displays
 
@@ -130,7 +130,7 @@ class NvidiaSource:
         ):
             try:
                 facts[name] = self._driver.ask(question)
-            except Refused:
+            except NvmlRefused:
                 continue
         cuda = facts.get("cuda_version")
         if isinstance(cuda, int):
@@ -143,25 +143,25 @@ class NvidiaSource:
             appeared = self._addresses is not None and set(addresses) - set(self._addresses)
             if appeared:  # NVML keeps the list of GPUs that it made when it was initialised
                 self._driver.reconnect(generation)
-        except (Refused, ImportError) as error:
+        except (NvmlRefused, ImportError) as error:
             raise _unavailable(error, addresses) from None
         self._addresses = addresses
 
     def _count(self, addresses: tuple[str, ...]) -> int:
         try:
             return int(self._driver.ask("nvmlDeviceGetCount"))
-        except Refused:
+        except NvmlRefused:
             pass  # the driver was reloaded since the last time
         try:
             self._driver.reconnect(self._driver.generation)
             return int(self._driver.ask("nvmlDeviceGetCount"))
-        except Refused as refusal:
+        except NvmlRefused as refusal:
             raise _unavailable(refusal, addresses) from None
 
     def _unit(self, place: int | str, answer: Any) -> Unit | None:
         if isinstance(answer, Identity):
             return self._gpu(answer)
-        if isinstance(answer, Refused) and answer.code in (nvml.NOT_FOUND, nvml.INVALID_ARGUMENT):
+        if isinstance(answer, NvmlRefused) and answer.code in (nvml.NOT_FOUND, nvml.INVALID_ARGUMENT):
             return None  # a GPU that this container may not see, or one removed this moment
         known = self._known.get(place)
         if known is not None:
@@ -186,7 +186,7 @@ class NvidiaSource:
         def work(place: int | str) -> None:
             try:
                 answers.put((place, question(place)))
-            except Refused as refusal:
+            except NvmlRefused as refusal:
                 answers.put((place, refusal))
 
         waiting = 0
@@ -207,14 +207,14 @@ class NvidiaSource:
         return found
 
     def _details(self, place: int | str) -> dict[str, object]:
-        device = Device(self._driver, find_handle(self._driver, place), self._driver.generation, self._clock)
+        device = NvmlDevice(self._driver, find_handle(self._driver, place), self._driver.generation, self._clock)
         try:
             return read_details(device, self._clock)
         except (GpuLost, DriverRestarted):
             return {}
 
 
-def read_details(device: Device, clock: Callable[[], float]) -> dict[str, object]:
+def read_details(device: NvmlDevice, clock: Callable[[], float]) -> dict[str, object]:
     """The fixed facts of one GPU: memory, limits, capability, link, MIG slices."""
     facts: dict[str, object] = dict(read_fixed(device))
     memory = read_memory(device)
@@ -254,7 +254,7 @@ def read_details(device: Device, clock: Callable[[], float]) -> dict[str, object
     return facts
 
 
-def _unavailable(error: Refused | ImportError, addresses: tuple[str, ...]) -> SourceUnavailable:
+def _unavailable(error: NvmlRefused | ImportError, addresses: tuple[str, ...]) -> SourceUnavailable:
     if isinstance(error, ImportError):
         command = "pip install nvidia-ml-py"
         text = f"the Python package nvidia-ml-py is missing; `{command}`"

@@ -8,7 +8,7 @@ from typing import Any
 from trainvitals.sources import Value
 from trainvitals.sources.nvidia import gpm
 from trainvitals.sources.nvidia.fields import ALL_LINKS, FieldBatch, Rates
-from trainvitals.sources.nvidia.nvml import Device, known
+from trainvitals.sources.nvidia.nvml import NvmlDevice, known
 from trainvitals.sources.nvidia.processes import MB
 
 # Field ids of nvmlDeviceGetFieldValues.
@@ -93,7 +93,7 @@ def held_fields(driver_version: str) -> tuple[int, int, int] | None:
     return (251, 252, 253) if number >= 575 else None
 
 
-def read_memory(device: Device) -> dict[str, Value]:
+def read_memory(device: NvmlDevice) -> dict[str, Value]:
     """Memory in MB. From drivers older than 510 `memory_used_mb` includes what the driver reserves."""
     info = device.first(("nvmlDeviceGetMemoryInfo", _MEMORY_V2), ("nvmlDeviceGetMemoryInfo",))
     if info is None:
@@ -109,7 +109,7 @@ def read_memory(device: Device) -> dict[str, Value]:
     return values
 
 
-def read_fixed(device: Device) -> dict[str, Value]:
+def read_fixed(device: NvmlDevice) -> dict[str, Value]:
     """What does not change while the driver is loaded: the card's limits."""
     answers = {
         "temperature_limit_celsius": device.ask("nvmlDeviceGetTemperatureThreshold", 1),
@@ -134,7 +134,7 @@ class GpuValues:
     """The values of one GPU, in at most 18 calls once a second and 11 in between; counters are remembered for their
     rates."""
 
-    def __init__(self, device: Device, driver_version: str) -> None:
+    def __init__(self, device: NvmlDevice, driver_version: str) -> None:
         self._device = device
         self._rates = Rates()
         self._held = held_fields(driver_version)

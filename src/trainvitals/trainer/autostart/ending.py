@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from trainvitals.journal.documents.cause import Cause
-from trainvitals.trainer import last_words
+from trainvitals.trainer import failure_text
 
 
 class _Exit(NamedTuple):
@@ -29,9 +29,9 @@ _exit: _Exit | None = None
 def note_exit(code: object, caller: FrameType) -> None:
     """The program called `sys.exit(code)` in the frame `caller`; `code` does not mean success."""
     global _exit
-    cause = last_words.explain_exit(code, _printed_by_argparse(caller), sys.exc_info()[1])
+    cause = failure_text.explain_exit(code, _printed_by_argparse(caller), sys.exc_info()[1])
     stack = "".join(traceback.format_stack(caller)) if cause.detail else ""
-    _exit = _Exit(cause, last_words.cut_traceback(stack))
+    _exit = _Exit(cause, failure_text.cut_traceback(stack))
 
 
 def _printed_by_argparse(caller: FrameType) -> str:
@@ -47,20 +47,20 @@ def write_failure(began: float) -> None:
         return
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(error, BaseException):
-        if not isinstance(error, KeyboardInterrupt) and not last_words.is_written(error):
-            _write(last_words.explain_exception(error), last_words.format_traceback(error), began)
+        if not isinstance(error, KeyboardInterrupt) and not failure_text.is_written(error):
+            _write(failure_text.explain_exception(error), failure_text.format_traceback(error), began)
     elif _exit is not None and _exit.cause.detail:
         _write(*_exit, began)
 
 
 def _write(cause: Cause, trace: str, began: float) -> None:
     from trainvitals.journal.failures import FAILED
-    from trainvitals.trainer import launch, ranks
+    from trainvitals.trainer import join, ranks
     from trainvitals.trainer.autostart.trouble import write_event
 
     rank = ranks.find_rank(os.environ)
     data = {"reason": cause.as_json(), "traceback": trace, "began": began}
-    attempt = 1 + launch.restart_count(os.environ)
+    attempt = 1 + join.restart_count(os.environ)
     # Without others it is not a rank but any program, of which there may be many.
     number = rank.rank if rank.world_size > 1 else None
     write_event(FAILED, str(cause), severity="critical", rank=number, attempt=attempt, data=data)

@@ -18,7 +18,7 @@ PATIENCE = 3
 EVENTS = ("layer_nonfinite_weights", "layer_nonfinite_gradient", "layer_exploding", "layer_vanishing", "layer_dead")
 
 
-class Finding(NamedTuple):
+class HealthFinding(NamedTuple):
     """One layer, said once when it begins."""
 
     event: str
@@ -39,14 +39,14 @@ class LayerHealth:
         self._dead: dict[str, int] = {}
         self._said: set[tuple[str, str]] = set()
 
-    def judge(self, layers: Mapping[str, LayerNumbers]) -> list[Finding]:
+    def judge(self, layers: Mapping[str, LayerNumbers]) -> list[HealthFinding]:
         """What is new with these numbers. A layer that recovers may be said again."""
         findings = []
         for name, numbers in layers.items():
             true = self._look(name, numbers)
             if true or self._said:
                 findings += [
-                    Finding(event, self._severities[event], self._describe(event, name, numbers), name)
+                    HealthFinding(event, self._severities[event], self._describe(event, name, numbers), name)
                     for event in true
                     if (event, name) not in self._said
                 ]

@@ -15,11 +15,11 @@ from trainvitals.trainer.watch import device, discovery, flops, memory, taps
 from trainvitals.trainer.watch.batches import Batches
 from trainvitals.trainer.watch.clock import PHASES, StepClock
 from trainvitals.trainer.watch.iteration import Iteration
-from trainvitals.trainer.watch.lines import FinishedStep, StepLines
 from trainvitals.trainer.watch.losses import LossNames, LossSum
 from trainvitals.trainer.watch.measures import Measures
 from trainvitals.trainer.watch.moments import Moments
 from trainvitals.trainer.watch.options import Options
+from trainvitals.trainer.watch.step_writer import FinishedStep, StepLines
 from trainvitals.trainer.watch.subjects import Subjects
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals import runtime
-from trainvitals.alerts import builtin, delivery, messages, records
+from trainvitals.alerts import builtin, messages, outbox, records
 from trainvitals.alerts.language import RuleError
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
@@ -172,9 +172,9 @@ def _test(arguments: argparse.Namespace) -> int:
             continue
         began = time.monotonic()
         try:
-            result = delivery.carry(read_address(address.url), body, terminals=_own_terminals())
+            result = outbox.carry(read_address(address.url), body, terminals=_own_terminals())
         except TrainvitalsError as error:
-            result = delivery.Result(False, "; ".join(filter(None, (error.message, error.hint))))
+            result = outbox.Result(False, "; ".join(filter(None, (error.message, error.hint))))
         took = f"{time.monotonic() - began:.1f} s"
         if result.sent:
             print(f"{one_line(address.name)}: sent ({took})")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.settings import Settings, complaints, resolve
-from trainvitals.settings.places import mark_told
+from trainvitals.settings.resolve import mark_told
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_line
 from trainvitals.views.cli import terminal

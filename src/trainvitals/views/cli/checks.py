@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from trainvitals import runtime, sources
-from trainvitals.agent.demand import find_pages
+from trainvitals.agent.wanted import find_pages
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.exporters import registry as exporters
@@ -23,7 +23,7 @@ from trainvitals.journal.documents.latest import read_agent
 from trainvitals.plugins import Registry
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings, resolve
-from trainvitals.settings.places import describe_unknown
+from trainvitals.settings.resolve import describe_unknown
 from trainvitals.sources import SourceRow
 from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.data import quantities

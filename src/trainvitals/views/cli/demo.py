@@ -17,8 +17,8 @@ from trainvitals.journal.identity import gpu_key
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
-from trainvitals.views.cli.beginning import FLAG, check_place
 from trainvitals.views.cli.files import write_file
+from trainvitals.views.cli.start_run import FLAG, check_place
 from trainvitals.views.cli.terminal import Paint, is_terminal, shorten, width
 from trainvitals.views.data import quantities
 

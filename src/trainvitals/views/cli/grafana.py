@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from trainvitals.views.cli.arguments import Action, Parser, one_of
-from trainvitals.views.cli.exporting import add_spelling
+from trainvitals.views.cli.exporter_flags import add_spelling
 
 _NAMES = {"training": "gpu-training-dashboard", "fleet": "gpu-fleet-dashboard", "node": "gpu-node-dashboard"}
 

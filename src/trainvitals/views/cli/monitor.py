@@ -29,7 +29,8 @@ from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.beginning import (
+from trainvitals.views.cli.exporter_flags import add_exporter_flags, check_exporter
+from trainvitals.views.cli.start_run import (
     FLAG,
     check_runtime,
     create_folder,
@@ -37,7 +38,6 @@ from trainvitals.views.cli.beginning import (
     register,
     write_run,
 )
-from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.safe_text import one_line

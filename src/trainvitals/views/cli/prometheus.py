@@ -8,7 +8,7 @@ import ipaddress
 
 from trainvitals.errors import nearest
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, number, resolve_settings
-from trainvitals.views.cli.exporting import add_spelling
+from trainvitals.views.cli.exporter_flags import add_spelling
 
 DEFAULT_PORT = 9090
 

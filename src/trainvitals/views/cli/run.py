@@ -24,9 +24,9 @@ from trainvitals.settings.table import find
 from trainvitals.stderr import print_error, print_line
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.beginning import FLAG, create_folder, explain_unknown_gpus, register, write_run
-from trainvitals.views.cli.exporting import add_exporter_flags, check_exporter
+from trainvitals.views.cli.exporter_flags import add_exporter_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
+from trainvitals.views.cli.start_run import FLAG, create_folder, explain_unknown_gpus, register, write_run
 
 DESCRIPTION = (
     "Run a program and monitor it: hardware, processes, and training, which is detected automatically with PyTorch "
@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise UsageError("no program to run", hint="such as: trainvitals run -- python train.py")
     settings = resolve_settings(arguments)
     if arguments.top:
-        from trainvitals.views.tui.around import run_with_top
+        from trainvitals.views.tui.with_program import run_with_top
 
         words = list(arguments.words)
         words.remove("--top")
@@ -263,7 +263,7 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
 
     With `ask_agent` only the bare fact is written, and the agent, which watched the memory, says why.
     """
-    from trainvitals.agent.causes import ExitStatus, judge
+    from trainvitals.agent.exit_causes import ExitStatus, judge
     from trainvitals.journal.failures import explain_exit_code
 
     run = run_folder.read_run(folder)

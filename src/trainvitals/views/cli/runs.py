@@ -248,7 +248,7 @@ def _add_seal(parser: Parser) -> None:
 
 def _seal(arguments: argparse.Namespace) -> int:
     from trainvitals.journal.retention import is_ended, measure
-    from trainvitals.journal.segments import seal
+    from trainvitals.journal.segment_writer import seal
 
     settings = resolve_settings(arguments)
     for folder in [run_folder.find(reference, Path(settings.dir)) for reference in arguments.run]:

@@ -52,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     _check_extra()
     from trainvitals.views.data.page import read_assets
-    from trainvitals.views.web.server import Options, bind, is_served, make_door, make_link, serve
+    from trainvitals.views.web.server import ServeOptions, bind, is_served, make_door, make_link, serve
 
     root = Path(settings.dir).absolute()
     given = arguments.port is not None
@@ -76,7 +76,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         return draw_report([(key, reader)], format, settings, theme=theme)
 
-    options = Options(
+    options = ServeOptions(
         runs=runs,
         draw_report=draw_report,
         host=host,

@@ -14,7 +14,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.views import panels
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.series import per_second
-from trainvitals.views.report.svg import Chart, Line
+from trainvitals.views.report.svg import SvgChart, SvgLine
 
 POINTS = 1600
 MANY = 8
@@ -26,7 +26,7 @@ _ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
 """The unit in a name, which the axis says already."""
 
 
-def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[Chart]:
+def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[SvgChart]:
     """Charts of one run: of the panels or metrics that are `wanted`, else of what a sheet shows."""
     origin = parse_time(reader.info.started) or 0.0
     if wanted:
@@ -39,7 +39,7 @@ def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[Chart]:
     return charts
 
 
-def _find_chart(reader: Reader, name: str, origin: float) -> Chart:
+def _find_chart(reader: Reader, name: str, origin: float) -> SvgChart:
     panel = panels.PANELS.get(name)
     chart = _panel_chart(reader, panel, origin) if panel is not None else None
     if chart is not None:
@@ -57,7 +57,7 @@ def _find_chart(reader: Reader, name: str, origin: float) -> Chart:
     )
 
 
-def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> Chart | None:
+def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> SvgChart | None:
     """None where nothing of it was measured."""
     names = panels.find_names(panel, reader.names(panel.table))
     if not names or panel.chart == "states":
@@ -77,7 +77,7 @@ def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> Chart | 
     if not found:
         return None
     shift = 0.0 if axis == "step" else origin or float(min(item.x[0] for item in found))
-    return Chart(
+    return SvgChart(
         panel.title,
         _lines(found, panel.by, shift),
         unit=f"{panel.unit}/s" if panel.is_rate else panel.unit,
@@ -109,17 +109,17 @@ def _mean_of_neighbours(item: Series, pieces: int = 240) -> Series:
     return replace(item, x=x, y=y)
 
 
-def _metric_chart(reader: Reader, name: str) -> Chart:
+def _metric_chart(reader: Reader, name: str) -> SvgChart:
     return _own_chart(name, _lines(reader.series([name], max_points=POINTS), ("rank",), 0.0))
 
 
-def _own_chart(name: str, lines: list[Line]) -> Chart:
+def _own_chart(name: str, lines: list[SvgLine]) -> SvgChart:
     """A metric alone: called as its panel is, or by its own name."""
     metric = catalog.find("training", name)
     declared = next((panel for panel in panels.PANELS if panel.metrics == (metric.name if metric else name,)), None)
     own = _ENDING.sub("", name).replace("_", " ") if metric and metric.name == name else name
     panel = declared or panels.own_panel(name)
-    return Chart(
+    return SvgChart(
         declared.title if declared else own,
         lines,
         unit=metric.unit if metric else "",
@@ -129,7 +129,7 @@ def _own_chart(name: str, lines: list[Line]) -> Chart:
     )
 
 
-def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Line]:
+def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[SvgLine]:
     names = list(dict.fromkeys(item.name for item in found))
     lines = []
     for name in names:
@@ -139,10 +139,10 @@ def _lines(found: Sequence[Series], by: Sequence[str], shift: float) -> list[Lin
             title = f"all {len(several)} (min, mean, max)"
             title = title if len(names) == 1 else f"{name}, {title}"
             broken = band.x[[at for at, _ in band.broken]]
-            lines.append(Line(title, band.x, band.mean, band.low, band.high, broken))
+            lines.append(SvgLine(title, band.x, band.mean, band.low, band.high, broken))
         else:
             many = len(several) > 1
-            lines += [Line(_title(item, by, len(names) > 1, many), item.x - shift, item.y) for item in several]
+            lines += [SvgLine(_title(item, by, len(names) > 1, many), item.x - shift, item.y) for item in several]
     return lines
 
 
@@ -159,14 +159,14 @@ def _title(item: Series, by: Sequence[str], several_names: bool, several_lines: 
     return " ".join(words) or item.name
 
 
-def make_comparison(runs: Sequence[tuple[str, Reader]], names: Sequence[str]) -> list[Chart]:
+def make_comparison(runs: Sequence[tuple[str, Reader]], names: Sequence[str]) -> list[SvgChart]:
     """The same metrics of several runs over each other, the lowest participant of each."""
     charts = []
     for name in names:
         lines = []
         for title, reader in runs:
             found = reader.series([name], max_points=POINTS, participants=lowest_of(reader))
-            lines += [Line(title, item.x, item.y) for item in found[:1]]
+            lines += [SvgLine(title, item.x, item.y) for item in found[:1]]
         if lines:
             charts.append(_own_chart(name, lines))
     return charts

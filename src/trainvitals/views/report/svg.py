@@ -48,7 +48,7 @@ _DASHES = ("", "7 4", "2 3", "10 4 2 4")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SvgLine:
     """One line; with `low` and `high`, the middle of a band."""
 
     title: str
@@ -61,11 +61,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class SvgChart:
     """What is drawn. `unit` is the catalog's; `axis` is `step` or `time` (seconds since the start)."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[SvgLine]
     unit: str = ""
     axis: str = "step"
     stacked: bool = False
@@ -141,8 +141,8 @@ def draw_text(
     )
 
 
-def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", theme: str = "light", width: int = 1200,
-             chart_height: int = 320, columns: int = 2) -> str:  # fmt: skip
+def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "", theme: str = "light",
+             width: int = 1200, chart_height: int = 320, columns: int = 2) -> str:  # fmt: skip
     """All charts on one sheet, `columns` beside each other."""
     colours = THEMES[theme]
     columns = max(min(columns, len(charts)), 1)
@@ -169,7 +169,7 @@ def draw_svg(charts: Sequence[Chart], *, title: str = "", subtitle: str = "", th
     return "".join([*parts, "</svg>"])
 
 
-def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number: int = 0) -> str:
+def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, number: int = 0) -> str:
     """One chart as SVG elements; `number` tells its clip path from those of others."""
     lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
     legend = _legend_rows(lines, width) if _has_legend(lines) else []
@@ -205,7 +205,7 @@ def draw_chart(chart: Chart, width: float, height: float, colours: Theme, number
     return "".join(parts)
 
 
-def _has_legend(lines: Sequence[Line]) -> bool:
+def _has_legend(lines: Sequence[SvgLine]) -> bool:
     """One line is called by the title; a band says what it is of."""
     return len(lines) > 1 or any(line.low is not None for line in lines)
 
@@ -214,7 +214,7 @@ SHORT_UNIT = 4
 """Letters of a unit that are written at every mark; a longer one stands once, beside the title."""
 
 
-def _draw_head(chart: Chart, width: float, colours: Theme) -> str:
+def _draw_head(chart: SvgChart, width: float, colours: Theme) -> str:
     """The title, and after it a unit that is too long for the marks."""
     unit = chart.unit if len(chart.unit) > SHORT_UNIT else ""
     room = width - 40 - (len(unit) + len(chart.note)) * 13 * LETTER
@@ -224,11 +224,11 @@ def _draw_head(chart: Chart, width: float, colours: Theme) -> str:
     return draw_text(title, 14, 24, 15, colours.text, bold=True, rest=after if unit else "")
 
 
-def _mark_unit(chart: Chart) -> str:
+def _mark_unit(chart: SvgChart) -> str:
     return chart.unit if len(chart.unit) <= SHORT_UNIT else ""
 
 
-def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, legend: int) -> _Place:
+def _place(chart: SvgChart, lines: Sequence[SvgLine], width: float, height: float, legend: int) -> _Place:
     xs = np.concatenate([line.x for line in lines]) if lines else np.empty(0)
     everything = [part for line in lines for part in (line.y, line.low, line.high) if part is not None]
     ys = np.concatenate(everything) if everything else np.empty(0)
@@ -245,7 +245,7 @@ def _place(chart: Chart, lines: Sequence[Line], width: float, height: float, leg
     return _Place(left, top, width - left - 24, height - top - below, x_low, x_high, y_low, y_high, log)
 
 
-def _draw_axes(chart: Chart, place: _Place, colours: Theme) -> str:
+def _draw_axes(chart: SvgChart, place: _Place, colours: Theme) -> str:
     parts = []
     for value in ticks.find_ticks(place.y_low, place.y_high, place.log, chart.unit):
         y = float(place.y(np.array([value]))[0])
@@ -270,7 +270,7 @@ def _style(at: int, colours: Theme) -> tuple[str, str]:
     return colours.lines[at % len(colours.lines)], f' stroke-dasharray="{dash}"' if dash else ""
 
 
-def _draw_line(chart: Chart, lines: Sequence[Line], at: int, line: Line, place: _Place, colours: Theme) -> str:
+def _draw_line(chart: SvgChart, lines: Sequence[SvgLine], at: int, line: SvgLine, place: _Place, colours: Theme) -> str:
     colour, dash = _style(at, colours)
     parts = []
     if chart.stacked:
@@ -326,7 +326,7 @@ def _area(place: _Place, x: Floats, low: Floats, high: Floats) -> str:
     return "".join(f"{word}Z" for word in words)
 
 
-def _stack(lines: Sequence[Line]) -> list[Line]:
+def _stack(lines: Sequence[SvgLine]) -> list[SvgLine]:
     """Each line on top of those before it; they are brought to the same x first."""
     if not lines:
         return []
@@ -336,11 +336,11 @@ def _stack(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         keep = np.isfinite(line.y)
         total = total + (np.interp(x, line.x[keep], line.y[keep]) if keep.any() else 0.0)
-        made.append(Line(line.title, x, total))
+        made.append(SvgLine(line.title, x, total))
     return made
 
 
-def _draw_broken(lines: Sequence[Line], place: _Place, colours: Theme) -> str:
+def _draw_broken(lines: Sequence[SvgLine], place: _Place, colours: Theme) -> str:
     """Red marks at the bottom wherever a value was NaN or infinite."""
     broken = [line.x[~np.isfinite(line.y)] if line.broken is None else line.broken for line in lines]
     xs = np.unique(np.concatenate([np.round(place.x(x), 0) for x in broken] or [np.empty(0)]))
@@ -353,7 +353,7 @@ LEGEND_ROW = 18
 MOST_ROWS = 3
 
 
-def _legend_rows(lines: Sequence[Line], width: float) -> list[list[tuple[float, str]]]:
+def _legend_rows(lines: Sequence[SvgLine], width: float) -> list[list[tuple[float, str]]]:
     """Rows of (x, title), in the order of the lines; what three rows do not hold is counted."""
     rows: list[list[tuple[float, str]]] = [[]]
     x = 16.0
@@ -373,7 +373,7 @@ def _legend_rows(lines: Sequence[Line], width: float) -> list[list[tuple[float, 
 
 
 def _draw_legend(
-    rows: Sequence[Sequence[tuple[float, str]]], lines: Sequence[Line], colours: Theme, height: float
+    rows: Sequence[Sequence[tuple[float, str]]], lines: Sequence[SvgLine], colours: Theme, height: float
 ) -> str:
     parts, at = [], 0
     for number, row in enumerate(rows):

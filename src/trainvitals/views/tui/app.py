@@ -19,7 +19,7 @@ from trainvitals.views.tui import palette as palettes
 from trainvitals.views.tui import screen
 from trainvitals.views.tui.actions import filtering, moving
 from trainvitals.views.tui.board import Board
-from trainvitals.views.tui.ending import Ending, find_ending
+from trainvitals.views.tui.ending import TopEnding, find_ending
 from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import find_action, press
 from trainvitals.views.tui.pages import Hit
@@ -27,7 +27,7 @@ from trainvitals.views.tui.snapshot import EMPTY, Snapshot
 from trainvitals.views.tui.view import View
 
 if TYPE_CHECKING:
-    from trainvitals.views.tui.around import Program
+    from trainvitals.views.tui.with_program import Program
 
 PATIENCE_SECONDS = 0.9
 """Curves are drawn again at most about once a second; their newest values are always shown."""
@@ -80,7 +80,7 @@ class TopApp(App[int]):
         self.board = Board()
         self._hits: list[Hit] = []
         self._program = program
-        self.ending: Ending | None = None
+        self.ending: TopEnding | None = None
         """Sees to it that an end does not take for ever."""
         self._exit_code: int | None = None
         """Once a signal has asked for the end."""

@@ -22,7 +22,7 @@ LEAVE = b"\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?10
 """What Textual writes at its end: keys, mouse, focus, paste, screen and cursor as they were."""
 
 
-class Ending:
+class TopEnding:
     """Ends the process by force a while after `begin`, unless it has ended by then."""
 
     def __init__(self, terminal: int) -> None:
@@ -63,9 +63,9 @@ class Ending:
             pass
 
 
-def find_ending() -> Ending | None:
+def find_ending() -> TopEnding | None:
     """For the terminal on which Textual draws; None on Windows, where nothing of this is known to happen."""
-    return Ending(sys.stderr.fileno()) if hasattr(select, "poll") and sys.stderr.isatty() else None
+    return TopEnding(sys.stderr.fileno()) if hasattr(select, "poll") and sys.stderr.isatty() else None
 
 
 def _read_attributes(terminal: int) -> list[Any] | None:

@@ -40,9 +40,9 @@ class OwnSampling:
 
     def read(self, interval: float) -> tuple[Mapping[str, LatestSample], dict[str, str]]:
         """The newest samples by unit, and why there are none of a source or unit that gave none."""
-        from trainvitals.agent.demand import Demand
         from trainvitals.agent.log import Log
         from trainvitals.agent.sampling import Sampler
+        from trainvitals.agent.wanted import Demand
 
         sampler = self._sampler = self._sampler or Sampler(Log(Path(os.devnull)).bind(), self._take_notices)
         demand = Demand(

@@ -11,7 +11,7 @@ from trainvitals.journal.identity import gpu_number
 from trainvitals.views.tui.curves import ReadSeries, RunCurves
 from trainvitals.views.tui.hardware import HISTORY, MachineState
 from trainvitals.views.tui.snapshot import Gpu, Value
-from trainvitals.views.tui.tracks import Owner, owner_of
+from trainvitals.views.tui.tracks import TrackOwner, owner_of
 
 NEWEST_POINTS = 8
 """Of a whole curve; the last of them is its newest."""
@@ -19,7 +19,7 @@ NEWEST_POINTS = 8
 
 @dataclass(slots=True)
 class _SeenGpu:
-    owner: Owner
+    owner: TrackOwner
     labels: Mapping[str, Any]
     values: dict[str, Any]
     moment: float

@@ -28,7 +28,7 @@ from trainvitals.views.tui.paced import Paced
 from trainvitals.views.tui.recent_steps import RECENT_STEPS, LoggedStep, RecentSteps
 from trainvitals.views.tui.recorded_hardware import RecordedHardware
 from trainvitals.views.tui.small_tables import SmallTables
-from trainvitals.views.tui.snapshot import Rank, Run
+from trainvitals.views.tui.snapshot import RankRow, RunState
 
 FOLLOWED = ("training", "gpu", "system", "process")
 LEAST_POINTS = 64
@@ -159,13 +159,13 @@ class ShownRun:
         """Forget the curves; they start again with what is written from now on."""
         self.curves.reset()
 
-    def describe(self, registered: Sequence[Registration] = ()) -> Run | None:
+    def describe(self, registered: Sequence[Registration] = ()) -> RunState | None:
         """The run as it is now. `registered` are the processes of this machine: which is which."""
         info = self.info.last
         if info is None:
             return None
         pace, values = self._steps.pace(), self._values
-        return Run(
+        return RunState(
             id=info.id,
             name=info.name,
             project=info.project,
@@ -206,10 +206,10 @@ class ShownRun:
         lines = found.text.rstrip("\n").split("\n")
         return tuple(lines[1:] if found.cut else lines)
 
-    def _describe_ranks(self, registered: Mapping[Participant, Registration]) -> tuple[Rank, ...]:
+    def _describe_ranks(self, registered: Mapping[Participant, Registration]) -> tuple[RankRow, ...]:
         cpu, memory = self._newest_by_participant("cpu_percent"), self._newest_by_participant("rss_mb")
         return tuple(
-            Rank(
+            RankRow(
                 participant=participant,
                 host=registered[participant].host if participant in registered else self.host,
                 pid=registered[participant].pid if participant in registered else None,

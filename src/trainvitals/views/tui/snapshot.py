@@ -116,7 +116,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankRow:
     """One participant of the run."""
 
     participant: Participant
@@ -134,7 +134,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunState:
     """The run that is shown."""
 
     id: str
@@ -156,7 +156,7 @@ class Run:
     """When a step was logged last, seconds since 1970."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The newest value of every metric of the lowest participant, by catalog name where it has one."""
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[RankRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     system: Mapping[str, Value] = field(default_factory=dict)
     processes: tuple[ProcessRow, ...] = ()
-    run: Run | None = None
+    run: RunState | None = None
     runs: tuple[ListedRun, ...] = ()
     health: Health = WELL
     """Of the run; where none is shown, of this machine."""

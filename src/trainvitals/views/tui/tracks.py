@@ -16,7 +16,7 @@ KEPT = 4000
 """Points after thinning out; twice as many before it."""
 
 
-class Owner(NamedTuple):
+class TrackOwner(NamedTuple):
     """Whose curve it is: a GPU, a rank, the host."""
 
     key: str
@@ -30,7 +30,7 @@ class Track:
 
     __slots__ = ("_points", "_sorted", "metric", "owner", "x", "y")
 
-    def __init__(self, metric: str, owner: Owner) -> None:
+    def __init__(self, metric: str, owner: TrackOwner) -> None:
         self.metric = metric
         self.owner = owner
         self.x = array("d")
@@ -85,7 +85,7 @@ class Tracks:
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
 
-    def track(self, metric: str, owner: Owner, *group: str) -> Track:
+    def track(self, metric: str, owner: TrackOwner, *group: str) -> Track:
         """The curve of an owner in a group, made if there is none."""
         try:
             return self._groups[group][owner.key]
@@ -107,17 +107,17 @@ class Tracks:
         self._groups.clear()
 
 
-def owner_of(table: str, labels: Mapping[str, Any], rank: int | None = None) -> Owner:
+def owner_of(table: str, labels: Mapping[str, Any], rank: int | None = None) -> TrackOwner:
     """`rank` is that of the file, for rows that do not have it."""
     if table == "gpu":
         index = gpu_number(labels)
         place = (str(labels.get("host") or ""), *_numbers(index))
-        return Owner(gpu_key_across_hosts(labels), f"GPU {index}", place)
+        return TrackOwner(gpu_key_across_hosts(labels), f"GPU {index}", place)
     if table in ("training", "process"):
         participant = Participant.of(labels, rank)
-        return Owner(str(participant), participant.title, (participant,))
+        return TrackOwner(str(participant), participant.title, (participant,))
     host = str(labels.get("host") or labels.get("target") or "")
-    return Owner(host, host, (host,))
+    return TrackOwner(host, host, (host,))
 
 
 def _numbers(index: str) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from trainvitals.journal.contracts import Reader
 from trainvitals.journal.downsample import pick
 from trainvitals.journal.encoding import TimeParser, number
 from trainvitals.journal.layout import FileName
-from trainvitals.journal.segments import labels_of, split_labels
+from trainvitals.journal.segment_writer import labels_of, split_labels
 from trainvitals.views.data.shapes import IncrementJson, StateJson
 from trainvitals.views.data.wire import encode, find_broken, mark_broken
 

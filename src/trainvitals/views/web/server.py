@@ -27,7 +27,7 @@ KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServeOptions:
     """What `trainvitals serve` was asked for."""
 
     runs: Runs
@@ -100,7 +100,7 @@ def choose_token(host: str, is_wanted: bool) -> str | None:
     return login.read_token() if is_wanted or not is_loopback(host) else None
 
 
-def make_door(options: Options, port: int) -> Door:
+def make_door(options: ServeOptions, port: int) -> Door:
     """What a server on this port checks."""
     hosts = {name.lower() for name in options.allow_hosts}
     command = f"trainvitals serve --link --port {port}"
@@ -134,7 +134,7 @@ def is_served(host: str, port: int) -> bool:
     return True
 
 
-def serve(options: Options, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
+def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: int = 0) -> None:
     """Until Ctrl-C or SIGTERM, or a while after process `until_pid` has ended."""
     import uvicorn
 

@@ -10,7 +10,7 @@ import sys
 
 # A module to wait for, and the module of ours whose `autostart()` places the hook once it is there.
 WANTED = {
-    "torch": "trainvitals.trainer.autostart.beginning",
+    "torch": "trainvitals.trainer.autostart.first_step",
     "transformers.trainer": "trainvitals.integrations.transformers",
     "lightning.pytorch.trainer.trainer": "trainvitals.integrations.lightning",
     "pytorch_lightning.trainer.trainer": "trainvitals.integrations.lightning",

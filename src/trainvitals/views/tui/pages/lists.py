@@ -21,7 +21,7 @@ from trainvitals.views.data.quantities import NONE, format_duration, format_meas
 from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
-from trainvitals.views.tui.snapshot import ProcessRow, Rank, Snapshot
+from trainvitals.views.tui.snapshot import ProcessRow, RankRow, Snapshot
 from trainvitals.views.tui.table import Column, draw_table
 from trainvitals.views.tui.view import PROCESS_SORTS, View
 
@@ -125,14 +125,14 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
 # -- ranks
 
 
-def shown_ranks(snapshot: Snapshot, view: View) -> list[Rank]:
+def shown_ranks(snapshot: Snapshot, view: View) -> list[RankRow]:
     """Those that fit the filter: a number, or a part of the role or of the host's name."""
     ranks = snapshot.run.ranks if snapshot.run is not None else ()
     words = view.filters.get("ranks", "").casefold().split()
     return [rank for rank in ranks if all(_is_meant(word, rank) for word in words)]
 
 
-def _is_meant(word: str, rank: Rank) -> bool:
+def _is_meant(word: str, rank: RankRow) -> bool:
     if word.isdigit():
         return word == str(rank.participant.rank)
     return word in rank.host.casefold() or word in rank.participant.role
@@ -150,7 +150,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         word = "no run is shown" if snapshot.run is None else "no rank has logged a step yet"
         return Page(empty(word, width, palette, hint), [])
     # Of each role: steps of rollouts are not those of trainers.
-    peers: dict[str, list[Rank]] = {}
+    peers: dict[str, list[RankRow]] = {}
     for rank in ranks:
         peers.setdefault(rank.participant.role, []).append(rank)
     usual = {role: _median_step(those) for role, those in peers.items()}
@@ -158,40 +158,40 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         role: max((rank.step for rank in those if rank.step is not None), default=0) for role, those in peers.items()
     }
 
-    def slow(rank: Rank) -> float | None:
+    def slow(rank: RankRow) -> float | None:
         others = usual[rank.participant.role]
         return rank.step_time / others if rank.step_time is not None and others else None
 
-    def title_of(rank: Rank) -> str:
+    def title_of(rank: RankRow) -> str:
         return format_rank(rank.participant)
 
-    def time_style(rank: Rank) -> Style:
+    def time_style(rank: RankRow) -> Style:
         ratio = slow(rank)
         if ratio is None or len(peers[rank.participant.role]) == 1 or ratio < STRAGGLER:
             return palette.text
         return palette.critical if ratio >= 1.5 else palette.warning
 
-    def step_text(rank: Rank) -> str:
+    def step_text(rank: RankRow) -> str:
         if rank.step is None:
             return NONE
         behind = newest[rank.participant.role] - rank.step
         return f"{rank.step:,}" + (f" (-{behind:,})" if behind > 1 else "")
 
-    def heat_row(rank: Rank, size: int) -> Line:
+    def heat_row(rank: RankRow, size: int) -> Line:
         shown = rank.ratios[-size:]
         return [Segment("·" * (size - len(shown)), palette.faint), *heat(shown, palette)]
 
-    def plain(_: Rank) -> Style:
+    def plain(_: RankRow) -> Style:
         return palette.text
 
-    def dim(_: Rank) -> Style:
+    def dim(_: RankRow) -> Style:
         return palette.dim
 
-    def ago(rank: Rank) -> str:
+    def ago(rank: RankRow) -> str:
         return format_duration(snapshot.time - rank.seen) if rank.seen is not None else NONE
 
     width_of_rank = _longest(map(title_of, ranks), 4, 20)
-    columns: list[Column[Rank]] = [
+    columns: list[Column[RankRow]] = [
         text_column("RANK", width_of_rank, 1, title_of, lambda _: palette.strong, right=True),
         text_column("HOST", 10, 8, lambda rank: rank.host, dim),
         text_column("PID", 7, 9, lambda rank: str(rank.pid or NONE), dim, right=True),
@@ -210,7 +210,7 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     return _page(columns, rows, view, width, height, rule(count_of(len(ranks), "rank"), width, palette, right))
 
 
-def _median_step(ranks: Sequence[Rank]) -> float | None:
+def _median_step(ranks: Sequence[RankRow]) -> float | None:
     times = [rank.step_time for rank in ranks if rank.step_time is not None]
     return median(times) if times else None
 

@@ -13,7 +13,7 @@ from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette
-from trainvitals.views.tui.snapshot import Run
+from trainvitals.views.tui.snapshot import RunState
 from trainvitals.views.tui.view import View
 
 # Metric, word before it, unit after it: the most telling first, since the last are dropped when it is narrow.
@@ -36,7 +36,7 @@ LEAST_BAR, MOST_BAR = 8, 60
 _CHIP = Style(reverse=True, bold=True)
 
 
-def draw_strip(run: Run, health: Health, now: float, width: int, height: int, view: View) -> list[Line]:
+def draw_strip(run: RunState, health: Health, now: float, width: int, height: int, view: View) -> list[Line]:
     """At most `height` lines, the most important first."""
     palette = view.palette
     lines = [_name(run, health, now, width, palette)]
@@ -53,7 +53,7 @@ def draw_strip(run: Run, health: Health, now: float, width: int, height: int, vi
     return [crop(line, width, palette.text) for line in lines[:height]]
 
 
-def _name(run: Run, health: Health, now: float, width: int, palette: Palette) -> Line:
+def _name(run: RunState, health: Health, now: float, width: int, palette: Palette) -> Line:
     style = palette.severity(health.severity)
     end = run.ended if run.ended is not None else now if run.live else None  # it died and nobody noted when
     spent = format_duration(end - run.started) if run.started is not None and end is not None else ""
@@ -76,7 +76,7 @@ def _name(run: Run, health: Health, now: float, width: int, palette: Palette) ->
     return [*crop(head, max(room, 4), palette.text), Segment("  "), *tail]
 
 
-def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
+def _progress(run: RunState, now: float, width: int, palette: Palette) -> Line:
     if run.step is None:
         return []
     share, total = run.progress.share, run.progress.total_steps
@@ -98,13 +98,13 @@ def _progress(run: Run, now: float, width: int, palette: Palette) -> Line:
     ]
 
 
-def _silence(run: Run, now: float, palette: Palette) -> Line:
+def _silence(run: RunState, now: float, palette: Palette) -> Line:
     if not run.live or run.last_step_time is None or now - run.last_step_time < QUIET_SECONDS:
         return []
     return [Segment(f"  no step for {format_duration(now - run.last_step_time)}", palette.warning)]
 
 
-def _numbers(run: Run, width: int, view: View) -> Line:
+def _numbers(run: RunState, width: int, view: View) -> Line:
     palette = view.palette
     line: Line = [Segment(" ")]
     for name, word, unit in _SHOWN:
@@ -125,7 +125,7 @@ def _numbers(run: Run, width: int, view: View) -> Line:
     return line
 
 
-def _phases(run: Run, width: int, palette: Palette) -> Line:
+def _phases(run: RunState, width: int, palette: Palette) -> Line:
     parts = [(name, run.values[name]) for name in _PHASES if run.values.get(name, 0.0) > 0.0]
     whole = sum(value for _, value in parts)
     if not parts or not math.isfinite(whole) or whole <= 0:

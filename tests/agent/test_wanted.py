@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainvitals.agent.demand import Demand, combine, intervals_of, wants_source
+from trainvitals.agent.wanted import Demand, combine, intervals_of, wants_source
 from trainvitals.settings import Settings, resolve
 
 

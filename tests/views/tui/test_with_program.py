@@ -6,11 +6,11 @@ import sys
 import pytest
 from waiting import wait_until
 
-from trainvitals.views.tui.around import KEPT_LINES, Output, Program
+from trainvitals.views.tui.with_program import KEPT_LINES, Program, ProgramOutput
 
 
 def fed(*pieces: bytes) -> list[str]:
-    output = Output()
+    output = ProgramOutput()
     for piece in pieces:
         output.feed(piece)
     return list(output.lines())

@@ -203,7 +203,7 @@ def read_cpu_limit(pid: int) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExitVerdict:
     """How a rank, or a run, ended."""
 
     status: str
@@ -219,7 +219,7 @@ def judge(
     out_of_cpu_time: bool = False,
     watched: bool = True,
     stalled: str | None = None,
-) -> Verdict:
+) -> ExitVerdict:
     """What an end without a goodbye means. `stalled` is how the rank was before: `stalled`, `hung` or None."""
     verdict = _judge(exit_status, out_of_memory, out_of_cpu_time, watched)
     if stalled is None or verdict.cause is None:
@@ -227,19 +227,23 @@ def judge(
     return replace(verdict, cause=replace(verdict.cause, before=stalled))
 
 
-def _judge(exit_status: ExitStatus | None, out_of_memory: str | None, out_of_cpu_time: bool, watched: bool) -> Verdict:
+def _judge(
+    exit_status: ExitStatus | None, out_of_memory: str | None, out_of_cpu_time: bool, watched: bool
+) -> ExitVerdict:
     if exit_status is None:
         if out_of_memory:
-            return Verdict("killed", Cause(kind=OUT_OF_MEMORY, memory=out_of_memory))
-        return Verdict("crashed", Cause(kind=UNKNOWN if watched else UNWATCHED))
+            return ExitVerdict("killed", Cause(kind=OUT_OF_MEMORY, memory=out_of_memory))
+        return ExitVerdict("crashed", Cause(kind=UNKNOWN if watched else UNWATCHED))
     name = exit_status.signal
     if name is None:
         code = exit_status.exit_code or 0
-        return Verdict("failed" if code else "finished", Cause(kind=EXIT_CODE, exit_code=code) if code else None, code)
+        return ExitVerdict(
+            "failed" if code else "finished", Cause(kind=EXIT_CODE, exit_code=code) if code else None, code
+        )
     if name == "SIGKILL" and out_of_memory:
         cause = Cause(kind=OUT_OF_MEMORY, memory=out_of_memory, signal=name)
     elif name == "SIGKILL" and out_of_cpu_time:
         cause = Cause(kind=CPU_LIMIT, signal=name)
     else:
         cause = Cause(kind=SIGNAL, signal=name)
-    return Verdict("killed" if name in _KILLING else "crashed", cause, None, name)
+    return ExitVerdict("killed" if name in _KILLING else "crashed", cause, None, name)

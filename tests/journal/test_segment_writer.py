@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from made_runs import make_run, write
 
 from trainvitals.errors import JournalError
-from trainvitals.journal import extremes, parquet, segments
+from trainvitals.journal import extremes, parquet, segment_writer
 from trainvitals.journal.extremes import BUCKET, NO_STEP, Numbers
 from trainvitals.journal.reader import RunReader
 
@@ -35,7 +35,7 @@ def test_a_sealer_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path: Pat
         pid = os.fork()
         if pid == 0:
             for path in sorted(folder.glob("*.jsonl")):
-                segments.seal(path)
+                segment_writer.seal(path)
             os._exit(0)
         time.sleep(chance.random() * 0.05)
         os.kill(pid, signal.SIGKILL)
@@ -43,8 +43,8 @@ def test_a_sealer_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path: Pat
         assert [row["step"] for row in RunReader(folder).rows()] == list(range(FILES * ROWS))
     assert RunReader(folder).summary()["up"].count == FILES * ROWS
     for path in sorted(folder.glob("*.jsonl")):
-        segments.seal(path)
-    segments.seal(write(folder, [{"step": 0, "up": 0}], "gpu_metrics_20260101_000000"))  # it tidies up as well
+        segment_writer.seal(path)
+    segment_writer.seal(write(folder, [{"step": 0, "up": 0}], "gpu_metrics_20260101_000000"))  # it tidies up as well
     assert not list(folder.glob("*.jsonl")) and not list(folder.glob("segments/.*"))
     assert [row["step"] for row in RunReader(folder).rows()] == list(range(FILES * ROWS))
 
@@ -67,7 +67,7 @@ def test_a_file_whose_segment_is_not_what_was_written_is_kept(
 
     monkeypatch.setattr(parquet, "copy", copy_wrongly)
     with pytest.raises(JournalError, match="failed verification"):
-        segments.seal(path)
+        segment_writer.seal(path)
     assert path.exists() and list((folder / "segments").iterdir()) == []
 
 
@@ -76,9 +76,9 @@ def test_a_file_too_large_to_be_sealed_in_memory_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(make_run(tmp_path / "p" / "run"), [{"step": 0, "loss": 1.0}])
-    monkeypatch.setattr(segments, "LARGEST_FILE", 10)
+    monkeypatch.setattr(segment_writer, "LARGEST_FILE", 10)
     with pytest.raises(JournalError, match="not sealed"):
-        segments.seal(path)
+        segment_writer.seal(path)
     assert path.exists()
 
 

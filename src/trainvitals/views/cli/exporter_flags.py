@@ -47,9 +47,9 @@ def check_exporter(settings: Settings) -> None:
             raise SettingError(f"{wish.exporter.name} needs {wish.exporter.needs}", hint=wish.exporter.install)
     if settings.prometheus_port is None:
         return
-    from trainvitals.exporters.server import Address
+    from trainvitals.exporters.server import ServedAddress
 
-    address = Address.of(settings)
+    address = ServedAddress.of(settings)
     address.check()
     if not is_free(address.host, address.port) and not is_ours(address.host, address.port):
         raise SettingError(

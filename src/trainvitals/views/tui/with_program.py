@@ -30,7 +30,7 @@ TOLD_BYTES = 64 << 10
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
-class Output:
+class ProgramOutput:
     """What a program prints, as lines: escape sequences are left out, a carriage return writes the line anew."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Program:
     def __init__(self, command: Sequence[str], columns: int, lines: int) -> None:
         import pty
 
-        self.output = Output()
+        self.output = ProgramOutput()
         self.code: int | None = None
         """Its exit code once it has ended; 128 and the signal if it was killed."""
         self._relay = threading.Event()

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from receivers import Receiver
 
 from trainvitals.alerts import messages
-from trainvitals.alerts.delivery import Outbox, Patience, carry, hide
+from trainvitals.alerts.outbox import Outbox, Patience, carry, hide
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings.addresses import Address

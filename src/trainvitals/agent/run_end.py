@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainvitals.agent import causes
-from trainvitals.agent.causes import ExitStatus, Verdict
-from trainvitals.agent.liveness import Rank
+from trainvitals.agent import exit_causes
+from trainvitals.agent.exit_causes import ExitStatus, ExitVerdict
+from trainvitals.agent.liveness import WatchedRank
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import RunFile
@@ -21,7 +21,9 @@ NOTICE_SECONDS = 0.5
 """A death is noticed up to this long after it happened; an exception is written down at once."""
 
 
-def decide_end(run: RunFile, attempt: int, ranks: Sequence[Rank], failures: Sequence[Failure] = ()) -> Verdict:
+def decide_end(
+    run: RunFile, attempt: int, ranks: Sequence[WatchedRank], failures: Sequence[Failure] = ()
+) -> ExitVerdict:
     """The verdict on the whole attempt. `failures` are the exceptions of its ranks, in the time of `Rank.gone_at`.
 
     What the training wrote of itself holds, unless it was tentative: at exit, not knowing with which code. Otherwise
@@ -34,19 +36,19 @@ def decide_end(run: RunFile, attempt: int, ranks: Sequence[Rank], failures: Sequ
         first = _first_of_many(ranks, failures) if written == "failed" else None
         if first is not None:
             return replace(first, exit_code=run.exit_code, signal=run.signal)
-        return Verdict(written, run.cause, run.exit_code, run.signal)
+        return ExitVerdict(written, run.cause, run.exit_code, run.signal)
     if mine and (run.exit_code is not None or run.signal):  # written by `trainvitals run`
         exit_status = ExitStatus(None if run.signal else run.exit_code, run.signal)
-        return _soften(causes.judge(exit_status), ranks)
+        return _soften(exit_causes.judge(exit_status), ranks)
     bad = [rank for rank in ranks if rank.verdict and rank.verdict.status != "finished"]
     if written is not None:  # a tentative end holds against "nothing is known", not against a known exit status
         bad = [rank for rank in bad if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
     if not bad:
-        return Verdict(written or "finished", run.cause if written else None)
+        return ExitVerdict(written or "finished", run.cause if written else None)
     return _named(min(bad, key=lambda rank: _time_of_death(rank, failures)), run.tentative)
 
 
-def _first_of_many(ranks: Sequence[Rank], failures: Sequence[Failure]) -> Verdict | None:
+def _first_of_many(ranks: Sequence[WatchedRank], failures: Sequence[Failure]) -> ExitVerdict | None:
     """Of several ranks the one that was lost first; None if there is one only, or if it has said why itself."""
     trainings = [rank for rank in ranks if rank.registration.kind == "training"]
     if len(trainings) < 2 and all(rank.registration.world_size == 1 for rank in trainings):
@@ -58,10 +60,10 @@ def _first_of_many(ranks: Sequence[Rank], failures: Sequence[Failure]) -> Verdic
         return _named(first, False)
     if failure is None or failure.participant == Participant():
         return None
-    return Verdict("failed", failure.cause.about(failure.participant))
+    return ExitVerdict("failed", failure.cause.about(failure.participant))
 
 
-def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
+def _time_of_death(rank: WatchedRank, failures: Sequence[Failure]) -> float:
     own = [failure.time for failure in failures if failure.participant == rank.participant]
     gone = rank.gone_at or 0.0
     if rank.verdict is not None and rank.verdict.signal in SELF_INFLICTED and not own:
@@ -69,7 +71,7 @@ def _time_of_death(rank: Rank, failures: Sequence[Failure]) -> float:
     return min([gone, *own])
 
 
-def _named(rank: Rank, tentative: bool) -> Verdict:
+def _named(rank: WatchedRank, tentative: bool) -> ExitVerdict:
     verdict = rank.verdict
     assert verdict is not None
     cause = verdict.cause or Cause()
@@ -80,7 +82,7 @@ def _named(rank: Rank, tentative: bool) -> Verdict:
     return replace(verdict, cause=cause)
 
 
-def _soften(verdict: Verdict, ranks: Sequence[Rank]) -> Verdict:
+def _soften(verdict: ExitVerdict, ranks: Sequence[WatchedRank]) -> ExitVerdict:
     """The exit code from the wrapper, explained by what was seen of the processes where that says more."""
     for rank in ranks:
         found = rank.verdict
@@ -89,7 +91,7 @@ def _soften(verdict: Verdict, ranks: Sequence[Rank]) -> Verdict:
     return verdict
 
 
-def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int, last_step: int | None = None) -> None:
+def write_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int, last_step: int | None = None) -> None:
     """Write the verdict into run.json if the training left it open.
 
     Raises OSError when the folder cannot be written.
@@ -109,7 +111,7 @@ def write_end(folder: Path, attempt: int, verdict: Verdict, mode: int, last_step
     run_folder.write_run(folder, run, mode)
 
 
-def correct_end(folder: Path, attempt: int, verdict: Verdict, mode: int) -> None:
+def correct_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int) -> None:
     """Write the verdict in place of what rank 0 or the launcher wrote, which did not know what came first.
 
     Raises OSError when the folder cannot be written.

@@ -12,7 +12,7 @@ import pytest
 from waiting import wait_until
 
 from trainvitals import runtime
-from trainvitals.agent.backlog import AT_ONCE, Backlog
+from trainvitals.agent.dead_runs import AT_ONCE, Backlog
 from trainvitals.agent.log import Log
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations

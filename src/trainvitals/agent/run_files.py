@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainvitals.agent.demand import intervals_of, wants_source
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.run_context import RunContext
+from trainvitals.agent.wanted import intervals_of, wants_source
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.documents.rows import EventRow, new_event

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from trainvitals.agent.causes import Verdict
-from trainvitals.agent.ending import correct_end, decide_end, write_end
-from trainvitals.agent.liveness import Rank
+from trainvitals.agent.exit_causes import ExitVerdict
+from trainvitals.agent.liveness import WatchedRank
+from trainvitals.agent.run_end import correct_end, decide_end, write_end
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents import cause as causes
 from trainvitals.journal.documents.cause import Cause
@@ -18,15 +18,17 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.failures import Failure
 from trainvitals.journal.identity import Participant
 
-OOM = Verdict("killed", Cause(kind=causes.OUT_OF_MEMORY, memory="machine", signal="SIGKILL"), None, "SIGKILL")
-TERM = Verdict("killed", Cause(kind=causes.SIGNAL, signal="SIGTERM"), None, "SIGTERM")
-UNKNOWN = Verdict("crashed", Cause(kind=causes.UNKNOWN))
-FINE = Verdict("finished", None, 0)
+OOM = ExitVerdict("killed", Cause(kind=causes.OUT_OF_MEMORY, memory="machine", signal="SIGKILL"), None, "SIGKILL")
+TERM = ExitVerdict("killed", Cause(kind=causes.SIGNAL, signal="SIGTERM"), None, "SIGTERM")
+UNKNOWN = ExitVerdict("crashed", Cause(kind=causes.UNKNOWN))
+FINE = ExitVerdict("finished", None, 0)
 EXITING = ", while Python was exiting"
-BAD = Verdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=3), 3)
+BAD = ExitVerdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=3), 3)
 
 
-def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "training", ranks: int = 1) -> Rank:
+def rank(
+    number: int, verdict: ExitVerdict, gone_at: float = 1.0, kind: str = "training", ranks: int = 1
+) -> WatchedRank:
     """A rank that is gone, with what was found out about it."""
     registration = Registration(
         run_id="r",
@@ -38,7 +40,7 @@ def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "train
         kind=kind,
         world_size=ranks,
     )
-    found = Rank(registration, Path("/nowhere"), 0.0, None)
+    found = WatchedRank(registration, Path("/nowhere"), 0.0, None)
     found.verdict, found.gone_at = verdict, gone_at
     return found
 
@@ -67,7 +69,7 @@ def rank(number: int, verdict: Verdict, gone_at: float = 1.0, kind: str = "train
     ],
 )  # fmt: skip
 def test_the_end_is_decided_from_what_is_known(
-    run: dict[str, Any], ranks: list[Rank], status: str, cause: str | None
+    run: dict[str, Any], ranks: list[WatchedRank], status: str, cause: str | None
 ) -> None:
     verdict = decide_end(RunFile.parse({"attempt": 1, **run}), 1, ranks)
     assert (verdict.status, verdict.cause and str(verdict.cause)) == (status, cause)
@@ -75,7 +77,7 @@ def test_the_end_is_decided_from_what_is_known(
 
 OTHER = "RuntimeError: connection closed by peer"
 NAN = "ValueError: the loss is NaN"
-LAUNCHER = rank(0, Verdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=1), 1), 9.0, "command")
+LAUNCHER = rank(0, ExitVerdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=1), 1), 9.0, "command")
 
 
 def failure(time: float, number: int, text: str) -> Failure:
@@ -117,7 +119,7 @@ def failure(time: float, number: int, text: str) -> Failure:
     ],
 )  # fmt: skip
 def test_of_many_ranks_the_first_to_fail_tells_why(
-    run: dict[str, Any], ranks: list[Rank], failures: list[Failure], status: str, cause: str | None
+    run: dict[str, Any], ranks: list[WatchedRank], failures: list[Failure], status: str, cause: str | None
 ) -> None:
     verdict = decide_end(RunFile.parse({"attempt": 1, **run}), 1, ranks, failures)
     assert (verdict.status, verdict.cause and str(verdict.cause)) == (status, cause)
@@ -158,7 +160,7 @@ def test_what_is_not_ours_to_end_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_came_first_takes_the_place_of_what_was_said_and_the_time_stays(tmp_path: Path) -> None:
     write(tmp_path, status="failed", cause=OTHER, ended="2026-01-01T00:00:00Z")
-    correct_end(tmp_path, 1, Verdict("failed", Cause(kind=causes.EXCEPTION, detail=NAN, rank=1), 1), 0o600)
+    correct_end(tmp_path, 1, ExitVerdict("failed", Cause(kind=causes.EXCEPTION, detail=NAN, rank=1), 1), 0o600)
     run = run_folder.read_run(tmp_path)
     assert run.cause == run.attempts[-1].cause and str(run.cause) == f"rank 1: {NAN}"
     assert run.ended == "2026-01-01T00:00:00Z"

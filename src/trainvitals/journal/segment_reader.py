@@ -1,7 +1,7 @@
 """Asking the sealed segments of a run. They never change, so what was read of their side tables is remembered.
 
 Every method raises SegmentUnreadable when a file turns out to be damaged or gone; a damaged one is remembered, and a
-side table that is missing, damaged or without its mark is made again. Tested in tests/journal/test_segments.py.
+side table that is missing, damaged or without its mark is made again. Tested in tests/journal/test_segment_writer.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from trainvitals.errors import JournalError
-from trainvitals.journal import extremes, parquet, segments
+from trainvitals.journal import extremes, parquet, segment_writer
 from trainvitals.journal.encoding import format_time, spell
 from trainvitals.journal.extremes import BUCKET, NO_STEP
 from trainvitals.journal.footer import Oversized, check_size
 from trainvitals.journal.parquet import OpenFolder
 from trainvitals.journal.points import Bounds, Points, known_step
-from trainvitals.journal.segments import parse_labels
+from trainvitals.journal.segment_writer import parse_labels
 from trainvitals.journal.summaries import MetricSummary
 
 REMEMBERED_BYTES = 32 << 20
@@ -235,13 +235,15 @@ class SealedSegments:
         marked = self._find_marked(new)
         for path in new:
             trusted = path in marked and path.name not in self._distrusted
-            self._sides[path.name] = self._files.locate(segments.side_of(path).name) if trusted else self._rebuild(path)
+            self._sides[path.name] = (
+                self._files.locate(segment_writer.side_of(path).name) if trusted else self._rebuild(path)
+            )
         return [self._sides[path.name] for path in paths]
 
     def _find_marked(self, paths: Sequence[Path]) -> set[Path]:
         import duckdb
 
-        by_file = {self._files.locate(segments.side_of(path).name): path for path in paths}
+        by_file = {self._files.locate(segment_writer.side_of(path).name): path for path in paths}
         if not by_file:
             return set()
         listed = ", ".join(map(parquet.literal, by_file))
@@ -255,7 +257,7 @@ class SealedSegments:
         """In place if the folder is ours to write, for the next reader's sake; else for us alone."""
         try:
             if self._folder.stat().st_uid == os.geteuid():
-                return self._rebuild_as(path, segments.side_of(path), self._files)
+                return self._rebuild_as(path, segment_writer.side_of(path), self._files)
         except SegmentUnreadable:
             raise
         except (OSError, JournalError):
@@ -264,13 +266,13 @@ class SealedSegments:
             place = tempfile.TemporaryDirectory(prefix="trainvitals-", ignore_cleanup_errors=True)
             self._rebuilt = (place, OpenFolder(Path(place.name)))
         place, opened = self._rebuilt
-        return self._rebuild_as(path, Path(place.name) / segments.side_of(path).name, opened)
+        return self._rebuild_as(path, Path(place.name) / segment_writer.side_of(path).name, opened)
 
     def _rebuild_as(self, path: Path, target: Path, folder: OpenFolder) -> str:
         import duckdb
 
         try:
-            segments.rebuild_side(path, target)
+            segment_writer.rebuild_side(path, target)
         except (duckdb.Error, OSError, Oversized) as error:
             raise self._explain(error, [path]) from error
         return folder.locate(target.name)
@@ -319,7 +321,7 @@ class SealedSegments:
             except (duckdb.Error, OSError, Oversized):
                 del self._sides[path.name]
                 self._distrusted.add(path.name)
-                return SegmentUnreadable(f"{segments.side_of(path).name} is damaged")
+                return SegmentUnreadable(f"{segment_writer.side_of(path).name} is damaged")
         return JournalError(f"cannot read {self._folder}: {error}")
 
     def _read_all(self, file: str) -> None:

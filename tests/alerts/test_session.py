@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from receivers import Receiver
 
 from trainvitals import runtime, settings
-from trainvitals.alerts import records, watch
-from trainvitals.alerts.watch import RunAlerts
+from trainvitals.alerts import records, session
+from trainvitals.alerts.session import RunAlerts
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
@@ -49,7 +49,7 @@ def make(
     folder: Path,
     receiver: Receiver,
     host: str | None = None,
-    write_event: watch.WriteEvent = lambda event, message, severity: None,
+    write_event: session.WriteEvent = lambda event, message, severity: None,
     **more: Any,
 ) -> RunAlerts:
     given = {
@@ -196,16 +196,16 @@ def test_messages_outlive_the_run_and_the_agent(folder: Path, receiver: Receiver
     heat(alerts, 90)
     run_for(alerts, lambda: receiver.requests, "an attempt")
     alerts.end("finished")
-    assert watch.still_sending()
-    watch._lingering.clear()  # as if the agent had been killed now
+    assert session.still_sending()
+    session._lingering.clear()  # as if the agent had been killed now
     alerts.close()
     before = len(receiver.requests)
     receiver.answers = [200]
-    count = watch.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
+    count = session.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/")))
     assert count == 1
-    wait_until(lambda: not watch.still_sending(), "the end of sending")
+    wait_until(lambda: not session.still_sending(), "the end of sending")
     assert [body["rule"] for body in receiver.bodies[before:]] == ["hot"]
-    assert watch.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
+    assert session.resume_sending(lambda given: settings.resolve({}, environ={}, folder=Path("/"))) == 0
 
 
 def test_built_in_rules_sample_a_fast_training_but_see_every_nan_and_own_rules_see_all(
@@ -293,5 +293,5 @@ def test_what_another_user_left_for_an_agent_to_send_is_left_alone(folder: Path,
     note = outbox / "r1.json"
     note.write_text(json.dumps({"folder": str(folder), "settings": {"alerts.notify": {"hook": receiver.url}}}))
     os.chown(note, 12345, 12345)
-    assert watch.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/"))) == 0
-    assert note.exists() and not watch.still_sending()
+    assert session.resume_sending(lambda given: settings.resolve(given, environ={}, folder=Path("/"))) == 0
+    assert note.exists() and not session.still_sending()

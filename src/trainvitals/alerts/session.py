@@ -23,13 +23,13 @@ from trainvitals.alerts import builtin, records
 from trainvitals.alerts.actions import Means, Target, act
 from trainvitals.alerts.baseline import Baseline
 from trainvitals.alerts.channels.bell import find_terminals
-from trainvitals.alerts.claims import Claims
-from trainvitals.alerts.delivery import Outbox
 from trainvitals.alerts.engine import FIRING, Change, Engine, Point
 from trainvitals.alerts.environment import process_environment
 from trainvitals.alerts.language import RuleError
 from trainvitals.alerts.ledger import ANSWERS, Ledger, Policy
+from trainvitals.alerts.outbox import Outbox
 from trainvitals.alerts.points import EventPoints, life_point
+from trainvitals.alerts.rule_leader import Claims
 from trainvitals.alerts.rules import Rule
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import find_line

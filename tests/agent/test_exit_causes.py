@@ -10,7 +10,7 @@ import pytest
 from waiting import wait_until
 
 from trainvitals import runtime
-from trainvitals.agent.causes import (
+from trainvitals.agent.exit_causes import (
     ExitStatus,
     GroupCounts,
     OomCounts,

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from trainvitals.alerts.claims import EXPIRES_SECONDS, Claims
+from trainvitals.alerts.rule_leader import EXPIRES_SECONDS, Claims
 
 
 def test_who_claims_first_speaks(tmp_path: Path) -> None:

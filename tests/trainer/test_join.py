@@ -15,7 +15,7 @@ import pytest
 from trainvitals import runtime, settings
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
-from trainvitals.trainer import launch, ranks
+from trainvitals.trainer import join, ranks
 
 HOURS = 3600.0
 
@@ -70,7 +70,7 @@ def test_a_meeting_is_removed_once_nobody_can_come_to_it_any_more(
         "unknown": {},
     }
     path = meet(tmp_path, "one", hours, status, **about[known])
-    launch.remove_old_meetings(tmp_path)
+    join.remove_old_meetings(tmp_path)
     assert path.exists() == stays
 
 
@@ -79,21 +79,21 @@ def test_a_draft_that_was_left_is_removed_after_a_day_and_other_files_are_left_a
     other = tmp_path / "notes.json"
     for path in (draft, other):
         path.write_text("{")
-    launch.remove_old_meetings(tmp_path)
+    join.remove_old_meetings(tmp_path)
     assert draft.exists()
     for path in (draft, other):
         os.utime(path, (time.time() - 99 * HOURS,) * 2)
-    launch.remove_old_meetings(tmp_path)
+    join.remove_old_meetings(tmp_path)
     assert not draft.exists() and other.exists()
 
 
 def test_a_new_launch_tidies_up_and_its_own_meeting_stays(tmp_path: Path) -> None:
     old = meet(tmp_path, "old", 1, "finished", **here(gone()))
     place = ranks.Rank(0, 0, 2, 2)
-    made = launch.join_launch(tmp_path, None, "me", place, False)
+    made = join.join_launch(tmp_path, None, "me", place, False)
     assert not old.exists()
-    assert launch.join_launch(tmp_path, None, "me", place, False) == made
-    launch.remove_old_meetings(tmp_path)
+    assert join.join_launch(tmp_path, None, "me", place, False) == made
+    join.remove_old_meetings(tmp_path)
     assert len(list(tmp_path.glob(".launch-*"))) == 1
 
 
@@ -105,5 +105,5 @@ def test_a_further_run_of_a_command_has_the_name_of_its_command(
     run_folder.write_run(first, RunFile.parse({"kind": "training", "name": "train"}))
     monkeypatch.setenv("TRAINVITALS_RUN_DIR", str(first))
     effective = settings.resolve({"dir": str(tmp_path)}, environ={}, folder=tmp_path)
-    place = launch.find_place(effective, None, False, ranks.Rank())
+    place = join.find_place(effective, None, False, ranks.Rank())
     assert place.folder != first and "-train-" in place.folder.name

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from made_contexts import make_context
 
-from trainvitals.agent.lines import RunLines, read_rank_events
 from trainvitals.agent.reading import Reading
+from trainvitals.agent.run_files import RunLines, read_rank_events
 from trainvitals.analysis.gpu_use import GpuUses
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.identity import Participant
