@@ -345,7 +345,7 @@ def test_a_command_gets_the_message_on_its_standard_input(tmp_path: Path) -> Non
 def test_a_command_that_fails_is_told_with_its_last_words() -> None:
     with pytest.raises(NotSent, match="exited with 3: alas"):
         send(f"command:{sys.executable} -c \"import sys; sys.stderr.write('alas'); sys.exit(3)\"", outgoing())
-    with pytest.raises(NotSent, match="no program"):
+    with pytest.raises(NotSent, match="program not found"):
         send("command:/there/is/no/such/program", outgoing())
 
 
