@@ -7,6 +7,7 @@ signed with it. A code is for one port, so that whoever listens on another one c
 
 from __future__ import annotations
 
+import base64
 import errno
 import hmac
 import os
@@ -97,8 +98,8 @@ def _save(path: Path, token: str) -> bool:
 
 def new_code(token: str, port: int, clock: Clock = time.time) -> str:
     """A code for one visit to the server on this port."""
-    nonce = secrets.token_urlsafe(12)
-    issued = repr(clock())
+    nonce = secrets.token_urlsafe(9)
+    issued = f"{_milliseconds(clock()):x}"
     return f"{nonce}~{issued}~{_sign(token, 'code', str(port), nonce, issued)}"
 
 
@@ -132,16 +133,22 @@ class Codes:
         if not _is_equal(signature, _sign(self._token, "code", self._port, nonce, issued)):
             return "This link is not for this server"
         # What was used before a restart is not known any more.
-        if nonce in self._used or float(issued) < self._begun:
+        if nonce in self._used or int(issued, 16) < _milliseconds(self._begun):
             return "This link has been used or is from before a restart"
-        if self._clock() - float(issued) > CODE_SECONDS:
+        if _milliseconds(self._clock()) - int(issued, 16) > _milliseconds(CODE_SECONDS):
             return "This link has expired"
         self._used.add(nonce)
         return None
 
 
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
 def _sign(token: str, *parts: str) -> str:
-    return hmac.new(token.encode(), "\n".join(parts).encode(), "sha256").hexdigest()
+    """128 bits, so that a link fits on a line."""
+    digest = hmac.digest(token.encode(), "\n".join(parts).encode(), "sha256")
+    return base64.urlsafe_b64encode(digest[:16]).decode().rstrip("=")
 
 
 def _is_equal(given: str, right: str) -> bool:
