@@ -132,6 +132,59 @@ def test_an_exception_after_the_first_step_is_written_once(tmp_path: Path) -> No
     assert len(events_of(tmp_path)) == 1
 
 
+FAILING = """
+    import sys, torch
+    where = sys.argv[1]
+
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise ValueError("backward")
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            if where == "data" and index == 6:
+                raise ValueError("data")
+            return torch.ones(2)
+
+    class Model(torch.nn.Linear):
+        def forward(self, x):
+            if where == "forward" and step == 3:
+                raise ValueError("forward")
+            return super().forward(x)
+
+    model = Model(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, batch in enumerate(torch.utils.data.DataLoader(Data(), batch_size=2)):
+        loss = model(batch).sum()
+        if where == "backward" and step == 3:
+            loss = Broken.apply(loss)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("where", ["data", "backward"])
+def test_an_error_inside_what_is_timed_shows_no_frame_of_ours(tmp_path: Path, where: str) -> None:
+    assert run_both(tmp_path, FAILING, where)["cause"] == f"ValueError: {where}"
+
+
+def test_an_error_in_a_watched_model_shows_no_frame_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(FAILING))
+    program = [sys.executable, "-m", "trainvitals", "run", "--", sys.executable, "train.py", "forward"]
+    watched = start(tmp_path, *program)
+    # Not word for word: torch calls the model in the next line of the same function.
+    assert "in forward" in watched.stderr and "trainvitals" not in watched.stderr
+
+
 def test_an_import_that_fails_shows_no_frame_of_ours(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.13 is missing')\n")

@@ -14,6 +14,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
+from trainvitals.trainer.tracebacks import drop_frame
+
 Look = Callable[[Any, Any], None]
 """(module, output): a look at what a module returned."""
 
@@ -62,6 +64,7 @@ class ModuleCalls:
             return module._call_impl(*args, **kwargs)
         except BaseException as error:
             failure = error
+            drop_frame(error)
             raise
         finally:
             self._inside = self._quiet = False
@@ -69,7 +72,11 @@ class ModuleCalls:
                 listener.forward_ends(failure)
 
     def _call_part(self, module: Any, look: Look, /, *args: Any, **kwargs: Any) -> Any:
-        output = module._call_impl(*args, **kwargs)
+        try:
+            output = module._call_impl(*args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         look(module, output)
         return output
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+from trainvitals.trainer.tracebacks import drop_frame
 from trainvitals.trainer.watch.module_calls import CallListener, Look, wrap_module_calls
 
 
@@ -95,6 +96,9 @@ def _wrap_next(original: Any) -> Any:
             batch = original(iterator)
             exhausted = False
             return batch
+        except BaseException as error:
+            drop_frame(error)
+            raise
         finally:
             for listener in listeners:
                 listener.data_ends(batch, exhausted)
@@ -118,6 +122,7 @@ def _wrap_backward(original: Any) -> Any:
             return original(*args, **kwargs)
         except BaseException as error:
             failure = error
+            drop_frame(error)
             raise
         finally:
             for listener in listeners:
@@ -165,7 +170,11 @@ def _wrap_scaler_step(original: Any) -> Any:
         listeners = tuple(_listeners)
         for listener in listeners:
             listener.scaler_begins(optimizer)
-        result = original(scaler, optimizer, *args, **kwargs)
+        try:
+            result = original(scaler, optimizer, *args, **kwargs)
+        except BaseException as error:
+            drop_frame(error)
+            raise
         for listener in listeners:
             listener.scaler_ends(optimizer)
         return result
@@ -192,6 +201,7 @@ def _wrap_grad(original: Any) -> Any:
             return original(outputs, inputs, *args, **kwargs)
         except BaseException as error:
             failure = error
+            drop_frame(error)
             raise
         finally:
             for listener in listeners:
