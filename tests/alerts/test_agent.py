@@ -202,7 +202,7 @@ def test_what_happens_while_there_is_no_agent_is_told_by_the_next(place: Place) 
     wait_until(lambda: b"Infinity" in path.read_bytes(), "an infinite loss")
     (place.run / "now").unlink()
     place.agent()
-    assert place.wait_for_message("loss_not_finite")["message"].startswith("Loss is inf")
+    assert place.wait_for_message("loss_not_finite")["message"].startswith("Loss became inf")
 
 
 FAULTS = {

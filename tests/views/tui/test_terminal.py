@@ -265,7 +265,7 @@ def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(open_te
     training = subprocess.Popen([sys.executable, str(script), str(quiet), str(die)], env={**os.environ, **environ})
     try:
         terminal.sees("watched", "of 400", "Loss")
-        terminal.sees("CRITICAL", "Loss is nan", "✕")
+        terminal.sees("CRITICAL", "Loss became NaN", "✕")
         quiet.touch()
         # Five seconds later it is hung, and on a busy machine that may be the first to be seen.
         terminal.until(lambda screen: ("STALLED" in screen or "HUNG" in screen) and "no step for" in screen)
