@@ -236,6 +236,13 @@ def low_use() -> np.ndarray:
     return np.clip(np.random.default_rng(0).normal(30, 10, SECONDS), 0, 100)
 
 
+def test_low_use_quotes_the_gpu_that_it_names() -> None:
+    idle = gpu(3, utilization_percent=np.full(SECONDS, 2.0))
+    found = find(healthy(gpus=[*(gpu(index) for index in range(3)), idle]), "gpu.low_use")
+    assert found.subject == "GPU 3" and found.severity == "critical"
+    assert found.evidence[0] == "utilization p5 / p50 / p95: 2 / 2 / 2 %"
+
+
 def test_low_use_blames_the_data_loader() -> None:
     wait = np.full(STEPS, 0.2)
     curves = {**training(), "data_time": by_step(wait), "batch_time": by_step(STEP_TIME + 0.2)}

@@ -41,18 +41,18 @@ def steady(curve: Curve) -> Curve:
 def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """GPUs that have little to do, or wait between bursts."""
     little, idle = conditions.thresholds["gpu_low_use_p95_percent"], conditions.thresholds["gpu_idle_percent"]
-    low, bursts, numbers = [], [], []
+    low, bursts = [], []
     for gpu in measured.with_curve(measured.gpus, "utilization_percent", "GPU", SAMPLES):
-        bottom, middle, top = np.percentile(steady(gpu.curves["utilization_percent"]).y, (5, 50, 95))
-        numbers.append((float(bottom), float(middle), float(top)))
-        if top < little:
-            low.append(gpu)
-        elif bottom < idle:
-            bursts.append(gpu)
+        spread = np.percentile(steady(gpu.curves["utilization_percent"]).y, (5, 50, 95))
+        if spread[2] < little:
+            low.append((gpu, spread))
+        elif spread[0] < idle:
+            bursts.append((gpu, spread))
     if not low and not bursts:
         return []
-    chosen = low or bursts
-    bottom, middle, top = np.median(np.array(numbers), axis=0)
+    chosen = [gpu for gpu, _ in low or bursts]
+    # Of the GPUs that are named, not of those beside them that have enough to do.
+    bottom, middle, top = np.median([spread for _, spread in low or bursts], axis=0)
     cause, advice = find_cause(measured, conditions)
     many = len(chosen) > 1
     bursting = "alternate between busy and idle" if many else "alternates between busy and idle"
