@@ -19,7 +19,7 @@ from trainvitals.settings import TABLE, Setting, Settings, render_markdown, reso
 from trainvitals.settings.addresses import read_address
 from trainvitals.settings.files import parse_toml, parse_yaml
 from trainvitals.settings.kinds import duration, format_duration, parse_duration
-from trainvitals.settings.resolve import RESERVED, complaints, describe_unknown, mark_told
+from trainvitals.settings.resolution import RESERVED, complaints, describe_unknown, mark_warned
 from trainvitals.settings.table import REMOVED, find
 
 ROOT = Path(__file__).parents[1]
@@ -241,7 +241,7 @@ def test_an_unknown_variable_is_listed_and_harms_nobody(tmp_path: Path) -> None:
 def test_a_variable_that_names_no_setting_is_told_once_with_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainvitals.settings.resolve._told", set())
+    monkeypatch.setattr("trainvitals.settings.resolution._warned", set())
     settings = resolve_in(tmp_path, environ={"TRAINVITALS_INTERVALL": "1", "TRAINVITALS_XYZZY": "1"})
     first, second = complaints(settings)
     assert first == (
@@ -252,9 +252,9 @@ def test_a_variable_that_names_no_setting_is_told_once_with_the_nearest(
 
 
 def test_what_the_process_above_has_told_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainvitals.settings.resolve._told", set())
+    monkeypatch.setattr("trainvitals.settings.resolution._warned", set())
     environ = {"TRAINVITALS_INTERVALL": "1"}
-    mark_told(resolve_in(tmp_path, environ=environ), environ)
+    mark_warned(resolve_in(tmp_path, environ=environ), environ)
     more = resolve_in(tmp_path, environ={**environ, "TRAINVITALS_GPU": "1"})
     assert [text.split()[2] for text in complaints(more, environ)] == ["TRAINVITALS_GPU"]
 

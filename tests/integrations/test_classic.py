@@ -31,7 +31,7 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setenv("TRAINVITALS_AGENT", "0")
     monkeypatch.setenv("TRAINVITALS_WATCH_BUDGET_PERCENT", "0")  # four steps on a busy machine may exceed any other
     monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setattr(configuration, "_told", set())
+    monkeypatch.setattr(configuration, "_warned", set())
     yield
     trainvitals.finish()
 

@@ -9,9 +9,9 @@ parser of a file only when there is a file.
 """
 
 from trainvitals.settings.docs_page import render_markdown as render_markdown
-from trainvitals.settings.resolve import complaints as complaints
-from trainvitals.settings.resolve import resolve as resolve
-from trainvitals.settings.resolve import resolve_for_training as resolve_for_training
+from trainvitals.settings.resolution import complaints as complaints
+from trainvitals.settings.resolution import resolve as resolve
+from trainvitals.settings.resolution import resolve_for_training as resolve_for_training
 from trainvitals.settings.table import TABLE as TABLE
 from trainvitals.settings.table import Row as Row
 from trainvitals.settings.table import Setting as Setting

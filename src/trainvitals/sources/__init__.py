@@ -21,7 +21,7 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import METRIC_TABLES
 from trainvitals.plugins import Registry
 from trainvitals.settings import Settings
-from trainvitals.settings.resolve import SYSFS_VARIABLE
+from trainvitals.settings.resolution import SYSFS_VARIABLE
 
 Value = float | int | str
 Kind = Literal["gpu", "host", "process", "scrape"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainvitals.settings import Settings
-from trainvitals.settings.resolve import mark_told
+from trainvitals.settings.resolution import mark_warned
 from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"
@@ -43,7 +43,7 @@ def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
     # Not flags: a port that a setting names is a wish, and the next free one will do.
     given = {find(row.name, "passed on").variable: row.text for row in settings if row.name in PASSED_ON}
     environment = {**os.environ, **given}
-    mark_told(settings, environment)
+    mark_warned(settings, environment)
     reading, writing = os.pipe() if wait else (None, 2)
     try:
         if sys.platform == "win32":

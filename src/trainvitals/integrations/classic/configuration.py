@@ -121,12 +121,12 @@ def parse_configuration(given: Mapping[str, Any]) -> Configuration:
 def tell_idle(configuration: Configuration) -> None:
     """Say once of each key that does nothing any more what took its place."""
     for key in configuration.idle:
-        if key.name not in _told:
-            _told.add(key.name)
+        if key.name not in _warned:
+            _warned.add(key.name)
             print_line(f"configuration key '{key.name}': {key.meaning[0].lower()}{key.meaning[1:]}")
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def _flatten(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

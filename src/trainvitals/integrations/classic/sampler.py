@@ -55,7 +55,7 @@ class ClassicSampler:
         self._thread: threading.Thread | None = None
         self._began = 0.0
         self._rounds = 0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     # -- running
 
@@ -163,8 +163,8 @@ class ClassicSampler:
         return time.monotonic() - self._began if self._began else 0.0
 
     def _tell(self, topic: str, text: str) -> None:
-        if topic not in self._told:
-            self._told.add(topic)
+        if topic not in self._warned:
+            self._warned.add(topic)
             print_line(text)
 
 

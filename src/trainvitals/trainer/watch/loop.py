@@ -42,7 +42,7 @@ class Watch:
         self.steps = 0
         """Steps seen to their end."""
         self._run = run
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         conditions = Conditions(run.settings.alerts_thresholds)
         self._measures = Measures(options, conditions, self._tell, self._report)
         self._device: Any = None
@@ -243,9 +243,9 @@ class Watch:
 
     def save_memory_summary(self, error: BaseException) -> None:
         """If memory ran out on the device, keep the allocator's state in `reports/`."""
-        if type(error).__name__ != "OutOfMemoryError" or "oom" in self._told:
+        if type(error).__name__ != "OutOfMemoryError" or "oom" in self._warned:
             return
-        self._told.add("oom")
+        self._warned.add("oom")
         path = memory.save_summary(
             self._run.folder, f"{self._run.participant.file_part}.step{self._last + 1}", error, self._device
         )
@@ -295,8 +295,8 @@ class Watch:
 
     def _tell(self, topic: str, text: str) -> None:
         """Once per topic, as an event of the run."""
-        if topic not in self._told:
-            self._told.add(topic)
+        if topic not in self._warned:
+            self._warned.add(topic)
             self._run.event("watch", text, severity="warning")
 
     def _report(self, finding: Any) -> None:

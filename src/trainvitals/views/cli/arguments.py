@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from trainvitals.errors import TrainvitalsError, nearest
 from trainvitals.settings import Settings, complaints, resolve
-from trainvitals.settings.resolve import mark_told
+from trainvitals.settings.resolution import mark_warned
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_line
 from trainvitals.views.cli import terminal
@@ -138,7 +138,7 @@ def resolve_settings(arguments: argparse.Namespace) -> Settings:
     settings = resolve(flags=flags, config=getattr(arguments, "config", None))
     for text in complaints(settings):
         print_line(text)
-    mark_told(settings)
+    mark_warned(settings)
     return settings
 
 

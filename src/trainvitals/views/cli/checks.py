@@ -23,7 +23,7 @@ from trainvitals.journal.documents.latest import read_agent
 from trainvitals.plugins import Registry
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings, resolve
-from trainvitals.settings.resolve import describe_unknown
+from trainvitals.settings.resolution import describe_unknown
 from trainvitals.sources import SourceRow
 from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.data import quantities

@@ -7,7 +7,7 @@ import json
 import sys
 
 from trainvitals.settings import TABLE, resolve
-from trainvitals.settings.resolve import complaints
+from trainvitals.settings.resolution import complaints
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width

@@ -40,7 +40,7 @@ MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_ROLE", "TRAINVITALS_RUNTIME_DI
 """Those of them that somebody may want to type."""
 TOLD = "_TRAINVITALS_TOLD"
 """Set for the programs below one that has said which variables name no setting, so that they do not say it again."""
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class _Given(NamedTuple):
@@ -121,14 +121,14 @@ def resolve_for_training(
 def complaints(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
     """What to say of variables that name no setting and of files that are not used: of each once, in this process or
     the one that started it."""
-    told = _told.union(environ.get(TOLD, "").split(","))
-    new = {_token(item): item for item in _worth_saying(settings)}
+    told = _warned.union(environ.get(TOLD, "").split(","))
+    new = {_token(item): item for item in _find_warnings(settings)}
     found = [text for token, text in new.items() if token not in told]
-    _told.update(new)
+    _warned.update(new)
     return found
 
 
-def _worth_saying(settings: Settings) -> list[str]:
+def _find_warnings(settings: Settings) -> list[str]:
     return [*map(describe_unknown, settings.unknown_environment), *settings.ignored_files]
 
 
@@ -137,9 +137,9 @@ def _token(text: str) -> str:
     return f"{zlib.crc32(text.encode('utf-8', 'surrogateescape')):08x}"
 
 
-def mark_told(settings: Settings, environ: MutableMapping[str, str] = os.environ) -> None:
+def mark_warned(settings: Settings, environ: MutableMapping[str, str] = os.environ) -> None:
     """The programs that get this environment need not complain again."""
-    if said := _worth_saying(settings):
+    if said := _find_warnings(settings):
         environ[TOLD] = ",".join(map(_token, said))
 
 
