@@ -112,7 +112,7 @@ def test_a_killed_sealer_says_so_and_the_next_one_does_its_work(tmp_path: Path, 
     assert sealer._child is not None
     sealer._child.kill()
     ((result,),) = wait_until(lambda: done, "the end of the job")
-    assert result == {"file": OLD, "error": "its process was killed by SIGKILL"}
+    assert result == {"file": OLD, "error": "the sealing process was killed by SIGKILL"}
     assert (tmp_path / OLD).exists() and list(tmp_path.glob("segments/.sealing-*"))
     assert seal(sealer, Job(str(tmp_path), (OLD,)))[0]["lines"] == 100_000
     assert [path.suffix for path in sorted((tmp_path / "segments").iterdir())] == [".parquet", ".parquet"]
