@@ -105,7 +105,7 @@ def test_a_taken_port_is_told_once_and_tried_again(machine: Machine, monkeypatch
         port = other.getsockname()[1]
         for _ in range(3):
             machine.exports.want([settings(port=port)])
-        assert len(machine.told) == 1 and f"127.0.0.1:{port} is taken" in machine.told[0]
+        assert len(machine.told) == 1 and f"127.0.0.1:{port} is in use" in machine.told[0]
     wait_until(lambda: machine.exports.want([settings(port=port)]) or page(port), "the port to be free")
     assert "trainvitals_build_info" in page(port)
 
