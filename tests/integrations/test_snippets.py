@@ -22,7 +22,7 @@ LOGGED = 'run.log({"loss": 5.0})\nrun.finish()'
     ("page", "before", "after", "runs"),
     [
         ("README.md", LOOP, "", 1),
-        ("docs/logging.md", LOOP, "", 2),
+        ("docs/logging.md", LOOP, "", 3),
         ("docs/alerts.md", RULE, LOGGED, 1),
         ("docs/integrations.md", "", "", 6),
         ("docs/classic-api.md", "", "", 3),
