@@ -12,8 +12,6 @@ import pytest
 
 from trainvitals.journal.reader import open_run
 
-pytest.importorskip("gevent")
-
 
 @pytest.mark.promise(
     "a program that gevent has patched", "every row of every greenlet is there once, and the agent samples"
