@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainvitals.errors import SettingError
-from trainvitals.settings import TABLE, Setting, Settings, render_markdown, resolve
+from trainvitals.settings import TABLE, Setting, Settings, resolve
 from trainvitals.settings.addresses import read_address
+from trainvitals.settings.docs_page import render_markdown
 from trainvitals.settings.files import parse_toml, parse_yaml
 from trainvitals.settings.kinds import duration, format_duration, parse_duration
 from trainvitals.settings.resolution import RESERVED, complaints, describe_unknown, mark_warned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -49,5 +48,7 @@ def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     """`, did you mean 'interval'?` or an empty string. `prefix` begins them all, and says nothing about likeness."""
+    import difflib  # 10 ms, and wanted only by who mistyped something
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean '{prefix}{close[0]}'?" if close else ""

@@ -7,13 +7,10 @@ from typing import NamedTuple
 
 from trainvitals.journal.documents.cause import EXCEPTION, Cause
 from trainvitals.journal.documents.fields import finite
-from trainvitals.journal.documents.rows import EventRow
+from trainvitals.journal.documents.rows import FAILED, EventRow
 from trainvitals.journal.follower import Wanted, read_table
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
-
-FAILED = "failed"
-"""The event that a process writes when an exception ends it; its data has the traceback."""
 
 
 class Failure(NamedTuple):

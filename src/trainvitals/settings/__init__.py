@@ -8,7 +8,6 @@ The training process reads its settings here, so this imports nothing but the st
 parser of a file only when there is a file.
 """
 
-from trainvitals.settings.docs_page import render_markdown as render_markdown
 from trainvitals.settings.resolution import complaints as complaints
 from trainvitals.settings.resolution import resolve as resolve
 from trainvitals.settings.resolution import resolve_for_training as resolve_for_training

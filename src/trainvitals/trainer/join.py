@@ -6,7 +6,6 @@ next to the runs, named after what all ranks of the launch share; the others rea
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -189,6 +188,8 @@ def _find_launcher(rank: ranks.Rank, environ: Mapping[str, str]) -> int:
 def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank, shared: bool) -> Path:
     """The run folder all ranks of this launch use."""
     folder.create(project, shared)
+    import hashlib  # only where a launcher started several ranks
+
     meeting = project / f".launch-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
     is_first = rank.participant == Participant()
     deadline = time.monotonic() + (0.0 if is_first or rank.has_other_roles else WAIT_SECONDS)

@@ -22,10 +22,9 @@ from trainvitals import runtime, settings
 from trainvitals.errors import JournalError, MetricError, TrainvitalsError
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.documents.cause import INTERRUPTED, Cause
-from trainvitals.journal.documents.rows import new_event
+from trainvitals.journal.documents.rows import FAILED, new_event
 from trainvitals.journal.documents.run import ENDED, RUNNING, RunFile
 from trainvitals.journal.encoding import LINE_START, MILLISECONDS, encode_line, format_time, start_lines
-from trainvitals.journal.failures import FAILED
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter

@@ -13,7 +13,6 @@ from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import COMMAND, RunFile
-from trainvitals.journal.failures import read_failures
 from trainvitals.redaction import redact
 from trainvitals.settings import Settings
 from trainvitals.trainer import facts
@@ -53,6 +52,10 @@ class RunDocument:
         if not self._is_ours(run) or run.attempt != self.file.attempt:
             return  # not ours to write, or a newer attempt of the run is under way elsewhere
         if status == "failed" and (self._rank.world_size > 1 or self._rank.has_other_roles):
+            # The follower behind it is heavy and rarely needed. Not so late on any other way out: whatever makes a
+            # dataclass as the interpreter ends makes CPython forget that an interrupt ended it, and exit with 1.
+            from trainvitals.journal.failures import read_failures
+
             first = next(iter(read_failures(self._folder, self.file.attempt)), None)
             if first is not None and first.participant != self._rank.participant:  # often why this one fails, too
                 cause = first.cause.about(first.participant)

@@ -24,6 +24,9 @@ from trainvitals.journal.identity import TRAINER, Participant
 
 SEVERITIES: tuple[Literal["info", "warning", "critical"], ...] = ("info", "warning", "critical")
 
+FAILED = "failed"
+"""The event that a process writes when an exception ends it; its data has the traceback."""
+
 AlertKey = tuple[str, tuple[tuple[str, str], ...]]
 """A rule and the labels of what it is about."""
 

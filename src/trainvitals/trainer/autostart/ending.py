@@ -54,7 +54,7 @@ def write_failure(began: float) -> None:
 
 
 def _write(cause: Cause, trace: str, began: float) -> None:
-    from trainvitals.journal.failures import FAILED
+    from trainvitals.journal.documents.rows import FAILED
     from trainvitals.trainer import join, ranks
     from trainvitals.trainer.autostart.trouble import write_event
 
