@@ -34,6 +34,7 @@ _OWN = (
     CommandRow("runs", "trainvitals.views.cli.runs", "list, show, check, compress and remove runs"),
     CommandRow("report", "trainvitals.views.cli.report", "write a shareable report: HTML, Markdown, JSON, PNG, SVG"),
     CommandRow("compare", "trainvitals.views.cli.compare", "compare runs: what differs, which is better"),
+    CommandRow("detect", "trainvitals.views.cli.detect", "find anomalies in a column of a CSV file or stream"),
     CommandRow("export", "trainvitals.views.cli.export", "export a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
     CommandRow("alerts", "trainvitals.views.cli.alerts", "list, test, silence, acknowledge and replay alerts"),
     CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and how to fix it"),

@@ -1,0 +1,143 @@
+"""`trainvitals detect`: the unusual rows of any table of numbers, each as soon as it is read."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.stderr import print_line
+from trainvitals.views.cli.arguments import Parser, UsageError
+from trainvitals.views.cli.terminal import is_terminal
+from trainvitals.views.data.safe_text import one_line
+
+DESCRIPTION = (
+    "Find anomalies in a column of a CSV file. Prints the rows where one begins as CSV, with the kind of anomaly and a "
+    "score. Every row is judged by the rows before it only, so the result is the same for a file and for a live stream."
+)
+
+EXAMPLES = """
+trainvitals detect --csv metrics.csv --time timestamp --value loss
+tail -f -n +1 metrics.csv | trainvitals detect --csv - --value latency_ms
+trainvitals export latest --format csv -o - | trainvitals detect --csv - --value loss --json
+"""
+KIND = "anomaly"
+SCORE = "score"
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("--csv", metavar="FILE", required=True, help="the table, with a header; - for standard input")
+    parser.add_argument("--value", metavar="COLUMN", help="the column to judge (default: the only one with numbers)")
+    parser.add_argument("--time", metavar="COLUMN", help="the column with the time or step of a row, printed first")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of CSV")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if arguments.csv == "-":
+        _detect(sys.stdin, "standard input", arguments)
+        return 0
+    try:
+        with Path(arguments.csv).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            _detect(file, arguments.csv, arguments)
+    except OSError as error:
+        raise TrainvitalsError(f"cannot read {arguments.csv}: {error.strerror}") from error
+    return 0
+
+
+def _detect(file: TextIO, name: str, arguments: argparse.Namespace) -> None:
+    from trainvitals.analysis.anomalies import AnomalyDetector
+
+    # A line at a time: reading ahead would hold back what a stream already has.
+    rows = _read(iter(file.readline, ""), name)
+    header = next(rows, None)
+    if header is None:
+        raise TrainvitalsError(f"{name} is empty", hint="the first line must name the columns")
+    row = next(rows, None)
+    value = _find_column(header, arguments.value, "--value") if arguments.value else _only_numbers(header, row)
+    time = _find_column(header, arguments.time, "--time") if arguments.time else None
+    order = (
+        [time, *(place for place in range(len(header)) if place != time)] if time is not None else range(len(header))
+    )
+    write = _writer([header[place] for place in order], as_json=arguments.json)
+    detector = AnomalyDetector()
+    unreadable = 0
+    while row is not None:
+        number = _number(row[value]) if value < len(row) else math.nan
+        unreadable += number is None
+        found = detector.add(math.nan if number is None else number)
+        if found is not None:
+            cells = [row[place] if place < len(row) else "" for place in order]
+            write([*cells, found.kind, found.score])
+        row = next(rows, None)
+    if unreadable:
+        print_line(f"{unreadable:,} of {detector.seen:,} values of '{header[value]}' are not numbers: skipped")
+
+
+def _read(lines: Iterator[str], name: str) -> Iterator[list[str]]:
+    try:
+        yield from (row for row in csv.reader(lines) if row)
+    except csv.Error as error:
+        raise TrainvitalsError(f"{name} is not CSV: {error}") from error
+
+
+def _find_column(header: Sequence[str], wanted: str, flag: str) -> int:
+    names = [name.strip() for name in header]
+    if wanted not in names:
+        raise UsageError(
+            f"no column '{wanted}' for {flag}{nearest(wanted, names)}", hint=f"columns: {', '.join(names)}"
+        )
+    return names.index(wanted)
+
+
+def _only_numbers(header: Sequence[str], row: Sequence[str] | None) -> int:
+    found = [place for place, cell in enumerate(row or ()) if _number(cell) is not None and place < len(header)]
+    if len(found) != 1:
+        raise UsageError(
+            f"{len(found)} columns have numbers: name the one to judge", hint=f"such as: --value '{header[-1]}'"
+        )
+    return found[0]
+
+
+def _number(cell: str) -> float | None:
+    """NaN for a missing value, None for what is not a number."""
+    text = cell.strip()
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _writer(header: Sequence[str], as_json: bool) -> Callable[[Sequence[Any]], None]:
+    """Writes a row as soon as it is given."""
+    columns = [*header, KIND, SCORE]
+    if as_json:
+        import orjson
+
+        def write_json(cells: Sequence[Any]) -> None:
+            sys.stdout.write(orjson.dumps(dict(zip(columns, cells, strict=True))).decode() + "\n")
+            sys.stdout.flush()
+
+        return write_json
+    # A file gets the cells as they were.
+    clean = one_line if is_terminal(sys.stdout) else str
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+
+    def write(cells: Sequence[Any]) -> None:
+        table.writerow([f"{cell:.3g}" if isinstance(cell, float) else clean(cell) for cell in cells])
+        sys.stdout.write(buffer.getvalue())
+        sys.stdout.flush()
+        buffer.seek(0)
+        buffer.truncate()
+
+    write(columns)
+    return write
