@@ -28,11 +28,11 @@ _STAMP = re.compile(r"\d{8}-\d{6}-")
 _STAMP_LENGTH = len("20261115-223601")
 
 
-def new_run_id(name: str | None) -> str:
-    """Sorts by time, is readable and unique: `20261115-223601-baseline-k3f9`."""
+def new_run_id(name: str | None, when: float | None = None) -> str:
+    """Sorts by time, is readable and unique: `20261115-223601-baseline-k3f9`. `when` the run began, now by default."""
     import secrets  # with what it imports it is a tenth of the start of `trainvitals runs`, which makes no run
 
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(when))
     suffix = "".join(secrets.choice("abcdefghjkmnpqrstuvwxyz23456789") for _ in range(4))
     slug = slugify(name or "run")
     return f"{stamp}-{slug}-{suffix}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -181,6 +182,8 @@ class RunReader:
         again, the newest attempt is shown unless `all_attempts`. A name that was never logged gives no series.
         """
         origin = self._origin() if x == "relative" else 0.0
+        if x != "step" and table == "training" and (untimed := self._untimed_until()) is not None:
+            start = max(untimed - origin, start if start is not None else -math.inf)
         wanted_names = list(dict.fromkeys(names))
         streams = self._streams(table)
         if participants is not None:
@@ -473,6 +476,12 @@ class RunReader:
 
     def _origin(self) -> float:
         return parse_time(self.info.started) or 0.0
+
+    def _untimed_until(self) -> float | None:
+        """Only rows later than this have times, in seconds since 1970; None if all have."""
+        imported = self.info.file.origin
+        moment = parse_time(imported.untimed_until) if imported is not None else None
+        return None if moment is None else moment + 1e-6
 
     def _read_lines(self, table: str) -> list[dict[str, Any]]:
         rows = [row for _, row in read_table(self.folder, table)]

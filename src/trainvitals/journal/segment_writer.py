@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,13 @@ class Lines:
     def add(self, line: bytes) -> None:
         """Take one line in; what cannot be understood is counted in `damage`."""
         row = parse_line(line, self.damage)
-        if row is None:
-            return
-        moment = self._clock.parse(row.pop("timestamp"))
-        assert moment is not None  # or it would be no row
-        step = row.pop("step", None)
+        if row is not None:
+            moment = self._clock.parse(row.pop("timestamp"))
+            assert moment is not None  # or it would be no row
+            self.add_row(moment, row.pop("step", None), row)
+
+    def add_row(self, moment: int, step: Any, row: dict[str, Any]) -> None:
+        """Take one row in: its time in microseconds since 1970, its step, and the rest of it."""
         place = len(self.times)
         self.times.append(moment)
         whole_step = isinstance(step, int) and not isinstance(step, bool) and abs(step) < 2**62
@@ -121,6 +123,33 @@ class Lines:
                 column = columns[(name, label)] = SegmentColumn()
             column.rows.append(place)
             column.values.append(value)
+
+    def add_columns(
+        self, times: NDArray[np.int64], steps: NDArray[np.int64], columns: Mapping[str, tuple[Any, Any]]
+    ) -> None:
+        """Take many rows of numbers in: `columns` has for each name the rows, counted from these, and their values."""
+        first = len(self.times)
+        self.times.frombytes(times.astype(np.int64).tobytes())
+        self.steps.frombytes(steps.astype(np.int64).tobytes())
+        for name, (rows, values) in columns.items():
+            column = self.columns.setdefault((name, ""), SegmentColumn())
+            column.rows.frombytes((rows.astype(np.int64) + first).tobytes())
+            column.values.frombytes(values.astype(np.float64).tobytes())
+
+    def rows(self) -> Iterator[tuple[int, int | None, dict[str, float]]]:
+        """(microseconds since 1970, step, numbers) of each row, in order."""
+        found: list[dict[str, float]] = [{} for _ in self.times]
+        for (name, _), column in self.columns.items():
+            for place, value in zip(column.rows, column.values, strict=True):
+                found[place][name] = value
+        for moment, step, values in zip(self.times, self.steps, found, strict=True):
+            yield moment, None if step == NO_STEP else step, values
+
+    @property
+    def last_step(self) -> int | None:
+        """The highest; None if no row has a step."""
+        highest = max(self.steps, default=NO_STEP)
+        return None if highest == NO_STEP else highest
 
     @property
     def count(self) -> int:
@@ -155,7 +184,26 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
             hint="set a smaller rotate_size_mb for smaller files",
         )
     lines, rejected, size = _read_whole(path, name.table)
-    folder = run_folder.make_within(path.parent, layout.SEGMENTS)
+    target = write_segment(
+        path.parent, name, lines, mode, rejected=rejected, before_placing=lambda: _check_closed(path, size)
+    )
+    if not keep:
+        _check_closed(path, size)
+        path.unlink()
+    return Sealed(target, len(lines), lines.count, lines.damage)
+
+
+def write_segment(
+    run: Path,
+    name: FileName,
+    lines: Lines,
+    mode: int = 0o600,
+    *,
+    rejected: Sequence[bytes] = (),
+    before_placing: Callable[[], None] = lambda: None,
+) -> Path:
+    """Make the segment and the side table of these lines, as `seal` does, in the folder of a run."""
+    folder = run_folder.make_within(run, layout.SEGMENTS)
     target = folder / f"{name.stem}.parquet"
     side = side_of(target)
     with _workshop(folder) as workshop:
@@ -167,14 +215,11 @@ def seal(path: Path, *, keep: bool = False, mode: int = 0o600) -> Sealed:
         for file in made:
             file.chmod(mode)
             _to_disk(file)
-        _check_closed(path, size)
+        before_placing()
         for file in made:  # the segment last: where it is, the others are
             file.replace(folder / file.name)
         _to_disk(folder)
-    if not keep:
-        _check_closed(path, size)
-        path.unlink()
-    return Sealed(target, len(lines), lines.count, lines.damage)
+    return target
 
 
 def side_of(segment: Path) -> Path:

@@ -16,6 +16,7 @@ from trainvitals.journal.documents.fields import (
     flag,
     list_of,
     mapping,
+    mapping_of,
     text,
     texts,
     whole,
@@ -73,6 +74,35 @@ class Attempt(Caused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin(Document):
+    """The run of another tracker that a run was taken from, and how far."""
+
+    tool: str = entry(text, "")
+    place: str = entry(text, "")
+    """The file, folder or address, without secrets."""
+    key: str = entry(text, "")
+    """The run within that place."""
+    position: Mapping[str, Any] = entry(mapping, {})
+    """How far it was read, in terms of its reader."""
+    last_file: str = entry(text, "")
+    """The training file in which `position` ends, without its suffix: rows behind it are not covered."""
+    last_rows: int = entry(whole, 0)
+    untimed_until: str | None = entry(text, None)
+    """Rows with this timestamp or an earlier one have no time of their own: the tracker keeps none."""
+    arrival_times: bool = entry(flag, False)
+    """Times are those at which the rows were seen to arrive."""
+    renamed: Mapping[str, str] = entry(mapping_of(text), {})
+    """Metrics that could not keep their name: theirs, ours."""
+    left_out: Mapping[str, int] = entry(mapping_of(whole), {})
+    """What was not taken, by kind."""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Equal for the same run of the same tracker."""
+        return self.tool, self.place, self.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile(Caused):
     """run.json. It has one writer: the training (rank 0), or its heir, the agent, when it died without a word."""
 
@@ -117,6 +147,8 @@ class RunFile(Caused):
     attempts: tuple[Attempt, ...] = entry(list_of(document(Attempt)), ())
     hardware: Mapping[str, Any] | None = entry(mapping, None)
     """What each host is made of, by host and source."""
+    origin: Origin | None = entry(document(Origin), None)
+    """Where it was imported from."""
 
     @property
     def is_over(self) -> bool:
@@ -132,9 +164,10 @@ class RunFile(Caused):
         host = self.host or {}
         return text(host.get("name")) or text(host.get("hostname")) or self.process.host
 
-    def end(self, status: str, cause: Cause | None = None, **more: Any) -> Self:
-        """The run with its newest attempt ended in this way; `more` are other fields."""
-        ended = format_time()
+    def end(self, status: str, cause: Cause | None = None, *, when: float | None = None, **more: Any) -> Self:
+        """The run with its newest attempt ended in this way, now or at `when` (seconds since 1970); `more` are other
+        fields."""
+        ended = format_time(when)
         attempts = self.attempts
         if attempts:
             last = replace(attempts[-1], status=status, ended=ended, cause=cause or attempts[-1].cause)

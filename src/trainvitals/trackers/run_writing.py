@@ -1,0 +1,421 @@
+"""Runs of other trackers, written into run folders as a training would have written them.
+
+    runs = TrackedRuns(root, settings)
+    run = runs.open(Origin(tool="wandb", place="/data/wandb/run-1", key="a1b2"), About(name="baseline", started=...))
+    run.append({"loss": 0.5}, step=3, time=1763380000.25)   # with the kernel when it returns
+    run.save({"offset": 1234})                              # how far the source was read
+    run.end("finished")
+
+The folder is like any other: it is read, followed, sealed and judged by what reads, follows, seals and judges the
+others. `run.json` keeps which run of which tracker it is (`Origin`) and how far that was read, so a second writer goes
+on there. What the first one wrote after it last saved that position is compared with what comes, value by value: a
+writer that was killed loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals import runtime
+from trainvitals.errors import JournalError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout, registrations
+from trainvitals.journal.console import ConsoleLog, limit_of, stem_of
+from trainvitals.journal.cursor import Cursor, Row
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.registration import Registration, new_registration
+from trainvitals.journal.documents.rows import EventRow, new_event
+from trainvitals.journal.documents.run import RUNNING, TRAINING, Attempt, Origin, Process, RunFile, new_run
+from trainvitals.journal.encoding import encode_line, format_time, number, parse_time, spell
+from trainvitals.journal.follower import read_table
+from trainvitals.journal.identity import Participant
+from trainvitals.journal.layout import FileName
+from trainvitals.journal.writer import MIB, LineWriter
+from trainvitals.redaction import free_key, redact, redact_text
+from trainvitals.settings import Settings
+
+if TYPE_CHECKING:  # numpy, which a server that appends lines does not load
+    from trainvitals.journal.segment_writer import Lines
+
+RESERVED = ("timestamp", "step")
+"""Keys of a line that are not metrics."""
+SEALED_ROWS = 20_000
+"""Rows from which on a block is written as a segment; fewer stay lines, to be read with `cat`."""
+_Value = tuple[str, int | None, str, float | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a tracker knows of a run. What it does not know is None or empty."""
+
+    name: str = ""
+    project: str = ""
+    config: Mapping[str, Any] | None = None
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    started: float | None = None
+    """Seconds since 1970."""
+    host: str = ""
+    command: str | None = None
+    has_times: bool = True
+    """Whether its rows have times."""
+
+
+class TrackedRuns:
+    """The runs of other trackers below one root."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self._root = root
+        self._settings = settings
+        self._folders: dict[tuple[str, str, str], Path] = {}
+        for folder in run_folder.list_folders(root):
+            run = run_folder.find_run(folder)
+            if run is not None and run.origin is not None:
+                self._folders[run.origin.identity] = folder
+
+    def find(self, origin: Origin) -> Path | None:
+        """The folder of the run, if it has one."""
+        folder = self._folders.get(origin.identity)
+        return folder if folder is not None and run_folder.is_run(folder) else None
+
+    def open(self, origin: Origin, about: About) -> RunWriter:
+        """Begin the run, or go on with it. Raises JournalError."""
+        about = _without_secrets(about, self._settings)
+        folder = self.find(origin)
+        if folder is not None:
+            writer = RunWriter(folder, run_folder.read_run(folder), self._settings)
+            writer.describe(about)
+            return writer
+        project = about.project or self._settings.project
+        run_id = run_folder.new_run_id(about.name, about.started)
+        folder = self._root.absolute() / run_folder.project_folder(project) / run_id
+        started = format_time(about.started) if about.started is not None else None
+        now = format_time()
+        file = new_run(
+            run_id,
+            kind=TRAINING,
+            project=project,
+            name=about.name or run_id,
+            facts={"command": about.command},
+            pid=None,
+            tags=about.tags,
+            created=started or now,
+            started=started,
+            attempts=(Attempt(number=1, started=started, host=about.host),),
+            config=about.config,
+            notes=about.notes,
+            host={"name": about.host} if about.host else None,
+            origin=replace(origin, untimed_until=None if about.has_times else now),
+        )
+        run_folder.create(folder, self._settings.shared)
+        writer = RunWriter(folder, file, self._settings)
+        writer.write_file()
+        self._folders[origin.identity] = folder
+        return writer
+
+
+class RunWriter:
+    """One run. Used by one process at a time; `append` from any of its threads."""
+
+    def __init__(self, folder: Path, file: RunFile, settings: Settings) -> None:
+        self.folder = folder
+        self.file = file
+        self.rows = 0
+        """Rows written by this writer."""
+        self._settings = settings
+        self._names = {**self.origin.renamed}
+        self._writer = self._open("training")
+        self._events: LineWriter | None = None
+        self._known_events: set[tuple[str, str, str]] = set()
+        self._console: ConsoleLog | None = None
+        self._last = (self.origin.last_file, self.origin.last_rows)
+        self._uncovered = Counter(_values_of(_read_uncovered(folder, self.origin)))
+        self._last_step = file.last_step
+        self._registered: tuple[Path, Registration] | None = None
+
+    @property
+    def origin(self) -> Origin:
+        return self.file.origin or Origin()
+
+    @property
+    def id(self) -> str:
+        return self.file.id
+
+    @property
+    def waiting(self) -> int:
+        """Rows kept in memory because the disk does not take them: not written yet."""
+        return self._writer.waiting
+
+    # -- what it is
+
+    def describe(self, about: About) -> None:
+        """What is known of the run by now; what is empty stays as it was. Secrets must have been taken out."""
+        started = format_time(about.started) if about.started is not None else self.file.started
+        changed = replace(
+            self.file,
+            name=about.name or self.file.name,
+            config=about.config if about.config is not None else self.file.config,
+            tags=about.tags or self.file.tags,
+            notes=about.notes or self.file.notes,
+            started=started,
+        )
+        if changed != self.file:
+            self.file = changed
+            self.write_file()
+
+    def describe_origin(self, **changes: Any) -> None:
+        """Other fields of the origin; written with the next `save`."""
+        self.file = replace(self.file, origin=replace(self.origin, **changes))
+
+    def write_file(self) -> None:
+        """Replace run.json. Raises JournalError."""
+        try:
+            run_folder.write_run(self.folder, self.file, self._settings.file_mode)
+        except OSError as error:
+            raise JournalError(f"cannot write {self.folder / layout.RUN_FILE}: {error.strerror or error}") from error
+
+    def begin_attempt(self, started: float | None = None) -> None:
+        """The training was started again and logs steps anew: where both logged a step, the newer attempt counts."""
+        self._writer.close()
+        attempt = self.file.attempt + 1
+        began = Attempt(
+            number=attempt, started=None if started is None else format_time(started), host=self.file.host_name
+        )
+        self.file = replace(self.file, attempt=attempt, attempts=(*self.file.attempts, began))
+        self.write_file()
+        self._writer = self._open("training")
+        self._events = None
+
+    # -- rows
+
+    def name_of(self, name: str) -> str:
+        """How a metric of the tracker is called in the run: the same, unless a line uses that key itself or two names
+        would be one."""
+        known = self._names.get(name)
+        if known is None:
+            clean = name.encode("utf-8", "backslashreplace").decode()
+            taken = dict.fromkeys((*RESERVED, *self._names.values()))
+            known = self._names[name] = free_key(clean, taken)
+            if known != name:
+                self.describe_origin(renamed={**self.origin.renamed, name: known})
+        return known
+
+    def append(self, values: Mapping[str, float], *, step: int | None = None, time: float | None = None) -> None:
+        """One row; `time` in seconds since 1970, None where the tracker keeps none. When it returns any process can
+        read the row, unless the disk is full (`waiting`)."""
+        stamp = self._untimed() if time is None else format_time(time)
+        kept = {self.name_of(name): value for name, value in values.items()}
+        if self._uncovered:
+            kept = {name: value for name, value in kept.items() if not self._is_written(name, step, stamp, value)}
+        if kept:
+            self._write(encode_line({"timestamp": stamp, **({} if step is None else {"step": step}), **kept}))
+            self._note_step(step)
+
+    def append_block(self, lines: Lines) -> None:
+        """Many rows whose names `name_of` gave: as a segment where there are many, else line by line."""
+        from trainvitals.journal import segment_writer
+
+        if self._uncovered or len(lines) < SEALED_ROWS:
+            for micros, step, values in lines.rows():
+                stamp = format_time(micros / 1e6)
+                kept = {
+                    name: value
+                    for name, value in values.items()
+                    if not self._uncovered or not self._is_written(name, step, stamp, value)
+                }
+                if kept:
+                    self._write(encode_line({"timestamp": stamp, **({} if step is None else {"step": step}), **kept}))
+        else:
+            self._writer.close()
+            taken = (name.stamp for name, _, _ in layout.list_files(self.folder) if name.table == "training")
+            name = FileName("training", self.file.attempt, layout.next_stamp(taken))
+            segment_writer.write_segment(self.folder, name, lines, self._settings.file_mode)
+            self._last = (name.stem, len(lines))
+            self.rows += len(lines)
+            self._writer = self._open("training")
+        self._note_step(lines.last_step)
+
+    def _write(self, line: bytes) -> None:
+        writer = self._writer
+        with writer.lock:
+            writer.append(line)
+            stem = writer.path.name.removesuffix(".jsonl")
+            self._last = (stem, self._last[1] + 1 if self._last[0] == stem else 1)
+            self.rows += 1
+
+    def _is_written(self, name: str, step: int | None, stamp: str, value: float) -> bool:
+        """Whether this value is one that was written before the position was saved. Each is found once."""
+        key = (name, step, stamp, spell(float(value)))
+        left = self._uncovered.pop(key, 0)
+        if left > 1:
+            self._uncovered[key] = left - 1
+        return left > 0
+
+    def _note_step(self, step: int | None) -> None:
+        if step is not None:
+            self._last_step = max(step, self._last_step if self._last_step is not None else step)
+
+    def _untimed(self) -> str:
+        if self.origin.untimed_until is None:
+            self.describe_origin(untimed_until=self.file.created)
+        return self.origin.untimed_until or format_time()
+
+    def save(self, position: Mapping[str, Any], *, caught_up: bool = True) -> None:
+        """Everything up to `position` is written: another writer goes on from there. `caught_up` if the tracker has
+        nothing more for now, so that rows of a killed writer that have not come again will not. Raises JournalError."""
+        if self._writer.waiting and not self._writer.flush(1.0):
+            raise JournalError(
+                f"cannot write to {self.folder}: the disk is full or read-only", hint="make room, then import again"
+            )
+        if caught_up:
+            self._uncovered.clear()
+        if not self._uncovered:
+            last_file, last_rows = self._last
+            self.describe_origin(last_file=last_file, last_rows=last_rows)
+        self.describe_origin(position=position)
+        self.file = replace(self.file, last_step=self._last_step)
+        self.write_file()
+
+    # -- events and what was printed
+
+    def event(
+        self,
+        event: str,
+        message: str,
+        *,
+        when: float | None = None,
+        severity: str = "info",
+        step: int | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write down that something happened, unless it is written already."""
+        if self._events is None:
+            self._events = self._open("events")
+            rows = (EventRow.parse(row) for _, row in read_table(self.folder, "events"))
+            self._known_events = {(row.timestamp, row.event, row.message) for row in rows}
+        cleaned = redact(data, extra=self._settings.redact) if data else None
+        row = new_event(event, redact_text(message), when=when, severity=severity, rank=0, step=step, data=cleaned)
+        key = (row.timestamp, row.event, row.message)
+        if key not in self._known_events:
+            self._known_events.add(key)
+            self._events.append(encode_line(row.as_json()))
+
+    def print(self, text: str) -> None:
+        """What the program printed, whole lines."""
+        if self._console is None:
+            self._console = ConsoleLog(
+                self.folder, stem_of(Participant()), limit=limit_of(self._settings), mode=self._settings.file_mode
+            )
+        self._console.append(text)
+
+    # -- while it goes on
+
+    def watch(self) -> bool:
+        """Have the agent follow, seal and judge the run while this process writes it; whether there is an agent. What
+        this process does to the machine is not the run's, so nothing is measured unless the settings name sources."""
+        self.file = replace(self.file, status=RUNNING, ended=None, cause=None, process=Process.of(os.getpid()))
+        self.write_file()
+        self._reopen_statuses()
+        registration = new_registration(
+            self.folder,
+            os.getpid(),
+            attempt=self.file.attempt,
+            correlation_id=self.file.correlation_id,
+            settings={**self._settings.as_json(), **_unlike_a_training(self._settings)},
+        )
+        self._registered = (registrations.register(registration), registration)
+        return not self._settings.agent or runtime.ensure_agent()
+
+    def look_after_agent(self) -> None:
+        """A look at a lock; the agent is started again if it died."""
+        if self._registered is not None and self._settings.agent:
+            runtime.ensure_agent()
+
+    def _reopen_statuses(self) -> None:
+        """An agent that finds its own word that this attempt is over would not look at it again."""
+        path = self.folder / "status.json"
+        for status in run_folder.read_statuses(self.folder):
+            if status.is_over and status.attempt == self.file.attempt and path.exists():
+                run_folder.write_status(
+                    self.folder, replace(status, state=RUNNING, cause=None), mode=self._settings.file_mode
+                )
+
+    # -- the end
+
+    def end(
+        self, status: str, cause: Cause | None = None, *, when: float | None = None, exit_code: int | None = None
+    ) -> None:
+        """The run ended in this way, at `when`; None if the tracker does not keep it. Raises JournalError."""
+        self.close()
+        self.file = replace(self.file.end(status, cause, when=when), exit_code=exit_code, last_step=self._last_step)
+        if when is None:
+            attempts = tuple(replace(item, ended=None) for item in self.file.attempts[-1:])
+            self.file = replace(self.file, ended=None, attempts=(*self.file.attempts[:-1], *attempts))
+        self.write_file()
+        if self._registered is not None:
+            registrations.note_end(*self._registered, status)
+            self._registered = None
+
+    def close(self) -> None:
+        """Write what waits; the run stays as it is."""
+        for writer in (self._writer, self._events):
+            if writer is not None:
+                writer.close()
+        if self._console is not None:
+            self._console.close()
+
+    def _open(self, table: str) -> LineWriter:
+        rank = 0 if table == "events" else None
+        return LineWriter(
+            self.folder,
+            FileName(table, self.file.attempt, "", rank=rank),
+            rotate_bytes=int(self._settings.rotate_size_mb * MIB),
+            mode=self._settings.file_mode,
+        )
+
+
+def _unlike_a_training(settings: Settings) -> dict[str, Any]:
+    """Settings of the run under which the agent does nothing to the process that writes it, or with its numbers."""
+    changed: dict[str, Any] = {"stack_dumps": False, "alerts.actions": {}, "console": "off"}
+    return changed if settings.sources is not None else {**changed, "sources": []}
+
+
+def _without_secrets(about: About, settings: Settings) -> About:
+    return replace(
+        about,
+        name=redact_text(about.name),
+        notes=redact_text(about.notes),
+        tags=tuple(sorted({redact_text(tag) for tag in about.tags})),
+        config=redact(about.config, extra=settings.redact) if about.config is not None else None,
+        command=redact_text(about.command) if about.command is not None else None,
+    )
+
+
+def _read_uncovered(folder: Path, origin: Origin) -> Iterator[Row]:
+    """The rows that were written after the position was saved: by a writer that was killed."""
+    last = layout.parse_name(f"{origin.last_file}.jsonl")
+    for name, suffix, path in layout.list_files(folder):
+        if name.table != "training" or suffix == layout.SIDE or (last is not None and name.order < last[0].order):
+            continue
+        first = origin.last_rows if last is not None and name == last[0] else 0
+        if suffix == ".jsonl":
+            yield from Cursor(path).read()[first:]
+        elif not (folder / name.jsonl).exists():
+            from trainvitals.journal.segment_reader import SealedSegments
+
+            yield from SealedSegments(path.parent).rows(path, first)
+
+
+def _values_of(rows: Iterator[Row]) -> Iterator[_Value]:
+    for row in rows:
+        stamp = format_time(parse_time(row["timestamp"]))
+        step = row.get("step")
+        for name, item in row.items():
+            value = number(item)
+            if name not in RESERVED and value is not None:
+                yield name, step, stamp, spell(value)
