@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,8 @@ from watching import lines, steps
 import trainvitals
 from trainvitals.errors import SettingError
 from trainvitals.integrations.classic import configuration
-from trainvitals.integrations.classic.configuration import KEYS, parse_configuration
+from trainvitals.integrations.classic.configuration import read_configuration
+from trainvitals.settings.addresses import read_address
 from trainvitals.sources import World
 
 torch.set_num_threads(1)
@@ -211,15 +211,15 @@ def test_a_training_monitor_that_is_switched_off_does_nothing(tmp_path: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_key_that_does_nothing_any_more_says_so_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_key_without_effect_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         trainvitals.TrainingMonitor({"performance_tuning": {"buffer_size": 100}, "monitoring": {"analysis": True}})
     said = capfd.readouterr().err
-    assert said.count("performance_tuning.buffer_size") == 1
+    assert said.count("'performance_tuning.buffer_size' has no effect") == 1
     assert said.count("trainvitals runs show") == 1
 
 
-def test_every_key_is_understood_and_becomes_a_setting() -> None:
+def test_a_configuration_becomes_settings_and_options_of_watch() -> None:
     given: dict[str, Any] = {
         "save_dir": "there",
         "enable_dashboard": False,
@@ -230,31 +230,10 @@ def test_every_key_is_understood_and_becomes_a_setting() -> None:
         "gradient_monitoring": {"track_layers": ["encoder"]},
         "distributed_monitoring": True,
         "track_rank_0_only": True,
-        "performance_tuning": {
-            "high_frequency_mode": True,
-            "buffer_size": 0,
-            "flush_interval": 0,
-            "max_events_per_second": 0,
-            "auto_cleanup": True,
-            "max_database_size_gb": 2,
-        },
-        "monitoring": {
-            "enabled": True,
-            "interval": 0.5,
-            "metrics": [],
-            "visualization": {},
-            "alerting": {"enabled": False},
-            "analysis": {},
-        },
+        "performance_tuning": {"high_frequency_mode": True, "auto_cleanup": True, "max_database_size_gb": 2},
+        "monitoring": {"interval": 0.5, "metrics": [], "visualization": {}, "alerting": {"enabled": False}},
     }
-    named = {key.name for key in KEYS}
-    flat = {
-        f"{name}.{inner}" if isinstance(value, dict) else name
-        for name, value in given.items()
-        for inner in (value if isinstance(value, dict) else [""])
-    }
-    assert flat == named
-    found = parse_configuration(given)
+    found = read_configuration(given)
     assert found.settings == {
         "dir": "there",
         "dashboard": False,
@@ -265,19 +244,33 @@ def test_every_key_is_understood_and_becomes_a_setting() -> None:
         "interval": 0.5,
     }
     assert found.watch == {"track_layers": ["encoder"], "gradients_every": 0, "layers_every": 0}
-    assert found.idle == ()
+    assert found.enabled and found.notes == ()
     trainvitals.TrainingMonitor(given)  # every value is one that the setting takes
 
 
-def test_commands_that_keys_name_exist() -> None:
-    from trainvitals.views.cli.main import COMMANDS
-
-    known = {name for name, _, _ in COMMANDS}
-    named = {word for key in KEYS for word in re.findall(r"`trainvitals (\w+)", key.meaning)}
-    assert named and named <= known
+def test_a_configuration_may_have_our_own_names() -> None:
+    found = read_configuration({"interval": "2s", "alerts": {"cooldown": "1m"}, "monitoring": {"enabled": "off"}})
+    assert found.settings == {"interval": "2s", "alerts_cooldown": "1m"}
+    assert not found.enabled
 
 
-@pytest.mark.parametrize(("text", "words"), [("interval: [", "is not YAML"), (None, "cannot read")])
+def test_an_address_in_the_file_of_a_configuration_is_read_from_there_when_it_is_needed(tmp_path: Path) -> None:
+    secret = "https://hooks.slack.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx"
+    path = tmp_path / "monitor.yaml"
+    path.write_text(f"monitoring:\n  alerting:\n    slack_notifications: {secret}\n")
+    monitor = trainvitals.TrainingMonitor(path)
+    monitor.start_monitoring()
+    assert monitor.run is not None
+    (address,) = monitor.run.settings.alerts_notify
+    folder = monitor.run.folder
+    monitor.stop_monitoring()
+    assert read_address(address.reference) == secret
+    assert not [file for file in folder.rglob("*") if file.is_file() and b"abcdefghijklmnop" in file.read_bytes()]
+    with pytest.raises(SettingError, match="put it into an environment variable"):
+        trainvitals.TrainingMonitor({"alerting": {"slack_notifications": secret}})
+
+
+@pytest.mark.parametrize(("text", "words"), [("interval: [", "not YAML"), (None, "no configuration file")])
 def test_a_configuration_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "monitor.yaml"
     if text is not None:
@@ -291,5 +284,5 @@ def test_a_configuration_that_cannot_be_read_says_what_to_do(tmp_path: Path, tex
 def test_a_key_that_never_was_one_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'save_dir'"):
         trainvitals.TrainingMonitor({"save_dri": "there"})
-    with pytest.raises(SettingError, match="cannot read"):
-        trainvitals.TrainingMonitor("no/such/file.yaml")
+    with pytest.raises(SettingError, match="not a mapping"):
+        trainvitals.TrainingMonitor(["save_dir"])  # type: ignore[arg-type]

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from programs import rows_of, run_python
 
-from trainvitals.integrations.classic.configuration import KEYS
-
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -47,9 +45,3 @@ def test_no_page_has_a_snippet_that_is_not_run() -> None:
     here = {row[0] for row in marks[0].args[1]}
     # The first is run by tests/trainer/test_watch_docs.py, the second by tests/plugins.
     assert found == here | {"docs/watch.md", "docs/plugins.md"}
-
-
-def test_the_page_says_of_every_key_what_it_means() -> None:
-    page = (DOCS / "classic-api.md").read_text()
-    for key in KEYS:
-        assert f"| `{key.name}` | {key.meaning} |" in page

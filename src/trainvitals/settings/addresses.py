@@ -144,13 +144,13 @@ def _read_config(rest: str, environment: Environment) -> str:
 
 def read_value(where: str, environment: Environment) -> object:
     """The value of a setting where `find_where` has found it, as it stands there; None if it is not there any more."""
-    from trainvitals.settings.files import parse_file, read_text
-    from trainvitals.settings.table import TABLE
+    from trainvitals.settings.files import read_text
+    from trainvitals.settings.translation import read_entries
 
     place, _, setting = where.rpartition("#")
     if place.startswith("$"):
         return environment(place[1:])
-    entries = parse_file(Path(place), read_text(Path(place), place), place, [row.name for row in TABLE])
+    entries, _ = read_entries(Path(place), read_text(Path(place), place), place)
     return next((item for key, item, _ in entries if setting in (key, key.replace("_", ".", 1))), None)
 
 

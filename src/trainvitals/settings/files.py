@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,18 @@ def parse_file(path: Path, text: str, shown: str, names: Collection[str]) -> lis
         return parse(text, shown, names)
     except RecursionError:
         raise SettingError(f"{shown} is no settings file: it is nested too deeply") from None
+
+
+def parse_mapping(given: Mapping[str, object], shown: str, names: Collection[str], prefix: str = "") -> list[Entry]:
+    """The settings in a mapping with sections; `shown` is where it stands."""
+    found: list[Entry] = []
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and _is_section(name, names):
+            found += parse_mapping(value, shown, names, f"{name}.")
+        else:
+            found.append((name, value, shown))
+    return found
 
 
 def _is_section(name: str, names: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from trainvitals.errors import SettingError, nearest
 from trainvitals.settings.addresses import UNSAFE, Address, BadEntry, find_where, place, read_value
-from trainvitals.settings.files import CONFIG_VARIABLE, find_file, parse_file, read_text
+from trainvitals.settings.files import CONFIG_VARIABLE, find_file, read_text
 from trainvitals.settings.kinds import OBJECTS
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, explain_removed, find
 
@@ -213,10 +213,13 @@ def _read_file(folder: Path | None, config: Path | None, *, search: bool = True)
         found, ignored = find_file(start)
     if found is None:
         return {}, ignored
+    from trainvitals.settings.translation import read_entries  # only where there is a file
+
     path, text = found
-    names = [row.name for row in TABLE]
+    entries, notes = read_entries(path, text, _shown(path, start))
+    ignored += notes
     given: dict[str, _Given] = {}
-    for name, value, origin in parse_file(path, text, _shown(path, start), names):
+    for name, value, origin in entries:
         if removed := explain_removed(name):
             ignored.append(f"{origin}: {removed}")
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
-from trainvitals.errors import SettingError, nearest
+from trainvitals.errors import SettingError
 from trainvitals.settings.addresses import ADDRESSES, PAGES, Address
 from trainvitals.settings.kinds import (
     GPUS,
@@ -337,14 +337,21 @@ def explain_removed(name: str) -> str | None:
     return None if reason is None else f"the setting '{name}' was removed: {reason}"
 
 
+def find_row(name: str) -> Setting[Any] | None:
+    """The row of that name, with dots or underscores."""
+    return _BY_NAME.get(name)
+
+
 def find(name: str, place: str) -> Setting[Any]:
     """The row of that name; `place` is where the name stands, for the error if there is none."""
-    row = _BY_NAME.get(name)
+    row = find_row(name)
     if row is None and (removed := explain_removed(name)):
         raise SettingError(f"{removed} ({place})", hint="see all settings: trainvitals config")
     if row is None:
+        from trainvitals.settings.older_names import suggest
+
         raise SettingError(
-            f"unknown setting '{name}' ({place}){nearest(name, (row.name for row in TABLE))}",
+            f"unknown setting '{name}' ({place}){suggest(name, [row.name for row in TABLE])}",
             hint="see all settings: trainvitals config",
         )
     return row

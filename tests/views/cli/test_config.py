@@ -58,3 +58,30 @@ def test_a_variable_that_names_no_setting_is_said(machine: Any) -> None:
     assert done.returncode == 0
     assert done.stderr.count("TRAINVITALS_INTREVAL names no setting") == 1
     assert "did you mean 'TRAINVITALS_INTERVAL'?" in done.stderr
+
+
+OLD = """
+save_dir: logs
+dashboard: {port: 8081}
+monitoring: {interval: 30, alerting: {email_notifications: true, thresholds: {cpu_usage: 0.9}}}
+"""
+
+
+def test_a_file_of_an_older_monitor_works_as_it_is_and_converted(machine: Any) -> None:
+    (machine.folder / "old.yaml").write_text(OLD)
+    (machine.folder / "old.yaml").chmod(0o600)
+    done = machine.run("config", "convert", "old.yaml", "-o", "new.yaml")
+    assert done.returncode == 0
+    assert done.stderr.count("'monitoring.alerting.email_notifications' has no effect") == 1
+    new = machine.folder / "new.yaml"
+    assert new.read_text() == (
+        "dir: logs\nweb:\n  port: 8081\ninterval: 30s\nalerts:\n  thresholds:\n    cpu_usage_percent: 90.0\n"
+    )
+    assert new.stat().st_mode & 0o777 == 0o600
+    before, after = (
+        {name: row["value"] for name, row in json.loads(done.stdout).items()}
+        for done in (machine.run("config", "--json", "--config", name) for name in ("old.yaml", "new.yaml"))
+    )
+    assert before == after
+    assert machine.run("config", "convert", "old.yaml", "-o", "new.yaml").returncode == 1
+    assert machine.run("config", "convert", "new.yaml").stdout == new.read_text()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.integrations.attachment import Attachment, guarded
-from trainvitals.integrations.classic.configuration import read_configuration, tell_idle
+from trainvitals.integrations.classic.configuration import read_configuration, report_notes
 from trainvitals.integrations.classic.monitors import GPUMonitor, GPUResourceMonitor, SystemMonitor
+from trainvitals.settings.kinds import parse_duration
 from trainvitals.trainer.run import Run
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ class TrainingMonitor:
     """A run behind one object: `start_monitoring`, `log_training_step`, `stop_monitoring`."""
 
     def __init__(self, config: Mapping[str, Any] | str | Path | None = None) -> None:
-        """`config` is a mapping or the path of a YAML file; its keys are in docs/classic-api.md. SettingError for a
-        key that never was one; a key that does nothing any more says so once."""
+        """`config` is a mapping or the path of a YAML file: settings, under our names or those of older monitors
+        (docs/arriving.md). SettingError for an unknown key; a key without effect is reported once."""
         self._configuration = read_configuration(config)
-        tell_idle(self._configuration)
+        report_notes(self._configuration)
         self.attachment = Attachment(self._configuration.settings, self._configuration.watch or True)
-        self.system_monitor = SystemMonitor(float(self._configuration.settings.get("interval", 1.0)))
+        self.system_monitor = SystemMonitor(parse_duration(self._configuration.settings.get("interval", 1.0)))
 
     @property
     def run(self) -> Run | None:
