@@ -8,12 +8,15 @@ import math
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+
+from trainvitals.views.data import export
+from trainvitals.views.data.export import join_steps
 
 PROGRAM = (sys.executable, "-m", "trainvitals")
 
@@ -66,6 +69,87 @@ def test_parquet_keeps_values_and_types(machine: Any, make_run: Callable[..., Pa
     assert rows[2][2] == math.inf
     assert (rows[0][4], rows[1][4]) == (None, -math.inf)
     assert rows[2][6] == 3
+
+
+LOGGED_AND_MEASURED = [
+    {"step": 0, "loss": 1.0, "epoch": 0},
+    {"step": 1, "loss": 0.5, "epoch": 0},
+    {"step": 0, "batch_time": 0.1, "gradient_norm": float("nan")},  # its device was a step behind
+    {"note": 1.0},
+    {"step": 1, "batch_time": 0.2},
+    {"step": 1, "val/loss": 0.7, "epoch": 0},
+    {"step": 2, "loss": 0.25},
+    {"step": 2, "loss": 0.25},  # twice, as with accumulation
+    {"step": 2, "batch_time": 0.3, "epoch": 1},
+]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "parquet"])
+def test_what_was_logged_and_measured_for_a_step_is_one_row(
+    machine: Any, make_run: Callable[..., Path], form: str
+) -> None:
+    make_run("steps", rows=LOGGED_AND_MEASURED)
+    target = machine.folder / f"steps.{form}"
+    assert machine.run("export", "steps", "--format", form, "-o", str(target)).returncode == 0
+    reader = {"json": "read_json_auto", "jsonl": "read_json_auto", "csv": "read_csv_auto", "parquet": "read_parquet"}
+    columns = 'step, loss::DOUBLE, epoch, batch_time, note, "val/loss", gradient_norm::DOUBLE'
+    rows = duckdb.sql(f"SELECT {columns} FROM {reader[form]}('{target}')").fetchall()
+    assert math.isnan(rows[0][6])
+    assert [row[:6] for row in rows] == [
+        (0, 1.0, 0, 0.1, None, None),
+        (1, 0.5, 0, 0.2, None, 0.7),
+        (None, None, None, None, 1.0, None),
+        (2, 0.25, 1, 0.3, None, None),
+        (2, 0.25, None, None, None, None),
+    ]
+
+
+def test_steps_of_other_ranks_and_attempts_stay_rows_of_their_own() -> None:
+    rows = [
+        {"step": 0, "rank": rank, "attempt": attempt, f"x{rank}{attempt}": 1.0} for rank in (0, 1) for attempt in (1, 2)
+    ]
+    assert list(join_steps(rows)) == rows
+
+
+def test_rows_are_joined_in_bounded_memory_and_every_value_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_WINDOW_VALUES", 15_000)  # what 4,096 rows of these have: no count may drift
+    count = 20_000
+    held = 0
+
+    def logged() -> Iterator[dict[str, Any]]:
+        nonlocal held
+        for step in range(count):
+            held += 1
+            yield {"step": step, "loss": float(step)}
+            if step >= 1000:
+                yield {"step": step - 1000, "batch_time": 0.5}
+        for step in range(count):  # so late that the row of the step was written
+            yield {"step": step, "late": 1.0}
+
+    most = 0
+    found = []
+    for row in join_steps(logged()):
+        held -= 1
+        most = max(most, held)
+        found.append(row)
+    assert most < 10_000
+    values = [(row["step"], name) for row in found for name in row if name != "step"]
+    assert len(values) == len(set(values)) == 3 * count - 1000
+    assert [row["step"] for row in found if "loss" in row] == list(range(count))
+    assert sum("batch_time" in row for row in found if "loss" in row) == count - 1000
+
+
+def test_wide_rows_are_not_held_back_in_thousands() -> None:
+    taken = 0
+
+    def wide() -> Iterator[dict[str, Any]]:
+        nonlocal taken
+        for step in range(200):
+            taken += 1
+            yield {"step": step, **dict.fromkeys(map(str, range(10_000)), 1.0)}
+
+    next(iter(join_steps(wide())))
+    assert taken < 60
 
 
 def test_a_name_that_is_taken_by_a_numbered_one_gets_the_next_number() -> None:

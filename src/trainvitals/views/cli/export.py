@@ -1,4 +1,4 @@
-"""`trainvitals export`: a run for other programs, as it was written."""
+"""`trainvitals export`: a run for other programs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from trainvitals.views.data.safe_text import one_line
 DESCRIPTION = (
     "Export the rows of a run as JSON, JSONL, CSV or Parquet, live or ended; or the run as a page (html), or its "
     "charts as an image (png, svg), drawn without a browser. NaN and infinity are kept: the strings NaN, Infinity "
-    "and -Infinity in JSON, nan and inf in CSV, native values in Parquet. CSV and Parquet have one column per name; "
-    "a missing value is an empty cell or null."
+    "and -Infinity in JSON, nan and inf in CSV, native values in Parquet. A step is one row; CSV and Parquet have one "
+    "column per name, and a missing value is an empty cell or null."
 )
 
 EXAMPLES = """

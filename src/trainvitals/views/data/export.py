@@ -1,5 +1,6 @@
-"""Tables of a run for other programs, as they were written: JSON, JSONL, CSV, Parquet.
+"""Tables of a run for other programs: JSON, JSONL, CSV, Parquet.
 
+Rows are as they were written, except that what the program logged and what was measured for the same step are one row.
 NaN and infinity keep their values: the strings of the journal in JSON, nan and inf in CSV, themselves in Parquet.
 Tested in tests/views/cli/test_export.py.
 """
@@ -9,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from trainvitals.journal import layout
@@ -22,6 +24,57 @@ from trainvitals.views.data.safe_text import csv_cell
 FORMATS = ("json", "jsonl", "csv", "parquet")
 TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 Row = dict[str, Any]
+IDENTITY = ("role", "rank", "attempt")
+COORDINATES = frozenset({"timestamp", "step", "epoch", *IDENTITY})
+"""What two rows of a step may both have."""
+# A step's measurements follow its log() calls by as many steps as wait for their device, in a bounded queue.
+_WINDOW_ROWS = 4096
+_WINDOW_VALUES = 500_000
+_CANDIDATES = 8
+
+
+def join_steps(rows: Iterable[Row]) -> Iterator[Row]:
+    """One row per step of a participant, in the order in which steps began, with the time of its first row. A name
+    that comes again at the same step begins another row, and a row without a step stays one: nothing is lost."""
+    order: deque[tuple[Hashable, Row]] = deque()
+    open_rows: dict[Hashable, list[Row]] = {}
+    values = 0
+    for row in rows:
+        step = row.get("step")
+        key = (step, *(str(row.get(name)) for name in IDENTITY)) if isinstance(step, int) else None
+        for other in open_rows.get(key, ())[-_CANDIDATES:]:
+            if _fit(other, row):
+                values -= len(other)
+                other.update({**row, **other})
+                values += len(other)
+                break
+        else:
+            row = dict(row)
+            values += len(row)
+            order.append((key, row))
+            if key is not None:
+                open_rows.setdefault(key, []).append(row)
+        while len(order) > _WINDOW_ROWS or (values > _WINDOW_VALUES and len(order) > 1):
+            values -= len(order[0][1])
+            yield _close(order, open_rows)
+    while order:
+        yield _close(order, open_rows)
+
+
+def _fit(row: Row, other: Row) -> bool:
+    """Whether two rows of a step have no value that would be lost in one."""
+    return all(
+        name == "timestamp" or (name in COORDINATES and row[name] == other[name]) for name in row.keys() & other.keys()
+    )
+
+
+def _close(order: deque[tuple[Hashable, Row]], open_rows: dict[Hashable, list[Row]]) -> Row:
+    key, row = order.popleft()
+    if key is not None:
+        del open_rows[key][0]
+        if not open_rows[key]:
+            del open_rows[key]
+    return row
 
 
 class Rows:
@@ -49,6 +102,8 @@ class Rows:
             lines: Iterable[Row] = self._lines.get(table) or ()
             if table in self._extents:
                 lines = self._reader.rows(table, self._extents[table])
+                if table == "training":
+                    lines = join_steps(lines)
             for row in lines:
                 yield row if len(self._tables) == 1 else {"table": table, **row}
 
