@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainvitals.agent.late_exports import LateExports
 from trainvitals.agent.log import Log
 from trainvitals.agent.run_context import Machine, RunContext
 from trainvitals.agent.sealing import Sealer
@@ -17,7 +18,8 @@ from trainvitals.settings import resolve
 
 def make_context(folder: Path, sealer: Sealer | None = None, **settings: Any) -> RunContext:
     """Run `r` on host `here`, with correlation id `abc`."""
-    machine = Machine("here", dict, list, dict, sealer)  # type: ignore[arg-type]
+    late = LateExports("here", Log(Path(os.devnull)).bind())
+    machine = Machine("here", dict, list, dict, sealer, late)  # type: ignore[arg-type]
     resolved = resolve(settings, environ={}, folder=Path("/"))
     pages = find_pages(resolved, os.environ.get, pytest.fail)
     return RunContext("r", folder, resolved, "abc", machine, False, Log(Path(os.devnull)).bind(), pages)

@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from waiting import PATIENCE, wait_until
 
-from trainvitals.exporters.rows import MOST_MARKS, Limits, RowRunner, RowsRefused, RunDescription, RunEnd, RunRow
+from trainvitals.exporters.rows import (
+    MOST_MARKS,
+    Limits,
+    RowRunner,
+    RowsRefused,
+    RunDescription,
+    RunEnd,
+    RunRow,
+    TryLater,
+)
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import RowExport
+from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import LINE_TABLES, METRIC_TABLES, FileName
 from trainvitals.journal.listening import Batch, Position, Positions
 
@@ -145,21 +157,54 @@ def test_rows_that_are_refused_for_good_are_counted_and_the_next_are_tried() -> 
     assert warned == ["exporter probe rejected rows: no such column"]
 
 
-@pytest.mark.promise("an exporter plugin hangs", "nothing else waits; what does not fit is counted")
-def test_one_that_hangs_holds_up_nobody_and_what_does_not_fit_is_counted() -> None:
+@pytest.mark.promise("an exporter plugin hangs", "nothing else waits; its rows wait in the files of the run")
+def test_one_that_hangs_holds_up_nobody_and_gets_its_rows_from_the_files_later(tmp_path: Path) -> None:
     probe = Probe()
     probe.gate.clear()
     runner = start(probe, queue=10)
-    log = Log(runner)
-    for _ in range(5):
-        log.add(5)
-    assert runner.describe().dropped == 15
+    relay = Relay(tmp_path)
+    relay.add(runner, runner.has_room)
+    with open(tmp_path / FILE.jsonl, "wb") as file:
+        for step in range(1000):
+            file.write(encode_line({"timestamp": format_time(step), "step": step}))
+            if step % 10 == 0:
+                file.flush()
+                relay.poll(1000)
+    assert 10 <= runner.describe().waiting < 100
     assert lines_taken(runner) == 0
     probe.gate.set()
+    wait_until(lambda: not relay.poll(1000) and runner.has_all(relay), "all rows")
     runner.end(END)
     assert runner.wait()
-    assert runner.describe().written == 10
-    assert lines_taken(runner) == 25
+    assert steps(probe) == list(range(1000))
+    assert {row.line for row in probe.rows} == set(range(1, 1001)) and {row.file for row in probe.rows} == {FILE.stem}
+    assert lines_taken(runner) == 1000 and runner.describe().complete
+
+
+def test_rows_for_another_target_begin_at_the_first() -> None:
+    first = start(Probe())
+    Log(first).add(3)
+    first.end(END)
+    assert first.wait()
+    known = replace(first.describe(), target="http://one")
+    same, other = (
+        RowRunner("probe", Probe, RUN, known, target=target, limits=Limits(patience=PATIENCE))
+        for target in ("http://one", "http://other")
+    )
+    assert (same.positions.get(FILE), other.positions.get(FILE)) == (Position(30, 3), Position())
+    for runner in (same, other):
+        runner.end(None)
+        assert runner.wait()
+
+
+def test_a_pause_that_is_asked_for_is_kept() -> None:
+    probe = Probe()
+    probe.raises = [TryLater("slow down", 3600.0)]
+    runner = start(probe)
+    wait_until(lambda: runner.describe().trouble, "the refusal")
+    assert runner.describe().trouble == "failed, retrying: TryLater: slow down"
+    runner.end(END)  # the end does not wait for it
+    assert runner.wait() and not runner.describe().trouble
 
 
 def test_rows_are_acknowledged_when_they_were_written_and_that_was_saved() -> None:
@@ -198,7 +243,7 @@ def test_the_next_agent_goes_on_where_rows_were_written() -> None:
 def test_one_that_is_away_for_long_costs_little_memory_and_is_acknowledged_in_the_end() -> None:
     probe = Probe()
     probe.gate.clear()
-    runner = start(probe, queue=10)
+    runner = start(probe)
     log = Log(runner)
     for _ in range(3 * MOST_MARKS):
         log.add()

@@ -200,6 +200,36 @@ def test_who_comes_late_catches_up_with_those_who_read_on_all_the_while(tmp_path
     assert count_parsed()["training"] == parsed + 100 + 20
 
 
+def test_who_has_no_room_holds_up_nobody_and_reads_on_from_the_files(tmp_path: Path) -> None:
+    relay, first, full = Relay(tmp_path), Steps(), Steps()
+    room = [True]
+    relay.add(first)
+    relay.add(full, lambda: room[0])
+    write_files(tmp_path, 0, 1)
+    drain(relay)
+    room[0] = False
+    write_files(tmp_path, 1, 3)
+    drain(relay)
+    assert (len(first.steps), len(full.steps)) == (400, 100)
+    seal_next(tmp_path)
+    seal_next(tmp_path)
+    room[0] = True
+    drain(relay)
+    assert first.steps == full.steps == list(range(400))
+    write_files(tmp_path, 4, 1)
+    assert drain(relay) == 100 and first.steps == full.steps == list(range(500))
+
+
+def test_who_has_room_only_now_and_then_gets_all_in_order(tmp_path: Path) -> None:
+    relay, listener, room = Relay(tmp_path), Steps(), [True]
+    relay.add(listener, lambda: room[0])
+    write_files(tmp_path, 0, 5)
+    for look in range(100):
+        room[0] = look % 3 == 0
+        relay.poll(1000)
+    assert listener.steps == list(range(500))
+
+
 def test_who_is_removed_gets_nothing_more_and_is_not_waited_for(tmp_path: Path) -> None:
     relay, first, other = Relay(tmp_path), Steps(), Steps()
     relay.add(first)

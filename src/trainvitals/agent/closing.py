@@ -11,7 +11,7 @@ from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_end import correct_end, decide_end, write_end
 from trainvitals.agent.run_parts import RunParts
-from trainvitals.exporters.rows import RunEnd
+from trainvitals.exporters.rows import END_PATIENCE, RunEnd
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.run import COMMAND
 
@@ -34,6 +34,7 @@ class Closing:
         self._parts = parts
         self._deadline: float | None = None
         self._joining_since: float | None = None
+        self._export_deadline: float | None = None
         self._end: RunEnd | None = None
 
     @property
@@ -118,16 +119,26 @@ class Closing:
         more = parts.catch_up(CATCH_UP_SECONDS)
         if parts.seals.busy or more or parts.relay.waits:
             return False
+        if self._waits_for_exports():
+            return False
         parts.seals.tend()
         parts.lines.close()
         return True
+
+    def _waits_for_exports(self) -> bool:
+        """Exporters of rows get a moment for what is left; what takes longer is sent without a watch."""
+        exports = self._parts.row_exports
+        if exports is None or exports.have_all(self._parts.relay):
+            return False
+        self._export_deadline = self._export_deadline or time.monotonic() + END_PATIENCE
+        return time.monotonic() < self._export_deadline
 
     def end_row_exports(self) -> bool:
         """Give the exporters of rows their time for what is left. False if there are none."""
         exports = self._parts.row_exports
         if exports is None or not any(exports):
             return False
-        unfinished = exports.end(self._end)
+        unfinished = exports.end(self._end, self._parts.relay)
         if unfinished:
             self._context.log.warning("exporters did not accept all rows", exporters=unfinished)
         return True

@@ -17,6 +17,7 @@ from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
 from trainvitals.agent.dead_runs import Backlog, Entry
 from trainvitals.agent.exporter_bridge import Exporting
+from trainvitals.agent.late_exports import LateExports
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.roster import Roster
@@ -82,8 +83,14 @@ class Agent:
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._offer)
         self._exporting = Exporting(self._host, self._folder, self._sampler.newest, self._log, self._report)
+        self._late_exports = LateExports(self._host, self._log)
         self._machine = Machine(
-            self._host, self._sampler.describe, self._sampler.health, self._sampler.gpu_users, self._sealer
+            self._host,
+            self._sampler.describe,
+            self._sampler.health,
+            self._sampler.gpu_users,
+            self._sealer,
+            self._late_exports,
         )
         self._roster = Roster(self._folder, self._host, self._log)
         self._backlog = Backlog(self._log)
@@ -140,14 +147,15 @@ class Agent:
                 )
 
     def _take_up_messages(self) -> None:
-        """Alerts of runs that ended, which an earlier agent could not deliver."""
-        try:
-            count = resume_sending(self._settings_from)
-        except (OSError, SettingError) as error:
-            self._log.warning("cannot send messages of an earlier agent", error=str(error))
-            return
-        if count:
-            self._log.info("sending pending messages of an earlier agent", runs=count)
+        """Alerts and rows of runs that ended, which an earlier agent could not deliver."""
+        for what, take_up in (("messages", resume_sending), ("rows", self._late_exports.take_up)):
+            try:
+                count = take_up(self._settings_from)
+            except (OSError, SettingError) as error:
+                self._log.warning(f"cannot send {what} of an earlier agent", error=str(error))
+                continue
+            if count:
+                self._log.info(f"sending pending {what} of an earlier agent", runs=count)
 
     def _acquire(self) -> bool:
         # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
@@ -235,7 +243,8 @@ class Agent:
         return True
 
     def _is_idle(self) -> bool:
-        if self._keep or self._runs or self._assigned or self._sealer.busy or still_sending():
+        sending = still_sending() or self._late_exports.busy
+        if self._keep or self._runs or self._assigned or self._sealer.busy or sending:
             self._idle_since = None
             return False
         if self._idle_since is None:
@@ -442,6 +451,7 @@ class Agent:
         deadline = time.monotonic() + FAREWELL_SECONDS
         for run in self._runs.values():
             run.wait(max(deadline - time.monotonic(), 0.0))
+        self._late_exports.close()
         self._exporting.close()  # with what the runs have read last, and with the newest samples
         self._sampler.end()
         hanging = [run.run_id for run in self._runs.values() if run.is_alive]

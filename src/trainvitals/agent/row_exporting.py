@@ -4,14 +4,13 @@ Tested in tests/exporters/test_rows.py."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from importlib import import_module
 
 from trainvitals.exporters.registry import Wish, explain_unusable, wishes_of
-from trainvitals.exporters.rows import RowExporter, RowRunner, RunDescription, RunEnd
+from trainvitals.exporters.rows import RowRunner, RunDescription, RunEnd
+from trainvitals.exporters.start import start_runner
 from trainvitals.journal.documents.status import RowExport
+from trainvitals.journal.follower import Relay
 from trainvitals.settings import Settings
-from trainvitals.settings.secrets import is_reference, read_secret
 
 
 class RowExporting:
@@ -23,8 +22,7 @@ class RowExporting:
         """`known` is what an earlier agent left in status.json."""
         self._known = known
         self._runners = [
-            RowRunner(wish.exporter.name, partial(_create, wish), run, known.get(wish.exporter.name), warn=warn)
-            for wish in wishes_of(settings, "rows")
+            start_runner(wish, run, known.get(wish.exporter.name), warn) for wish in _wishes(settings, run)
         ]
         for text in explain_unusable(settings):
             warn(text)
@@ -32,6 +30,10 @@ class RowExporting:
     def __iter__(self) -> Iterator[RowRunner]:
         """The listeners."""
         return iter(self._runners)
+
+    def have_all(self, relay: Relay) -> bool:
+        """Whether all of them have accepted all that the relay had for them."""
+        return all(runner.has_all(relay) for runner in self._runners)
 
     def describe(self) -> dict[str, RowExport]:
         """For status.json: how far each exporter is, those included that this run does not ask for any more."""
@@ -42,16 +44,21 @@ class RowExporting:
         for runner in self._runners:
             runner.mark_saved()
 
-    def end(self, end: RunEnd | None) -> list[str]:
+    def end(self, end: RunEnd | None, relay: Relay) -> list[str]:
         """No more rows will come: the run has ended, or, for None, the agent does. Waits for all exporters, with the
         patience of each, and returns the names of those that did not come to the end."""
         for runner in self._runners:
-            runner.end(end)
-        return [runner.name for runner in self._runners if not runner.wait()]
+            runner.end(end if runner.has_all(relay) else None)
+        closed = {runner.name: runner.wait() for runner in self._runners}
+        return [name for name, done in closed.items() if not done]
 
 
-def _create(wish: Wish) -> RowExporter:
-    """Called from the runner's thread: importing the exporter may take its time and fail."""
-    target = read_secret(wish.target) if is_reference(wish.target) else wish.target
-    made: RowExporter = import_module(wish.exporter.module).create(target, wish.settings)
-    return made
+def find_incomplete(settings: Settings, run: RunDescription, known: Mapping[str, RowExport]) -> list[Wish]:
+    """The exporters that do not have all of a run that has ended."""
+    wishes = _wishes(settings, run)
+    return [wish for wish in wishes if not known.get(wish.exporter.name, RowExport()).complete]
+
+
+def _wishes(settings: Settings, run: RunDescription) -> list[Wish]:
+    leads = run.about.process.host in ("", run.host)
+    return [wish for wish in wishes_of(settings, "rows") if leads or not wish.exporter.is_mirror]

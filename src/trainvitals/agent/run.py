@@ -164,6 +164,8 @@ class WatchedRun:
                 self.over = True
                 if self._closing.end_row_exports():
                     self._write_status(time.monotonic(), force=True)
+                if self.finishing:
+                    self._parts.hand_over_exports(self._first.pid, self.attempt)
         except Exception as error:  # noqa: BLE001 - one run's trouble must not end the agent
             self.failed = True
             self._survive(error)
@@ -194,6 +196,7 @@ class WatchedRun:
         return wait_for_end(self._ranks.pidfds, SETTLING_TICK if self._ranks.are_settling else tick)
 
     def _attach(self) -> None:
+        self._context.machine.late_exports.adopt(self.folder)
         self._context = self._context.look_into_folder(self._first)
         self._parts = RunParts(self._context, self.attempt, self._ranks)
         self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._parts)

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
 from trainvitals.agent.log import BoundLog
@@ -22,6 +22,9 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.layout import FileName
 from trainvitals.settings import Settings
 
+if TYPE_CHECKING:
+    from trainvitals.agent.late_exports import LateExports
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -33,6 +36,7 @@ class Machine:
     gpu_users: Callable[[], Mapping[str, Iterable[int]]]
     """The processes on each GPU, by the key of its unit."""
     sealer: Sealer
+    late_exports: LateExports
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trainvitals.agent import status
 from trainvitals.agent.alerting import Alerting
@@ -13,13 +13,15 @@ from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.losses import Losses
 from trainvitals.agent.ranks import Ranks
-from trainvitals.agent.row_exporting import RowExporting
+from trainvitals.agent.row_exporting import RowExporting, find_incomplete
 from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.sealing import Seals
 from trainvitals.agent.stalls import Stalls
 from trainvitals.agent.training_log import TrainingLog
+from trainvitals.alerts.environment import read_environment
 from trainvitals.analysis.gpu_use import GpuUses, parse_uses
+from trainvitals.exporters.registry import wishes_of
 from trainvitals.exporters.rows import RunDescription
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
@@ -61,6 +63,7 @@ class RunParts:
         self._losses = Losses(self.lines, self.training_log)
         self.alerting = Alerting(context, context.file_name("alerts", attempt), ranks, self.holding, self.lines)
         self.row_exports: RowExporting | None = None
+        self._environment: Mapping[str, str] | None = None
 
     def start(self, pid: int, attempt: int, warn: Callable[[str], None]) -> None:
         """Begin to judge and to export. `pid` is a process of the run; `warn` is called from exporters' threads."""
@@ -76,12 +79,11 @@ class RunParts:
         self.alerting.start(pid, self.training_log.acknowledged)
         self.relay.add(self.alerting)
         self.lines.listen = self.alerting.see_sample
-        about = run_folder.find_run(context.folder) or RunFile()
-        run = RunDescription(context.run_id, context.folder, context.host, attempt, about)
         if distrust is None:
+            run = self._describe_run(pid, attempt)
             self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
             for exporter in self.row_exports:
-                self.relay.add(exporter)
+                self.relay.add(exporter, exporter.has_room)
         again = self.before.state is not None
         self.lines.write_event(
             "agent_attached",
@@ -89,6 +91,22 @@ class RunParts:
             data={"pid": os.getpid()},
         )
         context.log.info("watching", folder=str(context.folder), again=again)
+
+    def _describe_run(self, pid: int, attempt: int) -> RunDescription:
+        context = self._context
+        about = run_folder.find_run(context.folder) or RunFile()
+        # Read while the process lives: where its user keeps tokens must be known after its end, too.
+        self._environment = self._environment or read_environment(pid)
+        return RunDescription(context.run_id, context.folder, context.host, attempt, about, self._environment)
+
+    def hand_over_exports(self, pid: int, attempt: int) -> None:
+        """The run has ended: have the agent send what exporters of rows have not accepted."""
+        if not wishes_of(self._context.settings, "rows"):
+            return
+        run = self._describe_run(pid, attempt)
+        known = self.row_exports.describe() if self.row_exports is not None else self._known_row_exports
+        if find_incomplete(self._context.settings, run, known):
+            self._context.machine.late_exports.add(run.folder, self._context.settings, run.environment)
 
     def _survive_listener(self, listener: Listener, error: Exception) -> None:
         self._context.log.exception_once("a listener failed", error, listener=listener.name)

@@ -205,7 +205,7 @@ class Seals:
         self._held: dict[str, float] = {}  # file that waits for a listener: since when
         self._sealing: set[str] = set()
         self._lines_of: dict[str, int] = {}
-        self._opening: dict[tuple[Path, int], subprocess.Popen[bytes]] = {}
+        self._segments = SegmentChildren()
         self.given_up = 0
         """Files that were sealed although a listener had not acknowledged them."""
 
@@ -257,12 +257,7 @@ class Seals:
             return None
         if self._lines_of.get(name) == first:
             return iter(())
-        child = self._opening.pop((path, first), None) or _open_segment(path, first)
-        assert child.stdout is not None
-        if not select.select([child.stdout], [], [], 0)[0]:
-            self._opening[path, first] = child
-            return None
-        return _read_rows(child)
+        return self._segments.read(path, first)
 
     def request_last(self, is_ours: IsOurs) -> None:
         """Seal what an ended run leaves, and remove runs that are too old or too many."""
@@ -340,6 +335,22 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+class SegmentChildren:
+    """Rows of segments, read by children, so that this process does without DuckDB."""
+
+    def __init__(self) -> None:
+        self._opening: dict[tuple[Path, int], subprocess.Popen[bytes]] = {}
+
+    def read(self, path: Path, first: int) -> Iterator[Row] | None:
+        """The rows from the `first` on; None until the child has opened the segment."""
+        child = self._opening.pop((path, first), None) or _open_segment(path, first)
+        assert child.stdout is not None
+        if not select.select([child.stdout], [], [], 0)[0]:
+            self._opening[path, first] = child
+            return None
+        return _read_rows(child)
 
 
 def _open_segment(path: Path, first: int) -> subprocess.Popen[bytes]:

@@ -9,6 +9,11 @@ from trainvitals.settings.secrets import Environment
 
 
 def process_environment(pid: int | None) -> Environment:
+    """Looks variables up in `read_environment`."""
+    return read_environment(pid).get
+
+
+def read_environment(pid: int | None) -> Mapping[str, str]:
     """This process's environment, and before it that of the training: the agent may be older than the shell the
     training was started from. What cannot be read is not there."""
     theirs: Mapping[str, str] = {}
@@ -19,8 +24,4 @@ def process_environment(pid: int | None) -> Environment:
             theirs = psutil.Process(pid).environ()
         except (psutil.Error, OSError):
             theirs = {}
-
-    def look(name: str) -> str | None:
-        return theirs.get(name) or os.environ.get(name)
-
-    return look
+    return {**os.environ, **{name: value for name, value in theirs.items() if value}}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal, get_args
 
+from trainvitals.journal.layout import METRIC_TABLES
 from trainvitals.plugins import Registry
 from trainvitals.settings import TABLE, Settings
 
@@ -37,6 +38,10 @@ class ExporterRow:
     """What to type where that is missing."""
     usage: str | None = None
     """How it is asked for, as `doctor` shows it."""
+    tables: tuple[str, ...] = METRIC_TABLES
+    """Rows: those that it gets."""
+    is_mirror: bool = False
+    """Rows: shows the run as a whole to people, so of several hosts only the one that leads the run has it."""
 
     def check(self) -> None:
         """ValueError for a row of another package that others would stumble over."""

@@ -154,6 +154,9 @@ class Relay:
         self._read_sealed = read_sealed or _SealedHere()
         self._on_error = on_error
         self._listeners: list[Listener] = []
+        self._rooms: dict[int, Callable[[], bool]] = {}
+        """By the id of a listener that may be full."""
+        self._held_back: set[int] = set()
         self._files: dict[FileName, _File] = {}
         self._open: list[_File] = []
         """Those that somebody still reads, in reading order."""
@@ -164,14 +167,18 @@ class Relay:
 
     # -- who listens
 
-    def add(self, listener: Listener) -> None:
-        """Hand it everything behind its positions, oldest file first."""
+    def add(self, listener: Listener, has_room: Callable[[], bool] | None = None) -> None:
+        """Hand it everything behind its positions, oldest file first. While it has no room its rows stay in the files,
+        and it reads on from there later."""
         self._listeners.append(listener)
+        if has_room is not None:
+            self._rooms[id(listener)] = has_room
         self._stale = True
 
     def remove(self, listener: Listener) -> None:
         """Stop handing it rows, and stop waiting for it."""
         self._listeners = [item for item in self._listeners if item is not listener]
+        self._rooms.pop(id(listener), None)
         for file in self._files.values():
             file.known = [item for item in file.known if item is not listener]
             for place in file.places:
@@ -224,12 +231,17 @@ class Relay:
         if look_at_all:
             self._next_full_look = now + RELIST_SECONDS
         found = self.waits = False
-        behind: set[tuple[object, int]] = set()  # (writer, listener) with an older file that has more to give
+        self._held_back.clear()
+        behind: set[tuple[object, int]] = set()  # (writer, listener) that is full or has an older file to read first
         for file in self._open:
             rests = now - file.superseded > CLOSED_SECONDS
             for place in list(file.places):
                 if place.over or (rests and place.at_end and not look_at_all):
                     continue
+                if self._rooms:
+                    full = {id(listener) for listener in place.listeners if self._is_full(listener)}
+                    self._held_back |= full
+                    behind.update((file.name.writer, listener) for listener in full)
                 if behind and not self._part(file, place, behind):
                     continue
                 given, whole = self._read(file, place, limit)
@@ -241,6 +253,14 @@ class Relay:
         if any(all(place.over for place in file.places) for file in self._open):
             self._open = [file for file in self._open if not all(place.over for place in file.places)]
         return found
+
+    def holds_back(self, listener: Listener) -> bool:
+        """Whether the last poll left rows in the files because this listener had no room for them, or may have."""
+        return id(listener) in self._held_back
+
+    def _is_full(self, listener: Listener) -> bool:
+        has_room = self._rooms.get(id(listener))
+        return has_room is not None and not has_room()
 
     def find_files(self) -> None:
         """Find new files. Cheap when the folder has not changed."""
@@ -303,7 +323,7 @@ class Relay:
         file.places = joined
 
     def _part(self, file: _File, place: _Place, behind: set[tuple[object, int]]) -> bool:
-        """Split off the listeners that have an older file to read first. False if that is all of them."""
+        """Split off the listeners that cannot read on here yet. False if that is all of them."""
         writer = file.name.writer
         waiting = [listener for listener in place.listeners if (writer, id(listener)) in behind]
         if not waiting:

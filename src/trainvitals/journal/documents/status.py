@@ -69,12 +69,20 @@ class AlertStatus(Document):
 class RowExport(Document):
     """What became of the rows of the run that one exporter was given, and how far it is."""
 
+    target: str = entry(text, "")
+    """Where they go, without secrets."""
+    link: str | None = entry(text, None)
+    """Where a person can look at them there."""
     written: int = entry(whole, 0)
     refused: int = entry(whole, 0)
-    dropped: int = entry(whole, 0)
-    """Came while its queue was full."""
+    waiting: int = entry(whole, 0)
+    """Read and not accepted yet; while there are many, more wait in the files."""
     failures: int = entry(whole, 0)
     """Calls that raised."""
+    trouble: str | None = entry(text, None)
+    """What went wrong last, until it goes well again."""
+    complete: bool = entry(flag, False)
+    """It has every row of the run, and its end."""
     positions: Mapping[str, Any] = entry(mapping, {})
     """Up to where each file needs not be given to it again."""
 
