@@ -69,12 +69,19 @@ def test_ordinary_series_raise_few_false_alarms(kind: str) -> None:
     assert alarms / 40 <= (1.0 if kind == "heavy-tailed" else 0.4), f"{alarms} in 40,000 values"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=300), st.integers(0, 300))
 def test_nothing_looks_ahead(values: list[float], cut: int) -> None:
     whole = list(find_anomalies(values))
     assert list(find_anomalies(values[:cut])) == [item for item in whole if item.place < cut]
     assert all(item.score >= 1 for item in whole)
+
+
+def test_values_whose_squares_overflow_are_judged() -> None:
+    values = noise()
+    values[AT] = 1e300
+    values[AT + 100] = -1e308
+    assert (AT, "high") in found_in(values) and (AT + 100, "low") in found_in(values)
 
 
 def test_missing_values_are_no_anomalies_and_keep_the_places() -> None:

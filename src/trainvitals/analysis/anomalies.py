@@ -34,6 +34,8 @@ TOP = 8
 """Highest values that are kept, to know the tail."""
 TAIL = 1.0
 """The margin is at least this times the tail: how far the record is above the mean of the highest."""
+HUGE = 1e100
+"""What is larger is taken for this: its square must not overflow."""
 REST = 50
 """Calm values after which an episode is over."""
 
@@ -143,6 +145,7 @@ class AnomalyDetector:
 
     def _measure(self, value: float) -> list[tuple[_Record, float, bool]]:
         """For each quantity how many margins it is past a record, and whether that is the high one."""
+        value = min(max(value, -HUGE), HUGE)
         self._remember(value)
         found = [(self._value, *self._value.add(value))]
         count = len(self._recent)
