@@ -34,7 +34,7 @@ from trainings import (
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
 from trainvitals.analysis.findings import Curve, Measurements
 from trainvitals.conditions import Conditions
-from trainvitals.journal.identity import Participant
+from trainvitals.journal.identity import TRAINER, Participant
 
 LOSS = training()["loss"].y
 STEP_TIME = training()["batch_time"].y
@@ -214,10 +214,16 @@ def test_steps_that_became_slower_for_good() -> None:
     assert found.step is not None and abs(found.step - 1800) <= 100
 
 
-def test_a_pause_that_is_over_is_not_fail_slow() -> None:
+def test_a_slow_phase_that_is_over_is_no_warning_and_says_when_it_ended() -> None:
     values = STEP_TIME.copy()
     values[1200:1500] *= 1.5
-    assert "step.fail_slow" not in rules(diagnose(with_curves(batch_time=by_step(values)), CONDITIONS))
+    (found,) = [
+        item
+        for item in diagnose(with_curves(batch_time=by_step(values)), CONDITIONS).findings
+        if item.rule == "step.fail_slow"
+    ]
+    assert found.severity == "info"
+    assert abs((found.step or 0) - 1200) <= 10 and abs((found.until or 0) - 1500) <= 10
 
 
 def test_a_slow_rank_is_named() -> None:
@@ -368,3 +374,72 @@ def test_the_worst_comes_first() -> None:
 def test_a_curve_without_its_broken_values() -> None:
     curve = Curve(np.arange(4.0), np.array([1.0, math.nan, math.inf, 4.0]))
     assert curve.finite().x.tolist() == [0.0, 3.0]
+
+
+def test_a_learning_rate_that_jumps_is_named_with_its_step() -> None:
+    values = np.full(3000, 3e-4)
+    values[1700:] *= 10
+    (found,) = [
+        f for f in diagnose(with_curves(learning_rate=by_step(values)), CONDITIONS).findings if f.rule == "lr.jump"
+    ]
+    assert (found.step, found.named_at, found.severity) == (1700, 1700, "warning")
+
+
+@pytest.mark.parametrize("kind", ["warmup", "cosine with restarts", "steps down", "constant", "warmup by doubling"])
+def test_a_schedule_is_no_jump(kind: str) -> None:
+    steps = np.arange(3000.0)
+    rates = {
+        "warmup": 3e-4 * np.minimum(1, (steps + 1) / 500),
+        "cosine with restarts": 3e-4 * (0.5 + 0.5 * np.cos(np.pi * (steps % 1000) / 1000)) + 1e-9,
+        "steps down": 3e-4 * 0.1 ** (steps // 1000),
+        "constant": np.full(3000, 3e-4),
+        "warmup by doubling": 3e-4 * 2.0 ** np.minimum(steps - 10, 0),
+    }
+    assert "lr.jump" not in rules(diagnose(with_curves(learning_rate=by_step(rates[kind])), CONDITIONS))
+
+
+def test_two_periods_at_once_are_both_found() -> None:
+    values = STEP_TIME.copy()
+    values[::97] *= 3
+    values[::98] *= 3
+    (found,) = [
+        f for f in diagnose(with_curves(batch_time=by_step(values)), CONDITIONS).findings if f.rule == "step.periodic"
+    ]
+    assert "every 98 and every 97 steps" in found.evidence[-1]
+
+
+def test_a_rank_that_is_slow_for_ten_steps_is_named_with_its_interval() -> None:
+    ranks = {}
+    for rank in range(10):
+        values = np.exp(np.random.default_rng(rank).normal(0, 0.02, 300)) * 0.2
+        if rank == 6:
+            values[150:160] *= 2
+        ranks[Participant(TRAINER, rank)] = by_step(values)
+    (found,) = diagnose(Measurements(training=Curves({}), rank_steps=ranks), CONDITIONS).findings
+    assert found.subject == "rank 6" and "in steps 150 to 159" in found.title
+    assert (found.step, found.named_at, found.until, found.severity) == (150, 154, 160, "info")
+
+
+def test_a_slow_rank_of_sixteen_is_found_in_44_steps() -> None:
+    ranks = {
+        Participant(TRAINER, rank): by_step(
+            np.exp(np.random.default_rng(rank).normal(0, 0.02, 44)) * (0.4 if rank == 5 else 0.2)
+        )
+        for rank in range(16)
+    }
+    (found,) = diagnose(Measurements(training=Curves({}), rank_steps=ranks), CONDITIONS).findings
+    assert found.subject == "rank 5" and found.severity == "warning"
+
+
+@pytest.mark.parametrize("length", [2100, 3000, 5000, 20_000])
+def test_a_noisy_plateau_stays_one(length: int) -> None:
+    values = 2.0 * np.exp(np.random.default_rng(1).normal(0, 0.05, length))
+    rates = by_step(np.full(length, 3e-4))
+    assert "loss.plateau" in rules(diagnose(with_curves(loss=by_step(values), learning_rate=rates), CONDITIONS))
+
+
+def test_a_loss_that_crosses_zero_is_not_judged_for_divergence() -> None:
+    values = np.random.default_rng(1).normal(0, 1, 3000) + np.arange(3000) / 1000
+    found = diagnose(with_curves(loss=by_step(values)), CONDITIONS)
+    assert "loss.divergence" not in rules(found)
+    assert "cross zero" in next(gap.needs for gap in found.not_judged if gap.rule == "loss.divergence")

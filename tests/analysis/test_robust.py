@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainvitals.analysis.robust import blocks, moving_median, rises, scale_of, slope_of, thin, usual_highs
+from trainvitals.analysis.robust import blocks, rises, scale_of, slope_of, thin, usual_highs
 
 
 def test_a_scale_is_that_of_normal_values_and_ignores_wild_ones() -> None:
@@ -45,10 +45,6 @@ def test_a_rise_is_told_from_noise() -> None:
     assert rises(x, random.normal(0, 0.1, 2000)) > 0.01
     assert rises(x, -x) == 1.0
     assert rises(x, np.zeros(2000)) == 1.0
-
-
-def test_a_moving_median_is_of_what_came_before() -> None:
-    assert moving_median(np.array([1.0, 9.0, 2.0, 8.0]), 3).tolist() == [2.0, 8.0]
 
 
 def test_usual_highs_are_of_the_pieces_before() -> None:

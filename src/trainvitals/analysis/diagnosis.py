@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainvitals.analysis import gradients, hardware, loss, memory, speed, waste
-from trainvitals.analysis.findings import ORDER, Finding, Measurements, NotJudged
+from trainvitals.analysis import gradients, hardware, learning_rate, loss, memory, speed, waste
+from trainvitals.analysis.findings import Finding, Measurements, NotJudged
+from trainvitals.analysis.story import link
 from trainvitals.conditions import Conditions
 
 
@@ -29,6 +30,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("loss.spike", loss.detect_spikes),
     Detector("loss.plateau", loss.detect_plateau),
     Detector("loss.overfit", loss.detect_overfit),
+    Detector("lr.jump", learning_rate.detect_jump),
     Detector("grad.explode", gradients.detect_explosion),
     Detector("grad.vanish", gradients.detect_vanishing),
     Detector("data.bound", speed.detect_data_bound),
@@ -60,7 +62,7 @@ class Gap(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What was found, the worst first; what was looked at and is fine; what could not be judged."""
+    """What was found, the worst first and what explains it before it; what is fine; what could not be judged."""
 
     findings: tuple[Finding, ...]
     fine: tuple[str, ...]
@@ -82,5 +84,4 @@ def diagnose(measured: Measurements, conditions: Conditions) -> Diagnosis:
             findings += found
         else:
             fine.append(detector.title_in(conditions))
-    findings.sort(key=lambda finding: ORDER.index(finding.severity))
-    return Diagnosis(tuple(findings), tuple(fine), tuple(gaps))
+    return Diagnosis(link(findings), tuple(fine), tuple(gaps))

@@ -43,6 +43,12 @@ class Finding(NamedTuple):
     """Which GPU, host or participant; empty for the whole run."""
     step: int | None = None
     time: float | None = None
+    named_at: int | None = None
+    """The step at which it was known, judged by what came before only; None where the whole run is judged at once."""
+    until: int | None = None
+    """The step at which it was over, if it is."""
+    cause: str | None = None
+    """The rule of the finding that explains it."""
     values: Mapping[str, Real] = {}
     """The numbers of the evidence, for programs."""
 

@@ -4,19 +4,18 @@ Tested in tests/analysis/test_diagnosis.py."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.robust import blocks, moving_median, scale_of, thin, usual_highs
+from trainvitals.analysis.episodes import Episode, find_rises, find_spikes
+from trainvitals.analysis.findings import Curve, Finding, Measurements, NotJudged
+from trainvitals.analysis.robust import scale_of, thin
 from trainvitals.analysis.wording import count_of, percent, show
-from trainvitals.conditions import Conditions
+from trainvitals.conditions import Conditions, Severity
 
 WARM_UP = 100
 """Values before which nothing is judged but NaN: every loss is wild at first."""
-WINDOW = 50
-LONGEST = 20_000
-"""Points that are looked at one by one; longer runs are looked at in medians of neighbours."""
 
 
 def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -43,6 +42,7 @@ def detect_nonfinite(measured: Measurements, conditions: Conditions) -> list[Fin
             tuple(evidence),
             conditions["loss_not_finite"].advice,
             step=step,
+            named_at=step,
             values={"nonfinite": float(len(broken)), "share": share},
         )
     ]
@@ -61,78 +61,71 @@ def _just_before(measured: Measurements, x: float) -> list[str]:
 
 
 def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """The loss rose from its best and stays there."""
-    loss = measured.need("loss", 2 * WARM_UP).finite()
-    x, y = thin(loss.x, loss.y, LONGEST)
-    middle = moving_median(y, WINDOW)
-    x = x[WINDOW - 1 :]
-    best_at = int(middle.argmin())
-    best = float(middle[best_at])
-    # Two checks 25 values apart, and both must agree.
-    now = float(min(middle[-1], middle[-26]))
-    noise = scale_of(y[WINDOW - 1 :] - middle)
+    """The loss rose from its best, or from where it began, and stays there."""
+    loss = measured.need("loss", 30).finite()
+    if loss.y.min() < 0 < loss.y.max():
+        raise NotJudged("a loss that does not cross zero, unlike that of a policy gradient")
     limits = conditions.thresholds
-    limit = best + max(limits["loss_divergence_percent"] / 100 * abs(best), 3 * noise)
-    if now <= limit or best_at > len(middle) - 26:
+    episodes = find_rises(loss, limits["loss_divergence_percent"] / 100)
+    if not episodes:
         return []
-    start = int(np.flatnonzero(middle <= best + (limit - best) / 2)[-1])
-    rise = (now - best) / abs(best) if best else float("inf")
+    lasting = next((episode for episode in reversed(episodes) if episode.until is None), None)
+    shown = lasting or max(episodes, key=lambda episode: episode.deviations)
+    rise = (shown.after - shown.before) / abs(shown.before) if shown.before else float("inf")
+    percents = "+" + percent(rise) if shown.before else "from zero"
+    evidence = [f"median: best {show(shown.before)} before it, {show(shown.after)} in it ({percents})"]
+    if len(episodes) > 1:
+        evidence.append(f"{len(episodes)} times; at steps {_steps_of(episodes)}")
     rate = measured.training.get("learning_rate")
-    evidence = [
-        f"median of {WINDOW} values: best {show(best)} (step {int(x[best_at]):,}), {show(now)} at the end "
-        f"({'+' + percent(rise) if best else 'from zero'})",
-        f"noise of the loss: {show(noise)}",
-    ]
     if rate is not None and len(at := rate.finite().x):
-        place = min(int(np.searchsorted(at, x[start])), len(at) - 1)
+        place = min(int(np.searchsorted(at, shown.since)), len(at) - 1)
         evidence.append(f"learning rate when it began: {show(rate.finite().y[place])}")
+    if lasting is None:
+        severity: Severity = "info"
+        title = f"The loss rose by {percent(rise)} at about step {shown.since:,} and recovered at step {shown.until:,}"
+    else:
+        severity = "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning"
+        title = f"The loss has been rising since about step {shown.since:,} without recovering"
     return [
         Finding(
             "loss.divergence",
-            "critical" if rise > limits["loss_divergence_critical_percent"] / 100 else "warning",
-            f"The loss has been rising since about step {int(x[start]):,} without recovering",
+            severity,
+            title,
             tuple(evidence),
             conditions["loss_diverging"].advice,
-            step=int(x[start]),
-            values={"best": best, "now": now, "rise": rise},
+            step=shown.since,
+            named_at=shown.named_at,
+            until=shown.until,
+            values={"best": shown.before, "now": shown.after, "rise": rise},
         )
     ]
 
 
+def _steps_of(episodes: Sequence[Episode]) -> str:
+    return ", ".join(f"{item.since:,}" for item in episodes[:8]) + (" ..." if len(episodes) > 8 else "")
+
+
 def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Single values far above their neighbours."""
-    loss = measured.need("loss", 2 * WARM_UP).finite()
-    size = WARM_UP
-    rest = len(loss.y) % size
-    x, y = loss.x[rest + size :], loss.y[rest + size :]
-    level, height = _heights(loss.x, loss.y, size)
-    if loss.y.min() > 0:
-        # The noise of a small loss is multiplicative and leans to one side: a spike stands out on both scales.
-        height = np.minimum(height, _heights(loss.x, np.log(loss.y), size)[1])
-    often = np.repeat(usual_highs(loss.y, size), size)
-    high = np.flatnonzero((height > conditions.thresholds["loss_spike_deviations"]) & (y > often))
-    if not len(high):
+    loss = measured.need("loss", WARM_UP).finite()
+    episodes = find_spikes(loss, conditions.thresholds["loss_spike_deviations"])
+    if not episodes:
         return []
-    episodes = np.split(high, np.flatnonzero(np.diff(high) > 20) + 1)
-    calm = np.flatnonzero(height < 3)
-    recoveries = [
-        calm[np.searchsorted(calm, e[-1])] - e[0] if len(calm) and calm[-1] > e[-1] else None for e in episodes
-    ]
-    worst = max(episodes, key=lambda e: float(height[e].max()))
-    peak = int(worst[height[worst].argmax()])
-    starts = x[[int(e[0]) for e in episodes]]
-    crowded = max((int(np.searchsorted(starts, s + 500, side="right") - at) for at, s in enumerate(starts)), default=0)
-    known = [int(r) for r in recoveries if r is not None]
+    # What does not come back is a rise first of all.
+    worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
+    starts = np.array([episode.since for episode in episodes])
+    within = [int(np.searchsorted(starts, start + 500, side="right")) - at for at, start in enumerate(starts)]
+    crowded = max(within)
+    recovered = [episode.until - episode.since for episode in episodes if episode.until is not None]
     evidence = [
-        f"max {show(y[peak])} at step {int(x[peak]):,}, {height[peak]:,.0f} robust deviations above the median "
-        f"{show(level[peak])}",
-        f"recovered within {count_of(max(known), 'value')}"
-        if len(known) == len(episodes)
+        f"max {show(worst.after)} at step {worst.since:,}, {worst.deviations:,.0f} robust deviations above the median "
+        f"{show(worst.before)}",
+        f"recovered within {count_of(max(recovered), 'step')}"
+        if len(recovered) == len(episodes)
         else "the last one did not recover",
     ]
     if len(episodes) > 1:
-        shown = ", ".join(f"{int(s):,}" for s in starts[:8]) + (" ..." if len(starts) > 8 else "")
-        evidence.append(f"at steps {shown}")
+        evidence.append(f"at steps {_steps_of(episodes)}")
     unstable = crowded >= conditions.thresholds["loss_spike_count"]
     return [
         Finding(
@@ -141,20 +134,12 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
             f"{count_of(len(episodes), 'loss spike')}" + (f", {crowded} within 500 steps" if unstable else ""),
             tuple(evidence),
             conditions["loss_spike"].advice,
-            step=int(x[peak]),
-            values={"count": float(len(episodes)), "height_scales": float(height[peak])},
+            step=worst.since,
+            named_at=worst.named_at,
+            until=worst.until,
+            values={"count": float(len(episodes)), "height_scales": worst.deviations},
         )
     ]
-
-
-def _heights(x: Floats, y: Floats, size: int) -> tuple[Floats, Floats]:
-    """For all but the first `size` values: the median of the `size` before, and how many scales each is above it.
-
-    The loss falls, so what is above the values before is above its own trend too.
-    """
-    _, middle, spread = blocks(x, y, size)
-    level, scale = np.repeat(middle[:-1], size), np.repeat(np.maximum(spread[:-1], spread[1:]), size)
-    return level, (y[len(y) % size + size :] - level) / np.where(scale > 0, scale, np.inf)
 
 
 def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Finding]:
@@ -168,22 +153,23 @@ def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Findi
         return []  # the learning rate has decayed: the loss is meant to settle
     x, y = thin(loss.x, loss.y, 200)
     half = int(np.searchsorted(x, x[0] + (x[-1] - x[0]) / 2))
-    before, after = float(y[:half].min()), float(y[half:].min())
+    # Medians of quarters, not the best: of more values the best of the noise is always better.
+    quarters = [float(np.median(part)) for part in np.array_split(y[half:], 2)]
+    before = float(np.median(y[half // 2 : half]))
+    after = min(quarters)
+    noise = scale_of(np.diff(y[half:])) / np.sqrt(len(y) / 4)
     gain = (before - after) / abs(before) if before else 0.0
-    settled = float(np.median(y[half:]))
-    if gain >= conditions.thresholds["loss_plateau_gain"] or abs(settled - before) > max(
-        0.1 * abs(before), 3 * scale_of(y[half:])
-    ):
+    small = max(conditions.thresholds["loss_plateau_gain"] * abs(before), 2 * noise)
+    if before - after >= small or max(quarters) - before > max(0.1 * abs(before), 3 * scale_of(y[half:])):
         return []  # still falling, or rising: that is a divergence
-    since = int(x[int(y[:half].argmin())])
+    since = int(x[half // 2])
     return [
         Finding(
             "loss.plateau",
             "info",
             f"No progress since about step {since:,}",
             (
-                f"best smoothed loss: {show(before)} in the first half, {show(after)} in the second "
-                f"({percent(gain, 2)} better)",
+                f"median loss: {show(before)} in the second quarter, {show(after)} later ({percent(gain, 2)} better)",
                 f"that is {int(x[-1]) - since:,} of {int(x[-1] - x[0]):,} steps",
             ),
             conditions["loss_plateau"].advice,

@@ -75,8 +75,3 @@ def rises(x: Floats, y: Floats) -> float:
     _, ties = np.unique(y, return_counts=True)
     variance = (count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
     return 0.5 * math.erfc((total - 1) / math.sqrt(variance) / math.sqrt(2)) if variance > 0 else 1.0
-
-
-def moving_median(y: Floats, window: int) -> Floats:
-    """The median of each value and the `window - 1` before it; the first `window - 1` are left out."""
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(y, window), axis=1), dtype=np.float64)

@@ -7,13 +7,20 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
+from trainvitals.analysis.episodes import Episode, find_shifts
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
-from trainvitals.analysis.robust import blocks, scale_of, thin
+from trainvitals.analysis.robust import blocks
 from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
 from trainvitals.journal.identity import Participant
 
+MAX_PERIODS = 3
+FEWEST_SHARED = 10
+"""Steps in which ranks are compared."""
+SLOW_IN_A_ROW = 5
+"""Steps in a row that a rank is slow, after which it is named."""
 START = 10
 """Steps at the beginning that are always slow: compilation, caches, the first batches."""
 
@@ -89,22 +96,23 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     if lost < conditions.thresholds["slow_steps_percent"] / 100:
         return []
     worst = int(slow[y[slow].argmax()])
-    period = find_period(x[slow])
+    periods = find_periods(x[slow])
     times = float(np.mean(y[slow] / np.maximum(level[slow], 1e-12)))
     evidence = [
         f"{count_of(len(slow), 'step')} of {len(y):,} took more than {factor:g} times the usual and cost "
         f"{percent(lost)} of the time",
         f"slowest: step {int(x[worst]):,}, {seconds_of(y[worst])} instead of {seconds_of(level[worst])}",
     ]
-    if period is not None:
-        evidence.append(f"every {show(period)} steps")
+    every = " and every ".join(show(period) for period in periods)
+    if periods:
+        evidence.append(f"every {every} steps")
     return [
         Finding(
-            "step.outlier" if period is None else "step.periodic",
+            "step.periodic" if periods else "step.outlier",
             "warning" if lost > conditions.thresholds["slow_steps_high_percent"] / 100 else "info",
-            f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time"
-            if period is None
-            else f"Every {show(period)} steps, one step takes {times:.1f} times as long",
+            f"Every {every} steps, one step takes {times:.1f} times as long"
+            if periods
+            else f"{count_of(len(slow), 'slow step')} cost {percent(lost)} of the time",
             tuple(evidence),
             conditions["slow_steps"].advice,
             step=int(x[worst]),
@@ -113,72 +121,97 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     ]
 
 
-def find_period(places: Floats) -> float | None:
-    """The distance at which at least 8 of these come, if that explains 80 % of the slots; else None."""
+def find_periods(places: Floats) -> list[float]:
+    """The distances at which these come, each with at least 8 of them that fill 80 % of its slots; the longest first.
+
+    Several at once are found one after the other, each among what the others leave.
+    """
     starts = places[np.concatenate([[True], np.diff(places) > 2])]
-    if len(starts) < 8:
+    found: list[float] = []
+    while len(starts) >= 8 and len(found) < MAX_PERIODS:
+        best: tuple[float, NDArray[np.bool_]] | None = None
+        apart = np.concatenate([starts[gap:] - starts[:-gap] for gap in range(1, min(7, len(starts)))])
+        lengths, counts = np.unique(np.round(apart), return_counts=True)
+        for length in lengths[np.argsort(-counts, kind="stable")[:20]]:
+            near = _slots_of(starts, float(length))
+            if near is not None and (best is None or near.sum() > best[1].sum()):
+                best = (float(length), near)
+        if best is None:
+            break
+        found.append(best[0])
+        starts = starts[~best[1]]
+    # Without a period for nearly all of them they come as they like.
+    return sorted(found, reverse=True) if found and len(starts) <= 0.2 * len(places) else []
+
+
+def _slots_of(starts: Floats, length: float) -> NDArray[np.bool_] | None:
+    """Which of these come at this distance, if that is a period."""
+    slack = max(2.0, 0.02 * length)
+    phases = starts % length
+    phase = phases[int(np.argmax([np.sum(_around(phases - p, length) <= slack) for p in phases[:40]]))]
+    near = _around(phases - phase, length) <= slack
+    slots = np.unique(np.round((starts[near] - phase) / length))
+    if len(slots) < 8 or len(slots) < 0.8 * (slots[-1] - slots[0] + 1):
         return None
-    period = float(np.median(np.diff(starts)))
-    slots = np.round((starts - starts[0]) / period)
-    near = np.abs(starts - starts[0] - slots * period) <= max(2.0, 0.05 * period)
-    filled = len(np.unique(slots[near]))
-    return period if filled >= 0.8 * (slots[-1] + 1) and near.mean() >= 0.8 else None
+    return np.asarray(near)
+
+
+def _around(distance: Floats, length: float) -> Floats:
+    """The distance on a circle."""
+    return np.abs(distance - length * np.round(distance / length))
 
 
 def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """The pace changed for the worse at one moment and stayed so (Pettitt's test on medians of 50 steps)."""
-    step = measured.need("batch_time", 600).finite()
-    x, y = step.x[START:], step.y[START:]
-    x, middle, _ = blocks(x, y, max(50, len(y) // 300))
-    count = len(middle)
-    ranks = np.argsort(np.argsort(middle)) + 1.0
-    places = np.arange(1, count + 1)
-    distance = 2 * np.cumsum(ranks) - places * (count + 1)
-    split = int(np.abs(distance).argmax())
-    chance = 2 * float(np.exp(-6 * distance[split] ** 2 / (count**3 + count**2)))
-    before, after = middle[: split + 1], middle[split + 1 :]
-    if chance > 0.01 or len(after) < 2 or len(before) < 2:
-        return []
-    old, new = float(np.median(before)), float(np.median(after))
-    last = float(np.median(middle[-max(2, count // 10) :]))
-    slow = old * (1 + conditions.thresholds["step_slowdown_percent"] / 100)
-    if new < slow or new - old < 3 * scale_of(before) or last < slow:
-        return []
-    slower = new / old - 1
-    return [
-        Finding(
-            "step.fail_slow",
-            "warning",
-            f"Steps have been {percent(slower)} slower since about step {int(x[split + 1]):,}",
-            (
-                f"median step: {seconds_of(old)} before, {seconds_of(new)} after (p = {chance:.1e})",
-                f"cost: {span(86_400 * (1 - old / new))} per day",
-            ),
-            conditions["steps_slower"].advice,
-            step=int(x[split + 1]),
-            values={"before_seconds": old, "after_seconds": new},
-        )
-    ]
+    """The pace changed for the worse and stayed so."""
+    step = measured.need("batch_time", 100).finite()
+    usable = step.y[START:] > 0
+    curve = Curve(step.x[START:][usable], step.y[START:][usable])
+    episodes = find_shifts(curve, conditions.thresholds["step_slowdown_percent"] / 100)
+    lasting = [episode for episode in episodes if episode.until is None]
+    return [_describe_slowdown(episode, conditions) for episode in lasting or episodes[-1:]]
+
+
+def _describe_slowdown(episode: Episode, conditions: Conditions) -> Finding:
+    slower = percent(episode.after / episode.before - 1)
+    evidence = [f"median step: {seconds_of(episode.before)} before, {seconds_of(episode.after)} after"]
+    if episode.until is None:
+        evidence.append(f"cost: {span(86_400 * (1 - episode.before / episode.after))} per day")
+        title = f"Steps have been {slower} slower since about step {episode.since:,}"
+    else:
+        title = f"Steps were {slower} slower from about step {episode.since:,} to {episode.until:,}"
+    return Finding(
+        "step.fail_slow",
+        "warning" if episode.until is None else "info",
+        title,
+        tuple(evidence),
+        conditions["steps_slower"].advice,
+        step=episode.since,
+        named_at=episode.named_at,
+        until=episode.until,
+        values={"before_seconds": episode.before, "after_seconds": episode.after},
+    )
 
 
 def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """A rank that is slower than the others of its role, which wait for it."""
     roles: dict[str, dict[Participant, Curve]] = {}
     for participant, curve in measured.rank_steps.items():
-        if len((finite := curve.finite()).y) >= 50:
+        if len((finite := curve.finite()).y) >= FEWEST_SHARED:
             roles.setdefault(participant.role, {})[participant] = finite
     several = [ranks for ranks in roles.values() if len(ranks) > 1]
     if not several:
-        raise NotJudged("step times of at least two ranks")
-    judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= 40]
+        few = sum(len(curve.finite().y) > 0 for curve in measured.rank_steps.values()) > 1
+        raise NotJudged(f"{FEWEST_SHARED} step times of each rank" if few else "step times of at least two ranks")
+    judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= FEWEST_SHARED]
     if not judged:
-        raise NotJudged("40 steps common to all ranks")
+        raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
     return [finding for ranks, shared in judged for finding in _compare_ranks(ranks, shared, conditions)]
 
 
 def _shared_steps(curves: Iterable[Curve]) -> Floats:
     """The newest steps that all have."""
-    return reduce(np.intersect1d, (curve.x for curve in curves))[START:][-5000:]
+    shared = reduce(np.intersect1d, (curve.x for curve in curves))
+    return shared[START if len(shared) >= START + FEWEST_SHARED else min(2, len(shared)) :][-5000:]
 
 
 def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:
@@ -190,30 +223,55 @@ def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, condition
     for place, participant in enumerate(ranks):
         title = participant.title
         slow = ratio[place] > factor
-        _, recent = thin(shared, slow.astype(float), 200)
-        often = float(slow.mean())
-        middle = float(np.median(ratio[place]))
-        if middle <= factor and often < conditions.thresholds["straggler_steps_percent"] / 100:
+        often, middle = float(slow.mean()), float(np.median(ratio[place]))
+        rows = _longest_row(slow)
+        usually = middle > factor or often >= conditions.thresholds["straggler_steps_percent"] / 100
+        if not usually and rows[1] - rows[0] < SLOW_IN_A_ROW:
             continue
-        first = int(shared[int(slow.argmax())])
+        first = int(slow.argmax()) if usually else rows[0]
+        ended = None if usually or rows[1] == len(slow) else int(shared[rows[1]])
         cost = float((table.max(axis=0) - usual).mean())
+        times = middle if usually else float(np.median(ratio[place][rows[0] : rows[1]]))
+        if middle > factor:
+            text = f"{title.capitalize()} takes {middle:.2f} times as long as the others"
+        elif usually:
+            text = f"{title.capitalize()} is often slower than the others"
+        else:
+            begin, end = int(shared[rows[0]]), int(shared[rows[1] - 1])
+            text = f"{title.capitalize()} took {times:.2f} times as long as the others in steps {begin:,} to {end:,}"
         found.append(
             Finding(
                 "straggler.rank",
-                "warning",
-                f"{title.capitalize()} takes {middle:.2f} times as long as the others"
-                if middle > factor
-                else f"{title.capitalize()} is often slower than the others",
+                "warning" if usually else "info",
+                text,
                 (
                     f"more than {factor:g} times the median of {len(ranks)} ranks in {percent(often)} of "
-                    f"{len(shared):,} steps, first at step {first:,}",
+                    f"{len(shared):,} steps, first at step {int(shared[int(slow.argmax())]):,}",
                     f"the other ranks wait about {seconds_of(cost)} per step"
-                    + ("; less recently" if len(recent) and recent[-1] < 0.5 else ""),
+                    + ("; less recently" if usually and not slow[-max(len(slow) // 10, 5) :].mean() >= 0.5 else ""),
                 ),
                 conditions["straggler"].advice,
                 subject=title,
-                step=first,
-                values={"ratio": middle, "share": often, "wait_seconds": cost},
+                step=int(shared[first]),
+                named_at=_when_named(slow, shared),
+                until=ended,
+                values={"ratio": times, "share": often, "wait_seconds": cost},
             )
         )
     return found
+
+
+def _longest_row(slow: NDArray[np.bool_]) -> tuple[int, int]:
+    """The longest run of slow steps: its first place, and the one after it."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], slow.astype(np.int8), [0]])))
+    if not len(edges):
+        return 0, 0
+    longest = int((edges[1::2] - edges[::2]).argmax())
+    return int(edges[2 * longest]), int(edges[2 * longest + 1])
+
+
+def _when_named(slow: NDArray[np.bool_], shared: Floats) -> int:
+    """The first step at which so many of the last 20 were slow."""
+    recent = np.convolve(slow.astype(np.float64), np.ones(20))[: len(slow)]
+    enough = np.flatnonzero(recent >= SLOW_IN_A_ROW)
+    return int(shared[int(enough[0]) if len(enough) else -1])

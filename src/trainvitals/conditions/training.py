@@ -296,6 +296,18 @@ ROWS: tuple[Condition, ...] = (
         ),
     ),
     Condition(
+        "learning_rate_jumped",
+        "run",
+        "jumps of the learning rate",
+        "warning",
+        "If the schedule is not meant to do this: restore the scheduler's state on resume, and look for a scheduler "
+        "that is stepped twice or made again.",
+        thresholds=(
+            Threshold("learning_rate_jump_factor", 2, "times", "a learning rate this many times the last one jumped"),
+        ),
+        findings=("lr.jump",),
+    ),
+    Condition(
         "throughput_low",
         "rank",
         "throughput drops",

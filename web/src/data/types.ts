@@ -180,6 +180,9 @@ export interface Finding {
   subject: string;
   step: number | null;
   time: number | null;
+  named_at: number | null;
+  until: number | null;
+  cause: string | null;
   values: Record<string, number | string>;
 }
 

@@ -32,6 +32,7 @@ _OWN = (
     CommandRow("demo", "trainvitals.views.cli.demo", "try it: a small real training run, on any machine"),
     CommandRow("serve", "trainvitals.views.cli.serve", "web dashboard"),
     CommandRow("runs", "trainvitals.views.cli.runs", "list, show, check, compress and remove runs"),
+    CommandRow("diagnose", "trainvitals.views.cli.diagnose", "what is wrong with a run, since when, why, what to do"),
     CommandRow("report", "trainvitals.views.cli.report", "write a shareable report: HTML, Markdown, JSON, PNG, SVG"),
     CommandRow("compare", "trainvitals.views.cli.compare", "compare runs: what differs, which is better"),
     CommandRow("detect", "trainvitals.views.cli.detect", "find anomalies in a column of a CSV file or stream"),

@@ -1,0 +1,45 @@
+"""Findings in the learning rate. Tested in tests/analysis/test_diagnosis.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainvitals.analysis.findings import Finding, Measurements
+from trainvitals.analysis.wording import show
+from trainvitals.conditions import Conditions
+
+FEWEST = 20
+"""Values before which nothing is judged: a warmup begins with large factors."""
+CALM = 5
+"""Values before a jump in which the rate hardly changed."""
+
+
+def detect_jump(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """The rate rose at once to more than it ever was; a restart of a schedule goes back to what it was."""
+    factor = conditions.thresholds["learning_rate_jump_factor"]
+    rate = measured.need("learning_rate", FEWEST).finite()
+    x, y = rate.x, rate.y
+    if len(y) <= FEWEST or y.min() < 0:
+        return []
+    ratio = y[1:] / np.where(y[:-1] > 0, y[:-1], np.inf)
+    highest = np.maximum.accumulate(y)[:-1]
+    calm = np.convolve(np.abs(np.log(np.where(ratio > 0, ratio, 1.0))) < 0.2, np.ones(CALM))[: len(ratio)]
+    steady = np.concatenate([[0.0], calm[:-1]]) >= CALM
+    jumps = np.flatnonzero((ratio > factor) & (y[1:] > 1.5 * highest) & steady)
+    jumps = jumps[jumps >= FEWEST - 1]
+    if not len(jumps):
+        return []
+    place = int(jumps[0])
+    step = int(x[place + 1])
+    return [
+        Finding(
+            "lr.jump",
+            "warning",
+            f"The learning rate jumped from {show(y[place])} to {show(y[place + 1])} at step {step:,}",
+            (f"{ratio[place]:.3g} times as high within {int(x[place + 1] - x[place]):,} steps, above any before",),
+            conditions["learning_rate_jumped"].advice,
+            step=step,
+            named_at=step,
+            values={"before": float(y[place]), "after": float(y[place + 1])},
+        )
+    ]

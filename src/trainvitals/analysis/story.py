@@ -1,0 +1,62 @@
+"""Which finding explains which: the cause is shown first, what followed from it below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trainvitals.analysis.findings import ORDER, Finding
+
+EXPLAINED_BY: dict[str, tuple[str, ...]] = {
+    "gpu.throttle": ("gpu.hot",),
+    "data.bound": ("io.bound", "cpu.bound"),
+    "gpu.low_use": ("data.bound", "cpu.bound", "io.bound", "straggler.rank", "step.periodic", "step.other"),
+    "gpu.waste": ("gpu.low_use", "data.bound"),
+    "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak"),
+    "gpu.memory_full": ("gpu.memory_leak", "gpu.fragmentation"),
+    "gpu.memory_forecast": ("gpu.memory_leak", "gpu.fragmentation"),
+    "grad.explode": ("lr.jump",),
+    "loss.spike": ("grad.explode", "lr.jump"),
+    "loss.divergence": ("lr.jump", "grad.explode"),
+    "loss.nonfinite": ("lr.jump", "grad.explode", "loss.divergence"),
+}
+"""What each follows from, the likeliest first."""
+SLACK = 100
+"""Steps by which a cause may be noticed after what it explains."""
+
+
+def link(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The same findings, each with the rule of the one that explains it: a cause, what follows from it, the next; the
+    worst first."""
+    found = list(findings)
+    linked = [finding._replace(cause=_explain(finding, found)) for finding in found]
+    roots = [finding for finding in linked if finding.cause is None]
+    stories = [[root, *_following(root.rule, linked)] for root in roots]
+    stories.sort(key=lambda story: min(ORDER.index(finding.severity) for finding in story))
+    ordered: list[Finding] = []
+    for story in stories:
+        ordered += [finding for finding in story if all(finding is not other for other in ordered)]
+    return tuple(ordered)
+
+
+def _explain(finding: Finding, found: Sequence[Finding]) -> str | None:
+    for rule in EXPLAINED_BY.get(finding.rule, ()):
+        if any(other.rule == rule and _may_explain(other, finding) for other in found):
+            return rule
+    return None
+
+
+def _may_explain(cause: Finding, effect: Finding) -> bool:
+    """A cause comes first, and is about the same thing."""
+    if cause.step is not None and effect.step is not None and cause.step > effect.step + SLACK:
+        return False
+    if cause.until is not None and effect.step is not None and cause.until < effect.step - SLACK:
+        return False
+    return not (cause.subject and effect.subject) or cause.subject == effect.subject
+
+
+def _following(rule: str, found: Sequence[Finding]) -> list[Finding]:
+    following = []
+    for finding in found:
+        if finding.cause == rule:
+            following += [finding, *_following(finding.rule, found)]
+    return following

@@ -1,0 +1,161 @@
+"""`trainvitals diagnose`: what is wrong with a run, since when, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainvitals.errors import TrainvitalsError
+from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.terminal import Paint
+from trainvitals.views.data.safe_text import one_line
+
+if TYPE_CHECKING:
+    from trainvitals.analysis.diagnosis import Diagnosis
+    from trainvitals.analysis.findings import Finding
+    from trainvitals.settings import Settings
+
+DESCRIPTION = (
+    "Diagnose a run, live or ended, or a table of another program: what is wrong, since which step, what explains it, "
+    "and what to do."
+)
+
+EXAMPLES = """
+trainvitals diagnose
+trainvitals diagnose latest --all
+trainvitals diagnose 20261115-2236 --fail-on warning
+trainvitals diagnose --csv metrics.csv --json
+"""
+SEVERITIES = ("critical", "warning", "info")
+SIGNS = {"critical": ("✗", "red"), "warning": ("!", "yellow"), "info": ("i", "dim")}
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help="run id or its beginning, name, folder, or 'latest' (default: latest)",
+    )
+    parser.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="a table instead of a run: columns such as step, wall_s, train_loss, val_loss, step_ms, rank; - for "
+        "standard input",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also list the checks that passed and those skipped, and why"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--fail-on",
+        metavar="SEVERITY",
+        choices=SEVERITIES,
+        help="exit with code 3 if there is a finding this severe: info, warning or critical",
+    )
+    parser.add_settings("dir")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if arguments.csv and arguments.run:
+        raise UsageError("give a run or --csv, not both")
+    settings = resolve_settings(arguments)
+    found = _diagnose_table(arguments.csv, settings) if arguments.csv else _diagnose_run(arguments.run, settings)
+    if arguments.json:
+        _print_json(found)
+    else:
+        print(draw(found, Paint(sys.stdout), everything=arguments.all, run=arguments.run or ""))
+    worst = SEVERITIES.index(arguments.fail_on) if arguments.fail_on else -1
+    failed = any(SEVERITIES.index(finding.severity) <= worst for finding in found.findings)
+    return 3 if failed else 0
+
+
+def _diagnose_run(reference: str | None, settings: Settings) -> Diagnosis:
+    from trainvitals.analysis.diagnosis import diagnose
+    from trainvitals.conditions import Conditions
+    from trainvitals.journal.reader import open_run
+    from trainvitals.views.data.cost import prices_of
+    from trainvitals.views.data.diagnosis import read_measurements
+
+    measured = read_measurements(open_run(reference or "latest", settings.dir), prices_of(settings))
+    return diagnose(measured, Conditions(settings.alerts_thresholds))
+
+
+def _diagnose_table(name: str, settings: Settings) -> Diagnosis:
+    from trainvitals.analysis.diagnosis import diagnose
+    from trainvitals.conditions import Conditions
+    from trainvitals.views.data.measured_table import read_measurements
+
+    if name == "-":
+        measured = read_measurements(sys.stdin, "standard input")
+    else:
+        try:
+            with Path(name).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                measured = read_measurements(file, name)
+        except OSError as error:
+            raise TrainvitalsError(f"cannot read {name}: {error.strerror}") from error
+    return diagnose(measured, Conditions(settings.alerts_thresholds))
+
+
+def draw(found: Diagnosis, paint: Paint, everything: bool, run: str) -> str:
+    """The findings as text, what follows from another indented below it."""
+    lines: list[str] = []
+    for finding in found.findings:
+        lines += _draw_finding(finding, paint)
+    passed, skipped = len(found.fine), len(found.not_judged)
+    more = "" if everything else f" (trainvitals diagnose {run + ' ' if run else ''}--all)"
+    lines.append(f" {paint('green', '✓')} {passed} checks passed, {skipped} skipped{more}")
+    if everything:
+        lines += [f"     passed   {title}" for title in found.fine]
+        lines += [f"     skipped  {gap.title}: needs {one_line(gap.needs)}" for gap in found.not_judged]
+    return "\n".join(lines)
+
+
+def _draw_finding(finding: Finding, paint: Paint) -> list[str]:
+    sign, style = SIGNS[finding.severity]
+    subject = (
+        f" ({one_line(finding.subject)})"
+        if finding.subject and finding.subject.lower() not in finding.title.lower()
+        else ""
+    )
+    indent = "   " if finding.cause else " "
+    lines = [f"{indent}{paint(style, sign)} {one_line(finding.title)}{subject}"]
+    lines += [f"{indent}    {one_line(text)}" for text in finding.evidence]
+    if finding.cause:
+        lines.append(f"{indent}    follows from {finding.cause}")
+    lines.append(f"{indent}    → {one_line(finding.advice)}")
+    return lines
+
+
+def _print_json(found: Diagnosis) -> None:
+    import orjson
+
+    from trainvitals.journal.encoding import dump_json, spell_all
+
+    answer = {
+        "findings": [_plain(finding) for finding in found.findings],
+        "passed": list(found.fine),
+        "skipped": [{"id": gap.rule, "title": gap.title, "needs": gap.needs} for gap in found.not_judged],
+    }
+    sys.stdout.write(dump_json(spell_all(answer), orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def _plain(finding: Finding) -> Mapping[str, Any]:
+    evidence: Sequence[str] = list(finding.evidence)
+    return {
+        "id": finding.rule,
+        "severity": finding.severity,
+        "title": finding.title,
+        "since_step": finding.step,
+        "since_time": finding.time,
+        "named_at_step": finding.named_at,
+        "until_step": finding.until,
+        "where": finding.subject,
+        "evidence": evidence,
+        "action": finding.advice,
+        "cause": finding.cause,
+        "values": dict(finding.values),
+    }

@@ -1,0 +1,120 @@
+"""Measurements of a training from a table of another program: one row per step, or per step and rank."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TextIO
+
+import numpy as np
+
+from trainvitals import catalog
+from trainvitals.analysis.findings import Curve, Floats, Measurements
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.identity import TRAINER, Participant
+
+STEPS = ("step", "global_step", "iteration", "iter", "_step")
+RANKS = ("rank", "worker", "worker_id", "rank_id")
+SECONDS = ("wall_s", "wall_time", "elapsed_s", "_runtime", "time")
+"""Seconds since the run began, or since 1970."""
+MILLISECONDS = {"step_ms": "batch_time", "batch_ms": "batch_time", "data_ms": "data_time", "forward_ms": "forward_time"}
+OTHER_NAMES = {"step_s": "batch_time", "step_time_s": "batch_time", "lr": "learning_rate", "grad_norm": "gradient_norm"}
+
+
+class TableCurves:
+    """The columns of a table under the catalog's names."""
+
+    def __init__(self, columns: Mapping[str, Curve]) -> None:
+        self._columns = dict(columns)
+
+    def get(self, name: str) -> Curve | None:
+        return self._columns.get(name)
+
+    def names(self) -> Sequence[str]:
+        return list(self._columns)
+
+
+def read_measurements(file: TextIO, name: str) -> Measurements:
+    """What the detectors look at, from CSV with a header. Raises TrainvitalsError for what is no such table."""
+    columns = _read_columns(file, name)
+    ranks = next((columns.pop(key) for key in RANKS if key in columns), None)
+    steps = next((columns.pop(key) for key in STEPS if key in columns), None)
+    if not columns:
+        raise TrainvitalsError(f"{name} has no column to judge", hint="such as: step,train_loss,val_loss,step_ms")
+    count = len(next(iter(columns.values())))
+    if steps is None:
+        steps = np.arange(count, dtype=np.float64)
+    if ranks is None:
+        return Measurements(training=TableCurves(_curves_of(columns, steps)))
+    found = {}
+    for rank in np.unique(ranks[np.isfinite(ranks)]):
+        mine = ranks == rank
+        part = _curves_of({key: values[mine] for key, values in columns.items()}, steps[mine])
+        found[Participant(TRAINER, int(rank))] = part
+    if not found:
+        raise TrainvitalsError(f"{name}: no row has a rank", hint="ranks are numbers: 0, 1, 2")
+    times = {who: curves["batch_time"] for who, curves in found.items() if "batch_time" in curves}
+    return Measurements(training=TableCurves(found[min(found)]), rank_steps=times)
+
+
+def _curves_of(columns: Mapping[str, Floats], steps: Floats) -> dict[str, Curve]:
+    known = np.isfinite(steps)
+    curves = {}
+    for key, values in columns.items():
+        canonical, factor = _canonical(key)
+        given = known & ~np.isnan(values) if canonical != "loss" else known
+        curves[canonical] = _ascending(steps[given], values[given] * factor)
+    seconds = next((columns[key] for key in SECONDS if key in columns), None)
+    if "batch_time" not in curves and seconds is not None:
+        curve = _ascending(steps[known & np.isfinite(seconds)], seconds[known & np.isfinite(seconds)])
+        apart, took = np.diff(curve.x), np.diff(curve.y)
+        good = (apart > 0) & (took > 0)
+        curves["batch_time"] = Curve(curve.x[1:][good], took[good] / apart[good])
+    return curves
+
+
+def _canonical(key: str) -> tuple[str, float]:
+    """The catalog's name of a column, and what its values are multiplied by."""
+    if key in MILLISECONDS:
+        return MILLISECONDS[key], 0.001
+    if key in OTHER_NAMES:
+        return OTHER_NAMES[key], 1.0
+    metric = catalog.find("training", key)
+    return (metric.name if metric is not None else key), 1.0
+
+
+def _ascending(x: Floats, y: Floats) -> Curve:
+    """By step; of a step that comes twice the later row counts, as where a run was resumed before it."""
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    last = np.concatenate([x[1:] != x[:-1], [True]]) if len(x) else np.zeros(0, dtype=bool)
+    return Curve(x[last], y[last])
+
+
+def _read_columns(file: TextIO, name: str) -> dict[str, Floats]:
+    rows = _rows(file, name)
+    header = [cell.strip() for cell in next(rows, [])]
+    if not header:
+        raise TrainvitalsError(f"{name} is empty", hint="the first line must name the columns")
+    lists: list[list[float]] = [[] for _ in header]
+    for row in rows:
+        for place, values in enumerate(lists):
+            values.append(_number(row[place]) if place < len(row) else math.nan)
+    columns = {key: np.array(values) for key, values in zip(header, lists, strict=True) if key}
+    # Infinity is a value; a column of texts has none.
+    return {key: values for key, values in columns.items() if not np.isnan(values).all()}
+
+
+def _rows(file: Iterable[str], name: str) -> Iterator[list[str]]:
+    try:
+        yield from (row for row in csv.reader(file) if row)
+    except csv.Error as error:
+        raise TrainvitalsError(f"{name} is not CSV: {error}") from error
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,173 @@
+"""What began at some step: found in time, dated well, and never taken back when more values come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from trainvitals.analysis.episodes import Episode, find_rises, find_shifts, find_spikes
+from trainvitals.analysis.findings import Curve
+
+Find = Callable[[Curve], list[Episode]]
+
+
+def curve(values: np.ndarray, every: int = 1) -> Curve:
+    """Logged every so many steps."""
+    return Curve(np.arange(len(values), dtype=np.float64)[::every], np.asarray(values, dtype=np.float64)[::every])
+
+
+def shifts(found: Curve) -> list[Episode]:
+    return find_shifts(found, 0.04)
+
+
+def spikes(found: Curve) -> list[Episode]:
+    return find_spikes(found, 8)
+
+
+def rises(found: Curve) -> list[Episode]:
+    return find_rises(found, 0.1)
+
+
+def step_times(seed: int = 1, steps: int = 5000, noise: float = 0.004) -> np.ndarray:
+    return 0.2 * np.exp(np.random.default_rng(seed).normal(0, noise, steps))
+
+
+def falling(seed: int = 1, steps: int = 3000, noise: float = 0.08) -> np.ndarray:
+    return 3 + 2 * np.exp(-np.arange(steps) / 200) + np.random.default_rng(seed).normal(0, noise, steps)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("drift", [0, 0.002, 0.005, 0.009])
+@pytest.mark.parametrize("slower", [0.06, 0.2])
+def test_slower_steps_are_named_soon_and_dated_to_the_step(slower: float, drift: float, every: int) -> None:
+    values = step_times() * (1 + drift * np.arange(5000) / 3500)
+    values[3500:] *= 1 + slower
+    (found,) = shifts(curve(values, every))
+    assert abs(found.since - 3500) <= every
+    assert found.named_at <= 3650
+    assert found.after / found.before - 1 == pytest.approx(slower, rel=0.1)
+    assert found.until is None
+
+
+def test_slower_steps_are_found_in_loud_noise_later() -> None:
+    values = step_times(noise=0.1)
+    values[2500:] *= 1.1
+    (found,) = shifts(curve(values))
+    assert abs(found.since - 2500) <= 50 and found.named_at <= 3200
+
+
+def test_steps_that_are_as_fast_as_before_again_end_the_episode() -> None:
+    values = step_times()
+    values[1000:2000] *= 1.3
+    values[3000:] *= 1.1
+    first, second = shifts(curve(values))
+    assert (first.since, first.until) == (1000, 2000)
+    assert (second.since, second.until) == (3000, None)
+
+
+def test_steps_that_slow_down_bit_by_bit_are_found() -> None:
+    values = step_times() * (1 + 0.3 * np.arange(5000) / 5000)
+    assert shifts(curve(values))
+
+
+@pytest.mark.parametrize(
+    "kind", ["plain", "loud", "heavy-tailed", "evaluation", "accumulation", "two modes", "warm-up"]
+)
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_steady_pace_has_no_shifts(kind: str, every: int) -> None:
+    steps = np.arange(4000)
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        values = {
+            "plain": step_times(seed, 4000),
+            "loud": step_times(seed, 4000, 0.1),
+            "heavy-tailed": 0.2 * np.exp(0.01 * random.standard_t(3, 4000)),
+            "evaluation": step_times(seed, 4000, 0.01) * np.where(steps % 100 == 99, 8, 1),
+            "accumulation": step_times(seed, 4000, 0.02) * np.where(steps % 4 == 3, 5, 1),
+            "two modes": step_times(seed, 4000, 0.01) * np.where(random.random(4000) < 0.15, 1.3, 1),
+            "warm-up": step_times(seed, 4000, 0.01) * (1 + 2 * np.exp(-steps / 20)),
+        }[kind]
+        assert shifts(curve(values, every)) == []
+
+
+@pytest.mark.parametrize("at", [300, 600, 900, 1200])
+def test_a_spike_is_found_however_far_the_loss_fell_before(at: int) -> None:
+    values = 4 + 6 * np.exp(-np.arange(1500) / 60) + np.random.default_rng(1).normal(0, 0.08, 1500)
+    values[at] += 3
+    assert [found.since for found in spikes(curve(values))] == [at]
+
+
+def test_a_spike_stays_found_as_the_run_goes_on() -> None:
+    values = 3 + np.random.default_rng(1).normal(0, 0.2, 1900)
+    values[1500] += 2.4
+    assert {tuple(item.since for item in spikes(curve(values[:n]))) for n in range(1501, 1901)} == {(1500,)}
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_quiet_divergence_is_named_within_200_steps(every: int) -> None:
+    values = falling()
+    values += np.clip((np.arange(3000) - 2000) / 200, 0, 1) * 0.9
+    (found,) = rises(curve(values, every))
+    assert 1900 <= found.since <= 2060
+    assert found.named_at <= 2200 + every
+    assert found.until is None
+
+
+def test_a_loss_that_exploded_at_the_start_is_above_where_it_began() -> None:
+    values = np.concatenate([[3, 9, 1e3, 1e6, 300], 50 + np.random.default_rng(1).normal(0, 8, 800)])
+    (found,) = rises(curve(values))
+    assert found.since < 10 and found.before < 10 and found.until is None
+
+
+def test_a_loss_that_comes_back_ends_the_episode() -> None:
+    values = falling()
+    values[1500:1800] += 1
+    (found,) = rises(curve(values))
+    assert abs(found.since - 1500) <= 50 and found.until is not None and abs(found.until - 1800) <= 80
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("noise", [0.01, 0.08, 0.5])
+def test_a_healthy_loss_neither_rises_nor_spikes(noise: float, every: int) -> None:
+    for seed in range(5):
+        values = curve(falling(seed, noise=noise), every)
+        assert rises(values) == [] and spikes(values) == []
+
+
+@pytest.mark.parametrize("find", [shifts, spikes, rises], ids=["shifts", "spikes", "rises"])
+def test_what_was_named_stays_named(find: Find) -> None:
+    """Of the first n values what is found is what was known at that step, whatever came later."""
+    random = np.random.default_rng(7)
+    values = falling(steps=2000) if find is not shifts else step_times(steps=2000, noise=0.02)
+    values[700:1100] *= 1.3
+    values[1400] *= 4
+    values[1500:] *= 1.25
+    whole = find(curve(values))
+    assert whole
+    for length in sorted(random.integers(200, 2000, 40)):
+        part = find(curve(values[:length]))
+        expected = [item for item in whole if item.named_at < length]
+        assert [(item.since, item.named_at) for item in part] == [(item.since, item.named_at) for item in expected]
+
+
+@pytest.mark.parametrize("find", [shifts, spikes, rises], ids=["shifts", "spikes", "rises"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [1.0],
+        [1.0, 2.0, 3.0],
+        [5.0] * 1000,
+        [0.0] * 1000,
+        [-1.0] * 500,
+        [1e-300] * 300,
+        [1e300] * 300,
+        [1.0, 1e9] * 200,
+    ],
+    ids=["none", "one", "three", "constant", "zero", "negative", "tiny", "huge", "wild"],
+)
+def test_odd_series_are_no_trouble(find: Find, values: list[float]) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        assert find(curve(np.array(values))) == []

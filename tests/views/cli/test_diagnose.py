@@ -1,0 +1,113 @@
+"""`trainvitals diagnose`: a run or a table of another program, judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trainvitals
+
+
+def make_table(path: Path, every: int = 1) -> Path:
+    random = np.random.default_rng(0)
+    steps = np.arange(4000)
+    loss = 2 + 3 * np.exp(-steps / 400) + random.normal(0, 0.05, 4000)
+    loss += np.clip((steps - 3000) / 200, 0, 1) * 0.8
+    loss[1500] += 2
+    took = 200 * np.exp(random.normal(0, 0.01, 4000))
+    took[2200:] *= 1.08
+    wall = np.cumsum(took) / 1000
+    rows = (f"{step},{wall[step]:.3f},{loss[step]:.5f},,{took[step]:.2f}" for step in range(0, 4000, every))
+    path.write_text("\n".join(["step,wall_s,train_loss,val_loss,step_ms", *rows]) + "\n")
+    return path
+
+
+def by_id(done: Any) -> dict[str, Any]:
+    return {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_table_is_judged_with_steps_that_only_look_back(machine: Any, tmp_path: Path, every: int) -> None:
+    done = machine.run("diagnose", "--csv", str(make_table(tmp_path / "t.csv", every)), "--json")
+    assert done.returncode == 0, done.stderr
+    found = by_id(done)
+    slow, rising, spike = found["step.fail_slow"], found["loss.divergence"], found["loss.spike"]
+    assert abs(slow["since_step"] - 2200) <= every and slow["named_at_step"] <= 2350
+    assert 2900 <= rising["since_step"] <= 3060 and rising["named_at_step"] <= 3200
+    assert spike["since_step"] == spike["named_at_step"] == 1500
+    for finding in found.values():
+        assert {"id", "severity", "since_step", "named_at_step", "where", "evidence", "action", "cause"} <= set(finding)
+
+
+def test_the_text_names_what_where_and_what_to_do(machine: Any, tmp_path: Path) -> None:
+    table = str(make_table(tmp_path / "t.csv"))
+    text = machine.run("diagnose", "--csv", table).stdout
+    assert " ! Steps have been 8.3 % slower since about step 2,200" in text
+    assert "     → " in text
+    assert text.splitlines()[-1].endswith("skipped (trainvitals diagnose --all)")
+    everything = machine.run("diagnose", "--csv", table, "--all").stdout
+    assert "     passed   NaN or infinite loss" in everything
+    assert "     skipped  exploding gradients: needs 'gradient_norm' (not logged)" in everything
+
+
+@pytest.mark.parametrize(("severity", "code"), [("critical", 0), ("warning", 3), ("info", 3)])
+def test_a_gate_fails_from_its_severity_on(machine: Any, tmp_path: Path, severity: str, code: int) -> None:
+    done = machine.run("diagnose", "--csv", str(make_table(tmp_path / "t.csv")), "--fail-on", severity)
+    assert done.returncode == code
+
+
+def test_a_column_of_workers_finds_the_slow_one(machine: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = ["step,worker,step_ms"]
+    for step in range(44):
+        lines += [f"{step},{rank},{200 * np.exp(random.normal(0, 0.01)) * (1 + (rank == 5))}" for rank in range(16)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    found = by_id(machine.run("diagnose", "--csv", str(tmp_path / "t.csv"), "--json"))
+    assert found["straggler.rank"]["where"] == "rank 5"
+
+
+def test_a_table_from_standard_input_without_step_times_has_those_of_its_clock(machine: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    took = np.where(np.arange(2000) < 1000, 0.1, 0.13) * np.exp(random.normal(0, 0.01, 2000))
+    rows = [f"{step},{second:.5f},1.0" for step, second in enumerate(np.cumsum(took))]
+    done = machine.run("diagnose", "--csv", "-", "--json", input="\n".join(["step,wall_s,loss", *rows]))
+    assert abs(by_id(done)["step.fail_slow"]["since_step"] - 1000) <= 2
+
+
+def test_a_run_is_judged_as_its_page_judges_it(machine: Any) -> None:
+    run = trainvitals.init(name="r", dir=machine.root, agent=False, capture_git=False)
+    for step in range(300):
+        run.log({"loss": float("nan") if step > 250 else 2.0 - step / 300}, step=step)
+    run.finish()
+    done = machine.run("diagnose", "latest", "--json")
+    found = by_id(done)["loss.nonfinite"]
+    assert (found["since_step"], found["named_at_step"], found["severity"]) == (251, 251, "critical")
+    assert " ✗ The loss became NaN at step 251" in machine.run("diagnose").stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "cannot read"),
+        ("", "is empty"),
+        ("step\n1\n", "has no column to judge"),
+        ("step,rank,loss\n1,a,2\n2,b,\n", "2 checks"),
+        ("step,loss\n,\n\n3,nan\n1,2,3,4\n", "checks passed"),
+    ],
+    ids=["missing", "empty", "steps only", "ranks of letters", "ragged"],
+)
+def test_odd_tables_get_an_answer(machine: Any, tmp_path: Path, content: str | None, text: str) -> None:
+    if content is not None:
+        (tmp_path / "t.csv").write_text(content)
+    done = machine.run("diagnose", "--csv", str(tmp_path / "t.csv"))
+    assert "Traceback" not in done.stderr
+    assert text in done.stdout + done.stderr or "skipped" in done.stdout
+
+
+def test_a_run_and_a_table_at_once_are_refused(machine: Any) -> None:
+    assert machine.run("diagnose", "latest", "--csv", "x").returncode == 2
