@@ -23,7 +23,7 @@ const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => pre
   logs: { title: "Logs", view: Logs },
   export: { title: "Export", view: Export },
 };
-const THEMES: [Theme, string, string][] = [["system", "system_theme", "as the system"], ["dark", "moon", "dark"], ["light", "sun", "light"]];
+const THEMES: [Theme, string, string][] = [["system", "system_theme", "system"], ["dark", "moon", "dark"], ["light", "sun", "light"]];
 
 export function App() {
   const at = route.value;
@@ -37,12 +37,12 @@ export function App() {
   }, []);
   return (
     <div class="shell">
-      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>to the content</a>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>skip to content</a>
       <Side />
       <div class="body">
         <Head />
         {at.run !== null ? <RunPage key={at.run} /> : at.page === "compare" ? <Compare /> : at.page === "runs" ? <Runs /> : (
-          <main class="page" id="main"><Empty title="There is no such page"><p><Link to={{ page: "runs", run: null, query: new Map() }}>To the runs</Link></p></Empty></main>
+          <main class="page" id="main"><Empty title="Page not found"><p><Link to={{ page: "runs", run: null, query: new Map() }}>All runs</Link></p></Empty></main>
         )}
       </div>
       <Keys />
@@ -54,18 +54,18 @@ const KEYS: [string, string][] = [
   ["g then r c", "runs, compare"],
   ["g then o f t s a l e", "overview, findings, training, system, alerts, logs, export of this run"],
   ["/", "search on this page"],
-  ["Tab", "to the next chart or button"],
-  ["← →", "in a chart: read its values; with Shift: move"],
-  ["+ − 0", "in a chart: zoom in, zoom out, show everything"],
+  ["Tab", "next chart or button"],
+  ["← →", "in a chart: step through values; with Shift: pan"],
+  ["+ − 0", "in a chart: zoom in, zoom out, reset zoom"],
   ["f", "in a chart: full screen"],
-  ["?", "these keys"],
+  ["?", "show this help"],
 ];
 
 function Keys() {
   return (
-    <dialog id="keys" class="keys" aria-label="keys">
+    <dialog id="keys" class="keys" aria-label="keyboard shortcuts">
       <form method="dialog">
-        <header><h2>Keys</h2><button>close</button></header>
+        <header><h2>Keyboard shortcuts</h2><button>close</button></header>
         <dl>{KEYS.map(([key, what]) => <><dt><kbd>{key}</kbd></dt><dd>{what}</dd></>)}</dl>
       </form>
     </dialog>
@@ -93,7 +93,7 @@ function shortcuts(event: KeyboardEvent): void {
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
 }
 
-// What is zoomed in stays so on the other pages of a run.
+// The zoom is kept across the pages of a run.
 function zoomQuery(at: Route): [string, string][] {
   return ["zx", "from", "to"].flatMap((name): [string, string][] => (at.query.has(name) ? [[name, at.query.get(name)![0]]] : []));
 }
@@ -122,11 +122,11 @@ function Side() {
         <Link to={{ page: "compare", run: null, query: key !== null ? new Map([["run", [key]]]) : new Map() }} current={at.page === "compare"}><Icon name="compare" /><span>Compare</span></Link>
       </div>
       <div class="side-foot">
-        <button type="button" class="theme" title={`colours: ${THEMES.find(([name]) => name === theme.value)![2]}`} aria-label={`colours: ${THEMES.find(([name]) => name === theme.value)![2]}`} onClick={() => {
+        <button type="button" class="theme" title={`theme: ${THEMES.find(([name]) => name === theme.value)![2]}`} aria-label={`theme: ${THEMES.find(([name]) => name === theme.value)![2]}`} onClick={() => {
           const place = THEMES.findIndex(([name]) => name === theme.value);
           theme.value = THEMES[(place + 1) % THEMES.length][0];
         }}><Icon name={THEMES.find(([name]) => name === theme.value)![1]} /></button>
-        <button type="button" class="theme" title="keys: ?" aria-label="keys" onClick={() => (document.getElementById("keys") as HTMLDialogElement).showModal()}>?</button>
+        <button type="button" class="theme" title="keyboard shortcuts (?)" aria-label="keyboard shortcuts" onClick={() => (document.getElementById("keys") as HTMLDialogElement).showModal()}>?</button>
         <span class="dim version">{about.value?.version}</span>
       </div>
     </nav>
@@ -148,7 +148,7 @@ function Head() {
       {known && <span class="dim">{known.project}</span>}
       {!source.value?.isLive && <span class="badge">report</span>}
       {stale.value && (
-        <span class="badge critical" role="status">{connected.value ? "stale" : "disconnected"}: no news for {formatSpan((now.value - heard.value) / 1000)}, trying again</span>
+        <span class="badge critical" role="status">{connected.value ? "No data" : "Disconnected"} for {formatSpan((now.value - heard.value) / 1000)}{!connected.value && ", reconnecting…"}</span>
       )}
       <span class="head-rest">
         <RunPicker />
@@ -162,7 +162,7 @@ function RunPicker() {
   if (rows.length < 2) return null;
   return (
     <select
-      aria-label="another run"
+      aria-label="switch run"
       value={route.value.run ?? ""}
       onFocus={() => void refreshRuns()}
       onChange={(event) => go({ page: route.value.page, run: event.currentTarget.value, query: new Map() })}
@@ -192,13 +192,13 @@ function RunPage() {
   );
 }
 
-// A mistake in one page must not take the others with it.
+// A bug in one page must not take the others down.
 function Guard({ children }: { children: preact.ComponentChildren }) {
   const [error, reset] = useErrorBoundary();
   if (error) {
     return (
       <div class="problem" role="alert">
-        <b>This page made a mistake: {String((error as Error).message ?? error)}</b>
+        <b>Something went wrong on this page: {String((error as Error).message ?? error)}</b>
         <button type="button" onClick={reset}>try again</button>
       </div>
     );

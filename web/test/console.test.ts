@@ -12,7 +12,7 @@ test("what a program prints grows by what follows, and an unfinished line is rep
   assert.equal(grown.next, 20);
 });
 
-test("a file that was begun anew is taken as it is", () => {
+test("a restarted file is taken as it is", () => {
   const fresh = file({ size: 5, start: 0, next: 5, text: "anew\n" });
   assert.equal(follow(file({ size: 9, next: 9, text: "old\n" }), fresh), fresh);
 });

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { EventRow, Series } from "../src/data/types.ts";
-import { place, tell } from "../src/logic/marks.ts";
+import { collectAnnotations, place } from "../src/logic/marks.ts";
 
 const AT = "2026-01-01T00:01:00Z";
 const event = (more: Partial<EventRow>): EventRow => ({ timestamp: AT, severity: "info", ...more });
 
-test("what the training says is marked, the agent's own life is not, and what is wrong comes first", () => {
-  const told = tell(
+test("events of the training are marked, those of the agent are not, and the worst come first", () => {
+  const annotations = collectAnnotations(
     [
       event({ event: "checkpoint", message: "saved", step: 100 }),
       event({ event: "agent_attached", message: "the agent watches this run" }),
@@ -15,16 +15,16 @@ test("what the training says is marked, the agent's own life is not, and what is
     ],
     [{ timestamp: AT, state: "firing", severity: "warning", message: "loss is NaN", step: 7 }, { timestamp: AT, state: "resolved", message: "fine" }],
   );
-  assert.deepEqual(told.map((item) => item.text), ["rank 3 is gone", "loss is NaN", "checkpoint: saved"]);
+  assert.deepEqual(annotations.map((item) => item.text), ["rank 3 is gone", "loss is NaN", "checkpoint: saved"]);
 });
 
 test("a mark has a place on every axis, on that of a metric by its step", () => {
-  const told = tell([event({ event: "checkpoint", step: 150 })], []);
+  const annotations = collectAnnotations([event({ event: "checkpoint", step: 150 })], []);
   const epoch: Series = { name: "epoch", labels: {}, rank: null, total: 3, x: [0, 100, 200], y: [0, 1, 2] };
-  assert.equal(place(told, "step", null, null)[0].x, 150);
-  assert.equal(place(told, "time", null, null)[0].x, Date.parse(AT) / 1000);
-  assert.equal(place(told, "relative", "2026-01-01T00:00:00Z", null)[0].x, 60);
-  assert.equal(place(told, "epoch", null, epoch)[0].x, 1.5);
-  assert.deepEqual(place(told, "epoch", null, null), []);
-  assert.deepEqual(place(tell([event({ severity: "warning", message: "slow" })], []), "step", null, null), []);
+  assert.equal(place(annotations, "step", null, null)[0].x, 150);
+  assert.equal(place(annotations, "time", null, null)[0].x, Date.parse(AT) / 1000);
+  assert.equal(place(annotations, "relative", "2026-01-01T00:00:00Z", null)[0].x, 60);
+  assert.equal(place(annotations, "epoch", null, epoch)[0].x, 1.5);
+  assert.deepEqual(place(annotations, "epoch", null, null), []);
+  assert.deepEqual(place(collectAnnotations([event({ severity: "warning", message: "slow" })], []), "step", null, null), []);
 });

@@ -82,5 +82,5 @@ test("more than a few devices are one row of statistics", () => {
   });
   assert.equal(byMetric([0, 1].map(row)).length, 2);
   const [all] = byMetric([0, 1, 2, 3, 4].map(row));
-  assert.deepEqual([all.subject, all.low, all.mean, all.high], ["5 together", 0, 2, 4]);
+  assert.deepEqual([all.subject, all.low, all.mean, all.high], ["all 5", 0, 2, 4]);
 });

@@ -33,7 +33,7 @@ test("a logarithmic axis leaves out zero and below", () => {
   assert.deepEqual(positive([1, 0, -1, null, undefined]), [1, null, null, null, undefined]);
 });
 
-test("smoothing keeps a constant, tells of no jump before it happens and does not care how densely points lie", () => {
+test("smoothing keeps a constant, shows no jump before it happens and does not care how densely points lie", () => {
   const x = Array.from({ length: 100 }, (_, at) => at);
   assert.ok(Math.abs(smooth(x, x.map(() => 7), 0.5).at(-1)! - 7) < 1e-9);
   const rising = smooth(x, x.map((at) => (at < 50 ? 0 : 1)), 0.5);

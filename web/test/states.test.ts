@@ -10,7 +10,7 @@ test("a word holds until the next, the last until the end, and only what is show
   assert.deepEqual(pieces(held, 0, 20).map((piece) => piece.word), ["none"]);
 });
 
-test("the word that holds longest is told first, and the quiet one is not told", () => {
+test("the state held longest is listed first, and the quiet one is not listed", () => {
   assert.deepEqual(wordsOf([held], 0, 40), ["heat", "power"]);
   assert.equal(wordAt(held, 25), "heat");
   assert.equal(wordAt(held, 5), null);

@@ -69,11 +69,14 @@ test("GPU 2 comes before GPU 10, host by host", () => {
   assert.deepEqual(devices.sort(byDevice).map((item) => `${item.labels.host}${item.labels.gpu_index}`), ["a2", "a10", "b0"]);
 });
 
-test("a panel draws a metric under its alias, and a line is called by what tells it apart", () => {
+test("a panel draws a metric under its alias, and a line is named by what distinguishes it", () => {
   const panel = { metrics: ["loss"] } as Panel;
   assert.deepEqual(panelNames(panel, new Set(["train/loss"]), new Map([["loss", ["train_loss", "train/loss"]]])), ["train/loss"]);
   const gpus = [0, 1].map((index): Series => ({ name: "utilization_percent", labels: { gpu_index: index }, rank: null, total: 0, x: [], y: [] }));
   assert.equal(seriesTitle(gpus[1], gpus), "GPU 1");
+  const band = { ...gpus[0], labels: {}, members: 64 };
+  assert.equal(seriesTitle(band, [band], ["gpu_index"]), "all 64 GPUs");
+  assert.equal(seriesTitle({ ...band, labels: { role: "rollout" } }, [band], ["rank"]), "all 64 rollout ranks");
 });
 
 test("thirty-two lines look different from each other, and heat goes from dark to bright", () => {

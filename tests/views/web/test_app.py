@@ -110,10 +110,10 @@ def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[st
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/runs/nothing", 404, "there is no run 'nothing'"),
+        ("/runs/nothing", 404, "no run 'nothing'"),
         ("/runs/{key}/series", 400, "'name' is missing"),
         ("/runs/{key}/series?name=loss&points=3", 400, "from 4 to 20000"),
-        ("/runs/{key}/series?name=loss&points=1e3", 400, "whole number"),
+        ("/runs/{key}/series?name=loss&points=1e3", 400, "an integer"),
         ("/runs/{key}/series?name=loss&start=nan", 400, "number"),
         ("/runs/{key}/series?name=loss&start=5&end=4", 400, "after"),
         ("/runs/{key}/series?name=loss&nmae=x", 400, "did you mean 'name'"),
@@ -125,7 +125,7 @@ def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[st
         ("/runs/{key}/stacks/nothing.txt", 404, "no file"),
         ("/compare?run={key}&run={key}", 400, "two different"),
         ("/compare?run={key}&run=gone", 404, "no run 'gone'"),
-        ("/nowhere", 404, "nothing here"),
+        ("/nowhere", 404, "not found"),
     ],
 )
 def test_a_wrong_request_gets_a_reason(server: Server, keys: list[str], path: str, status: int, said: str) -> None:

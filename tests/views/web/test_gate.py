@@ -146,7 +146,7 @@ def test_a_second_use_of_a_link_is_refused_with_a_page_that_tells_how_to_get_ano
     with enter(guarded) as inside:
         again = httpx.get(guarded.url, headers={"accept": "text/html"}, timeout=PATIENCE)
         assert again.status_code == 401 and "set-cookie" not in again.headers
-        assert "has been used" in again.text and f"trainvitals serve --link --port {guarded.port}" in again.text
+        assert "already used" in again.text and f"trainvitals serve --link --port {guarded.port}" in again.text
         assert inside.get(guarded.url).status_code == 200, "who is inside already may follow it again"
     with httpx.Client(follow_redirects=True, timeout=PATIENCE) as other:
         assert other.get(make_link(guarded)).status_code == 200
@@ -185,7 +185,7 @@ def test_the_page_of_a_closed_door_shows_its_style_in_a_real_browser(
 ) -> None:
     tab = open_tab()
     tab.page.goto(guarded.base)
-    assert tab.page.inner_text("h1") == "A link is needed to come in"
+    assert tab.page.inner_text("h1") == "Authentication required"
     assert tab.page.evaluate("getComputedStyle(document.querySelector('main')).borderRadius") == "8px"
     tab.page.goto(make_link(guarded))
     tab.page.wait_for_selector(".side")

@@ -39,7 +39,7 @@ def test_a_token_file_that_somebody_else_put_there_is_not_used(folder: Path) -> 
         login.read_token()
     path.unlink()
     path.symlink_to(folder / "elsewhere")
-    with pytest.raises(TrainvitalsError, match="it is a link"):
+    with pytest.raises(TrainvitalsError, match="it is a symbolic link"):
         login.read_token()
 
 
@@ -60,7 +60,7 @@ def test_a_code_is_for_one_visit_to_one_port_on_one_day() -> None:
     clock = Clock()
     codes = login.Codes("token", 8080, clock.now, clock)
     code = login.new_code("token", 8080, clock)
-    assert codes.spend(code) is None and "has been used" in (codes.spend(code) or "")
+    assert codes.spend(code) is None and "already used" in (codes.spend(code) or "")
     for other in (login.new_code("token", 8081, clock), login.new_code("other", 8080, clock), "", "a~b~c", "~~", "é"):
         assert codes.spend(other) == "This link is not for this server"
     late = login.new_code("token", 8080, clock)

@@ -71,7 +71,7 @@ OUTSIDE = "[...document.querySelectorAll(%s)].filter(cell => cell.getBoundingCli
     ("page", "cells"),
     [
         ("logs", "td[data-title=message]"),
-        ("alerts", "td[data-title=what]"),
+        ("alerts", "td[data-title=message]"),
         ("findings", "td[data-title=mean]"),
         ("compare", "td[data-title=candidate]"),
         ("runs", "td[data-title=lr]"),
@@ -91,7 +91,7 @@ def test_an_alert_says_each_thing_that_its_rule_saw_once(server: Server, open_ta
     tab = open_tab()
     tab.page.goto(link(server, keys[0], "alerts"))
     tab.wait("document.querySelector('.alert-card')")
-    assert tab.page.locator(".alert-card dt").all_inner_texts() == ["rule", "saw", "fan_speed_percent", "step"]
+    assert tab.page.locator(".alert-card dt").all_inner_texts() == ["rule", "value", "fan_speed_percent", "step"]
 
 
 def test_an_event_is_marked_over_steps_and_epochs(server: Server, open_tab: Open, keys: list[str]) -> None:
@@ -202,11 +202,11 @@ def test_dragging_zooms_every_chart_reloads_detail_and_the_address_brings_it_bac
         tab.page.wait_for_timeout(50)
     again = open_tab()
     again.page.goto(tab.page.url)
-    again.wait("document.querySelector('[aria-label=\"show everything\"]')")
+    again.wait("document.querySelector('[aria-label=\"reset zoom\"]')")
     asked = next(request for request in again.requests if "/series" in request and "start=" in request)
     start = float(asked.partition("start=")[2].partition("&")[0])
     assert 45 < start < 55
-    again.page.get_by_label("show everything").first.click()
+    again.page.get_by_label("reset zoom").first.click()
     again.wait("!location.hash.includes('from=')")
 
 
@@ -250,10 +250,10 @@ def test_the_keyboard_alone_is_enough(server: Server, open_tab: Open, keys: list
 def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> None:
     tab = open_tab()
     tab.page.goto(f"{server.base}#/runs")
-    tab.page.get_by_label("choose baseline").check()
-    tab.page.get_by_label("choose candidate").check()
+    tab.page.get_by_label("select baseline").check()
+    tab.page.get_by_label("select candidate").check()
     tab.page.get_by_role("button", name="compare").click()
-    tab.wait("document.body.innerText.includes('Verdict: candidate against baseline')")
+    tab.wait("document.body.innerText.includes('Verdicts: candidate vs. baseline')")
     tab.wait(f"{CHARTS} >= 2")
     assert tab.page.locator("td.best").count() >= 1
     assert tab.page.locator("td.changed").all_inner_texts() == ["0.05"]
@@ -291,7 +291,7 @@ def test_layers_and_words_over_time_are_saved_as_they_are_shown(
     assert lines[0].startswith("row,0,") and lines[1].startswith("blocks.0.mlp,1,") and len(lines) == 13
     tab.page.goto(link(server, keys[0], "system"))
     words = save("Throttle reasons").splitlines()
-    assert words[0] == "time,of,word" and [line.partition(",")[2] for line in words[1:]] == [
+    assert words[0] == "time,device,state" and [line.partition(",")[2] for line in words[1:]] == [
         "GPU 0,none",
         "GPU 1,none",
         "GPU 1,thermal slowdown",
@@ -330,11 +330,11 @@ def test_runs_are_tagged_and_an_alert_is_silenced(serve: Callable[..., Server], 
     tab = open_tab()
     tab.page.on("dialog", lambda dialog: dialog.accept("paper, final"))
     tab.page.goto(f"{server.base}#/runs")
-    tab.page.get_by_label("choose mine").check()
+    tab.page.get_by_label("select mine").check()
     tab.page.get_by_role("button", name="tag", exact=True).click()
     tab.wait("document.querySelector('table.runs')?.innerText.includes('final')")
     tab.page.goto(link(server, key, "alerts"))
-    tab.page.get_by_label("how long").select_option("900")
+    tab.page.get_by_label("silence duration").select_option("900")
     tab.page.get_by_role("button", name="silence for").click()
     folder = next(tmp_path.glob("*/*/run.json")).parent
     wait_until(
@@ -359,7 +359,7 @@ def test_what_is_printed_is_followed_folded_and_searched(
     with open(console, "a") as file:
         file.write("<b>loss 0.4</b>\n")
     tab.wait(f"{shown}.at(-1) === '<b>loss 0.4</b>'")
-    tab.page.get_by_label("search the logs").fill("loss")
+    tab.page.get_by_label("search logs").fill("loss")
     tab.wait(f"{shown}.length === 2")
 
 
@@ -379,8 +379,8 @@ def test_the_table_of_runs_sorts_filters_and_groups(server: Server, open_tab: Op
 def test_a_run_that_is_not_there_says_so(server: Server, open_tab: Open) -> None:
     tab = open_tab()
     tab.page.goto(link(server, "nothing"))
-    tab.wait("document.body.innerText.includes(\"there is no run 'nothing'\")")
-    assert "the page Runs" in tab.page.inner_text("main") and "/api/" not in tab.page.inner_text("main")
+    tab.wait("document.body.innerText.includes(\"no run 'nothing'\")")
+    assert "the Runs page" in tab.page.inner_text("main") and "/api/" not in tab.page.inner_text("main")
 
 
 def test_no_runs_at_all_tells_what_to_do(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_run_is_deleted_only_after_a_question(serve: Callable[..., Server], op
     make_run(tmp_path, "kept", steps=2)
     tab = open_tab()
     tab.page.goto(f"{serve(tmp_path, '--allow-edit').base}#/runs")
-    tab.page.get_by_label("choose doomed").check()
+    tab.page.get_by_label("select doomed").check()
     tab.page.get_by_role("button", name="delete").click()
     assert next(tmp_path.glob(f"*/{key}")).exists()
     tab.page.get_by_role("alertdialog").get_by_role("button", name="delete").click()
@@ -449,11 +449,11 @@ def test_the_page_says_when_it_is_stale_and_comes_back_by_itself(
     tab.page.goto(link(server, Path(live.folder).name))
     tab.wait(f"{LAST}.includes('loss 0.05')")
     server.stop()
-    tab.wait("document.querySelector('.head').innerText.includes('disconnected')")
+    tab.wait("document.querySelector('.head').innerText.includes('Disconnected')")
     live.log({"loss": 0.0123}, step=30)
     server._command[server._command.index("--port") + 1] = str(server.port)
     server.start()
-    tab.wait("!document.querySelector('.head').innerText.includes('disconnected')")
+    tab.wait("!document.querySelector('.head').innerText.includes('Disconnected')")
     tab.wait(f"{LAST}.includes('loss 0.0123')")
 
 

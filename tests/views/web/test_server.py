@@ -23,7 +23,7 @@ def test_a_taken_port_is_said_and_the_next_free_one_offered() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken) as error:
             bind("127.0.0.1", port, port_is_wish=False)
-        assert f"port {port} is taken" in error.value.message and "--port" in (error.value.hint or "")
+        assert f"port {port} is in use" in error.value.message and "--port" in (error.value.hint or "")
         with bind("127.0.0.1", port, port_is_wish=True) as other:
             assert other.getsockname()[1] > port
 
@@ -41,7 +41,7 @@ def test_the_command_says_it_too(root: Path) -> None:
             str(taken.getsockname()[1]),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1 and "is taken by another program" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "is in use by another program" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.promise(
@@ -126,7 +126,7 @@ def test_a_run_can_be_named_to_begin_with(serve: Callable[..., Server], root: Pa
     ("flags", "said"),
     [
         (["--port", "99999"], "0 to 65535"),
-        (["--host", "no.such.host.invalid"], "no address of this machine"),
+        (["--host", "no.such.host.invalid"], "not an address of this machine"),
         (["--token-file", "/nonexistent"], "cannot read the token file"),
         (["nothing-like-it"], "no run"),
     ],

@@ -10,12 +10,12 @@ async function ask<T>(path: string, init?: RequestInit): Promise<T> {
   try {
     answer = await fetch(`${BASE}${path}`, init);
   } catch {
-    throw new SourceError(0, "the server does not answer", "is `trainvitals serve` still running?");
+    throw new SourceError(0, "the server is not responding", "is `trainvitals serve` still running?");
   }
   const body = await answer.json().catch(() => null);
   if (!answer.ok) {
-    const said = body?.error;
-    throw new SourceError(answer.status, said?.message ?? `the server answered ${answer.status}`, said?.hint ?? "");
+    const problem = body?.error;
+    throw new SourceError(answer.status, problem?.message ?? `the server returned status ${answer.status}`, problem?.hint ?? "");
   }
   return body as T;
 }
@@ -185,7 +185,7 @@ export class ApiSource implements Source {
       };
       stream.onerror = () => {
         listener.connection(false);
-        // The browser tries again by itself, but not after an HTTP error: then we do, ever more patiently.
+        // The browser reconnects by itself, but not after an HTTP error: then we do, with backoff.
         if (stream?.readyState === EventSource.CLOSED && !closed) {
           timer = window.setTimeout(open, wait);
           wait = Math.min(wait * 2, 15_000);

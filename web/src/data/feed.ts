@@ -1,5 +1,5 @@
-// The series of one chart: asked for once, then grown by what the live stream brings, and asked for again when that
-// would make the picture coarser or wrong.
+// The series of one chart: requested once, then extended from the live stream, and requested again when that would make
+// the chart coarser or wrong.
 import { signal, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { append, isSame } from "../logic/append.ts";

@@ -54,12 +54,12 @@ export class InlineSource implements Source {
   }
   async text(key: string, _kind: string, file: string): Promise<TextPart> {
     const found = this.#find(key).texts?.[file];
-    if (!found) throw new SourceError(404, "the report does not hold this file");
+    if (!found) throw new SourceError(404, "this file is not in the report");
     return found;
   }
   async compare(query: ComparisonQuery): Promise<Comparison> {
     const found = this.#data.comparison;
-    if (!found) throw new SourceError(404, "this report is of one run");
+    if (!found) throw new SourceError(404, "this report has only one run");
     const wanted = new Set(query.names);
     const chosen = query.names.length ? found.series.filter((series) => wanted.has(series.name)) : found.series;
     return { ...found, axis: query.x, series: chosen.map((series) => this.#move(series, query)) };
@@ -71,7 +71,7 @@ export class InlineSource implements Source {
     return null;
   }
   remove(): Promise<void> {
-    return Promise.reject(new SourceError(403, "a report cannot change anything"));
+    return Promise.reject(new SourceError(403, "a report is read-only"));
   }
   setTags(): Promise<void> {
     return this.remove();
@@ -103,7 +103,7 @@ export class InlineSource implements Source {
   }
 }
 
-// What the server would say, from what is in the file.
+// What the server would answer, from what is in the file.
 export function selectSeries(item: ReportRun, query: SeriesQuery): Series[] {
   const wanted = new Set(query.names);
   const tables = Object.hasOwn(item.series, query.table) ? item.series[query.table] : {};
@@ -134,7 +134,7 @@ export function selectSeries(item: ReportRun, query: SeriesQuery): Series[] {
 
 const BAND_POINTS = 300;
 
-// Many series of one name and role as lowest, mean and highest; as make_band in analysis/bands.py.
+// Many series of one name and role as min, mean and max; as make_band in analysis/bands.py.
 export function bands(found: Series[]): Series[] {
   const groups = new Map<string, Series[]>();
   for (const series of found) {

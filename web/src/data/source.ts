@@ -58,7 +58,7 @@ export interface Source {
   follow(run: string, listener: Listener): () => void;
 }
 
-// What went wrong, in the server's words.
+// An error as the server reported it.
 export class SourceError extends Error {
   status: number;
   hint: string;

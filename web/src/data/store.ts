@@ -15,7 +15,7 @@ export const route = signal<Route>(parseRoute(location.hash));
 export const newEvents = signal<EventRow[]>([]);
 export const newAlerts = signal<AlertRow[]>([]);
 
-// -- connection: heard is when the server last said anything
+// -- connection: heard is when the server last sent anything
 
 export const connected = signal(true);
 export const heard = signal(Date.now());
@@ -44,7 +44,7 @@ export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(`trainvitals.${name}`, value);
   } catch {
-    // Then it is forgotten at the next visit, nothing else.
+    // Not remembered for the next visit, nothing worse.
   }
 }
 
@@ -170,7 +170,7 @@ export function start(from: Source, first: { about: About; panels: Panels }, fir
   const runKey = computed(() => route.value.run);
   effect(() => {
     const key = runKey.value;
-    // Only another run begins anew: what is read in here must not make it depend on the rest of the address.
+    // Only another run starts over: what is read in here must not make it depend on the rest of the address.
     return untracked(() => {
       run.value = null;
       runError.value = null;

@@ -2,9 +2,9 @@
 import type { TextPart } from "../data/types.ts";
 import { participantTitle } from "./metrics.ts";
 
-// What is known of a file, with the answer to the question for what follows.
+// A file as known so far, extended by a newly read part.
 export function follow(known: TextPart | null, more: TextPart): TextPart {
-  // Another file, one that was begun anew, or one of which too much was written meanwhile.
+  // Another file, a restarted one, or one that grew too much in the meantime.
   if (!known || known.name !== more.name || more.start !== known.next) return more;
   const finished = known.text.slice(0, known.text.lastIndexOf("\n") + 1);
   return { ...more, start: known.start, cut: known.cut, text: finished + more.text };
@@ -17,12 +17,12 @@ export interface Shown {
 
 const BAR = /\d\s*%|\d+\/\d+|it\/s|s\/it/;
 
-// The words of a bar without its numbers and its drawing.
+// The words of a progress bar without its numbers and the bar.
 function shape(line: string): string {
   return line.replace(/[\d.,:%|#█▏▎▍▌▋▊▉ ?=>-]+/g, " ").trim();
 }
 
-// Lines; those of one progress bar after another are one, the last of them.
+// Lines; consecutive states of one progress bar are folded into the last of them.
 export function linesOf(text: string, folded: boolean): Shown[] {
   const found: Shown[] = [];
   let before = "";

@@ -8,7 +8,7 @@ export interface Mark {
   text: string;
 }
 
-export interface Told {
+export interface Annotation {
   timestamp: string;
   step?: number;
   severity: string;
@@ -19,10 +19,10 @@ function isBad(severity: string | undefined): boolean {
   return severity === "warning" || severity === "critical";
 }
 
-// What went wrong, and what the training said itself: only that knows its step. The agent's own life is no news. The
-// worst come first: where there are too many, the others are left out.
-export function tell(events: EventRow[], alerts: AlertRow[]): Told[] {
-  const found: Told[] = events
+// Warnings and worse, and the training's own events: only those have a step. The agent's housekeeping is left out. The
+// worst come first: where there are too many, the others are dropped.
+export function collectAnnotations(events: EventRow[], alerts: AlertRow[]): Annotation[] {
+  const found: Annotation[] = events
     .filter((row) => isBad(row.severity) || typeof row.step === "number")
     .map((row) => ({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "info", text: isBad(row.severity) ? row.message || row.event || "" : [row.event, row.message].filter(Boolean).join(": ") }));
   for (const row of alerts) {
@@ -32,15 +32,15 @@ export function tell(events: EventRow[], alerts: AlertRow[]): Told[] {
 }
 
 // `scale` is the metric that is the axis, over the steps; null where the axis is step or time.
-export function place(told: Told[], axis: string, started: string | null | undefined, scale: Series | null): Mark[] {
+export function place(annotations: Annotation[], axis: string, started: string | null | undefined, scale: Series | null): Mark[] {
   const origin = started ? Date.parse(started) / 1000 : 0;
-  return told.flatMap((item): Mark[] => {
+  return annotations.flatMap((item): Mark[] => {
     const x = placeOf(item, axis, origin, scale);
     return typeof x === "number" && Number.isFinite(x) ? [{ x, severity: item.severity, text: item.text }] : [];
   });
 }
 
-function placeOf(item: Told, axis: string, origin: number, scale: Series | null): number | undefined {
+function placeOf(item: Annotation, axis: string, origin: number, scale: Series | null): number | undefined {
   if (axis === "time") return Date.parse(item.timestamp) / 1000;
   if (axis === "relative") return Date.parse(item.timestamp) / 1000 - origin;
   if (axis === "step" || item.step === undefined) return axis === "step" ? item.step : undefined;

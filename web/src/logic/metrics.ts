@@ -6,7 +6,7 @@ export interface Group {
   metrics: string[];
 }
 
-// "val/loss" belongs to "val"; a name without a slash to the first group. Layers have a picture of their own.
+// "val/loss" belongs to "val"; a name without a slash to the first group. Layers have a separate chart.
 export function groupByPrefix(names: string[], skip: ReadonlySet<string> = new Set()): Group[] {
   const groups = new Map<string, string[]>();
   for (const name of names) {
@@ -52,7 +52,7 @@ export function panelNames(panel: Panel, logged: ReadonlySet<string>, aliases: M
   return found;
 }
 
-// What tells a line apart from its neighbours.
+// What distinguishes a line from its neighbours.
 export function seriesTitle(series: Series, all: Series[], by: string[] = []): string {
   const several = new Set(all.map((item) => item.name)).size > 1;
   const parts: string[] = several ? [shortName(series.name)] : [];
@@ -67,9 +67,12 @@ export function participantTitle(role: unknown, rank: unknown): string {
   return `${role ?? "rank"} ${rank}`;
 }
 
+const NOUNS: Record<string, string> = { gpu_index: "GPUs", rank: "ranks", host: "hosts" };
+
+// "GPU 3", "rank 3", or "all 64 GPUs" for a band.
 function subjectOf(series: Series, by: string[], hosts: boolean, all: Series[]): string {
   const labels: Labels = series.labels;
-  if (series.members) return labels.role === undefined ? `${series.members} together` : `${series.members} ${labels.role} together`;
+  if (series.members) return ["all", series.members, labels.role, NOUNS[by[0]]].filter(Boolean).join(" ");
   const parts: string[] = [];
   if (hosts && labels.host !== undefined) parts.push(String(labels.host));
   if (labels.gpu_index !== undefined) parts.push(`GPU ${labels.gpu_index}`);

@@ -17,7 +17,7 @@ function together(group: Resource[]): Resource {
   const mean = (pick: (row: Resource) => number) => group.reduce((sum, row) => sum + pick(row), 0) / group.length;
   return {
     ...group[0],
-    subject: `${group.length} together`,
+    subject: `all ${group.length}`,
     low: Math.min(...group.map((row) => row.low)),
     mean: mean((row) => row.mean),
     median: mean((row) => row.median),

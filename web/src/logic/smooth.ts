@@ -1,4 +1,4 @@
-// Exponential moving average of what lies before a point and the point itself, so that a line never tells of a jump
+// Exponential moving average of what lies before a point and the point itself, so that a line never shows a jump
 // before it happens. Divided by the weights so far, it begins at the first value. The weight follows the distance on x,
 // so that points left out by downsampling do not change how smooth it is. `amount` is 0 (none) to 1; the window is that
 // share of what is shown, at most a tenth. analysis/smoothing.py does the same for pictures.

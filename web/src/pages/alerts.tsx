@@ -28,8 +28,8 @@ export function Alerts() {
   if (!answer) return <Loading />;
   if (!answer.total && !answer.firing.length) {
     return (
-      <Empty title="No alert so far">
-        <p>Rules for hardware, loss, gradients and stalls are judged while the run lives. <code>trainvitals alerts list</code> shows them.</p>
+      <Empty title="No alerts so far">
+        <p>Rules for hardware, loss, gradients and stalls are checked while the run is active. List them with <code>trainvitals alerts list</code>.</p>
       </Empty>
     );
   }
@@ -37,13 +37,13 @@ export function Alerts() {
     <>
       {error && <Problem error={error} />}
       <Section title="Active" note={`${answer.firing.length}`}>
-        {answer.firing.length === 0 && <p class="note">Nothing fires now.</p>}
+        {answer.firing.length === 0 && <p class="note">No active alerts.</p>}
         <div class="cards">{answer.firing.map((alert) => <Card key={identify(alert)} alert={alert} onAsk={about.value?.allow_edit ? ask : undefined} />)}</div>
       </Section>
       <Section title="History" note={`${answer.total}`}>
         <Table
           columns={[
-            { title: "time" }, { title: "state" }, { title: "severity" }, { title: "rule" }, { title: "of" }, { title: "what", wide: true },
+            { title: "time" }, { title: "state" }, { title: "severity" }, { title: "rule" }, { title: "device" }, { title: "message", wide: true },
             { title: "value", right: true }, { title: "threshold", right: true }, { title: "step", right: true },
           ]}
           rows={answer.history.map((alert, at) => ({
@@ -56,9 +56,9 @@ export function Alerts() {
         />
       </Section>
       {answer.deliveries.length > 0 && (
-        <Section title="Messages and actions" note={`${answer.deliveries.length}`}>
+        <Section title="Notifications and actions" note={`${answer.deliveries.length}`}>
           <Table
-            columns={[{ title: "time" }, { title: "what" }, { title: "where" }, { title: "result", wide: true }]}
+            columns={[{ title: "time" }, { title: "action" }, { title: "channel" }, { title: "result", wide: true }]}
             rows={answer.deliveries.map((row, at) => ({
               key: String(at),
               cells: [formatClock(row.timestamp, true), `${row.action ?? row.kind ?? "message"} ${row.rule ?? ""}`, row.channel ?? "", row.result ?? ""],
@@ -103,7 +103,7 @@ function Card({ alert, onAsk }: { alert: AlertRow; onAsk?: (action: "ack" | "sil
       {alert.advice && <p class="advice">{alert.advice}</p>}
       <dl>
         {alert.when && <><dt>rule</dt><dd><code>{alert.when}</code></dd></>}
-        {alert.value !== undefined && <><dt>saw</dt><dd>{show(alert.value)}{alert.threshold !== undefined && ` against ${show(alert.threshold)}`}</dd></>}
+        {alert.value !== undefined && <><dt>value</dt><dd>{show(alert.value)}{alert.threshold !== undefined && `, threshold ${show(alert.threshold)}`}</dd></>}
         {Object.entries(alert.values ?? {}).filter(([name]) => name !== "step" || alert.step === undefined).map(([name, value]) => <><dt>{name}</dt><dd>{show(value)}</dd></>)}
         {alert.step !== undefined && <><dt>step</dt><dd>{alert.step.toLocaleString("en-US")}</dd></>}
       </dl>
@@ -111,7 +111,7 @@ function Card({ alert, onAsk }: { alert: AlertRow; onAsk?: (action: "ack" | "sil
         <footer>
           {!alert.acknowledged && <button type="button" onClick={() => onAsk("ack", alert.rule!, 1)}>acknowledge</button>}
           <button type="button" onClick={() => onAsk("silence", alert.rule!, Number(span))}>silence for</button>
-          <Choice label="" name="how long" value={span} options={SPANS} onChange={setSpan} />
+          <Choice label="" name="silence duration" value={span} options={SPANS} onChange={setSpan} />
         </footer>
       )}
     </article>

@@ -42,13 +42,13 @@ export function Compare() {
   }, [anyLive]);
   const rest = (runs.value?.runs ?? []).filter((row) => !keys.includes(row.key));
   const picker = source.value!.isLive && keys.length < 20 && (
-    <Choice label="add" value="" options={[["", keys.length ? "another run" : "choose a run"], ...rest.slice(0, 500).map((row) => [row.key, `${row.name} (${row.id})`] as const)]} onChange={(key) => key && setQuery({ run: [...keys, key] })} />
+    <Choice label="add" value="" options={[["", keys.length ? "another run" : "select a run"], ...rest.slice(0, 500).map((row) => [row.key, `${row.name} (${row.id})`] as const)]} onChange={(key) => key && setQuery({ run: [...keys, key] })} />
   );
   if (source.value!.isLive && keys.length < 2) {
     return (
       <main class="page" id="main">
         <div class="controls">{picker}</div>
-        <Empty title="Choose at least two runs"><p>Or mark them in the table of <Link to={{ page: "runs", run: null, query: new Map() }}>runs</Link> and press compare. The first is the baseline.</p></Empty>
+        <Empty title="Select at least two runs to compare"><p>Add them above, or select them on the <Link to={{ page: "runs", run: null, query: new Map() }}>Runs</Link> page and press compare. The first is the baseline.</p></Empty>
       </main>
     );
   }
@@ -78,8 +78,8 @@ export function Compare() {
               {
                 show: source.value!.isLive && (
                   <>
-                    {at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>make baseline</button>}
-                    {keys.length > 2 && <button type="button" class="plain" aria-label={`leave out ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>leave out</button>}
+                    {at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>set as baseline</button>}
+                    {keys.length > 2 && <button type="button" class="plain" aria-label={`remove ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>remove</button>}
                   </>
                 ),
               },
@@ -88,7 +88,7 @@ export function Compare() {
         />
       </Section>
       {answer.verdicts.length > 0 && <Verdicts verdicts={answer.verdicts} titles={titles} />}
-      <Section title="Metrics over each other">
+      <Section title="Charts">
         <div class="charts">
           {answer.names.map((name) => {
             const series = answer.series.filter((item) => item.name === name);
@@ -98,8 +98,8 @@ export function Compare() {
           })}
         </div>
       </Section>
-      <Section title="Configuration that differs" note={`${answer.config.length}`}>
-        {answer.config.length === 0 ? <p class="note">The configurations are the same.</p> : (
+      <Section title="Configuration differences" note={`${answer.config.length}`}>
+        {answer.config.length === 0 ? <p class="note">The configurations are identical.</p> : (
           <Table
             columns={[{ title: "key" }, ...titles.map((title) => ({ title }))]}
             class="by-run"
@@ -110,7 +110,7 @@ export function Compare() {
           />
         )}
       </Section>
-      <Section title="Every metric" note="last value; ★ the best of all values">
+      <Section title="All metrics" note="last value; ★ marks the best run">
         <Table
           columns={[{ title: "metric" }, ...titles.map((title) => ({ title, right: true }))]}
           class="by-run"
@@ -122,7 +122,7 @@ export function Compare() {
                 show: (
                   <>
                     {formatValue(value?.last, metric.unit)}
-                    {value && metric.better && <span class="dim"> {metric.better === "lower" ? "low" : "high"} {formatValue(metric.better === "lower" ? value.low : value.high, metric.unit)}{metric.best === at && " ★"}</span>}
+                    {value && metric.better && <span class="dim"> {metric.better === "lower" ? "min" : "max"} {formatValue(metric.better === "lower" ? value.low : value.high, metric.unit)}{metric.best === at && " ★"}</span>}
                   </>
                 ),
                 class: metric.best === at ? "best" : "",
@@ -152,11 +152,11 @@ function formatConfidence(value: number | null): string {
 function Verdicts({ verdicts, titles }: { verdicts: Comparison["verdicts"]; titles: string[] }) {
   const several = titles.length > 2;
   return (
-    <Section title={several ? "Verdict against the baseline" : `Verdict: ${titles[1]} against ${titles[0]}`} note="mean of the last fifth of the common steps">
+    <Section title={several ? "Verdicts against the baseline" : `Verdicts: ${titles[1]} vs. ${titles[0]}`} note="mean over the last 20 % of the common steps">
       <Table
         columns={[
           ...(several ? [{ title: "run" }] : []), { title: "metric" }, { title: "verdict" }, { title: "baseline", right: true }, { title: "this run", right: true },
-          { title: "change", right: true }, { title: "confidence", right: true }, { title: "because", wide: true },
+          { title: "change", right: true }, { title: "confidence", right: true }, { title: "reason", wide: true },
         ]}
         rows={verdicts.map((item) => {
           const { title, unit } = panelOf(item.metric);

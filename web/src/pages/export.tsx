@@ -9,17 +9,17 @@ import { download } from "../ui/download.ts";
 import { Choice, Problem, Search, Section } from "../ui/parts.tsx";
 
 const FORMATS = [
-  ["csv", "CSV", "for spreadsheets; a column for every name"],
-  ["parquet", "Parquet", "for pandas, DuckDB, Spark; the smallest"],
-  ["jsonl", "JSONL", "lines as they were written"],
+  ["csv", "CSV", "for spreadsheets; one column per metric"],
+  ["parquet", "Parquet", "for pandas, DuckDB, Spark; the smallest file"],
+  ["jsonl", "JSONL", "the rows as logged"],
   ["json", "JSON", "one array"],
 ] as const;
 const REPORTS = [
-  ["html", "HTML", "one file with these charts, which opens without a network"],
+  ["html", "HTML", "one self-contained file with interactive charts, works offline"],
   ["md", "Markdown", "for wikis, tickets and pull requests"],
-  ["json", "JSON", "for programs"],
-  ["png", "PNG", "the charts as a picture"],
-  ["svg", "SVG", "the charts as a drawing"],
+  ["json", "JSON", "machine-readable"],
+  ["png", "PNG", "the charts as an image"],
+  ["svg", "SVG", "the charts as a vector image"],
 ] as const;
 const TITLES: Record<string, string> = {
   training: "Training metrics", gpu: "GPUs", system: "Host", process: "Processes", openmetrics: "Scraped exporters", events: "Events", alerts: "Alerts",
@@ -32,14 +32,14 @@ export function Export() {
   return (
     <>
       {live && (
-        <Section title="A report" note="summary, findings, charts, resources, alerts, configuration">
+        <Section title="Report" note="summary, findings, charts, resources, alerts, configuration">
           <div class="controls">
             {REPORTS.map(([id, title, help]) => <a key={id} class="button" title={help} href={source.value!.reportAddress(known.key, id)!} download>{title}</a>)}
           </div>
         </Section>
       )}
       {live ? (
-        <Section title="Every line, as a file" note="not downsampled">
+        <Section title="Raw data" note="every row, not downsampled">
           <div class="table-box">
             <table class="exports">
               <thead><tr><th>table</th>{FORMATS.map(([id, title, help]) => <th key={id} title={help}>{title}</th>)}</tr></thead>
@@ -57,10 +57,10 @@ export function Export() {
           </div>
         </Section>
       ) : (
-        <Section title="Export"><p>This is a report in one file. Every line as it was logged is in the run folder.</p></Section>
+        <Section title="Export"><p>This is a self-contained report. The raw data is in the run folder.</p></Section>
       )}
       <Selection known={known} />
-      <Section title="This run, summed up" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>
+      <Section title="Run details" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>
         <Details known={known.details} />
       </Section>
       {live && (
@@ -68,7 +68,7 @@ export function Export() {
           <pre class="text">{`trainvitals export ${known.id} --format parquet --table all -o ${known.id}.parquet
 trainvitals report ${known.id} -o report.html
 curl ${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name=loss&points=1000`}</pre>
-          <p class="note">The API is described at <a href="api/v1/openapi.json">api/v1/openapi.json</a>. trainvitals {about.value?.version}.</p>
+          <p class="note">API reference: <a href="api/v1/openapi.json">api/v1/openapi.json</a>. trainvitals {about.value?.version}.</p>
         </Section>
       )}
     </>
@@ -78,7 +78,7 @@ curl ${location.origin}/api/v1/runs/${encodeURIComponent(known.key)}/series?name
 const MOST_POINTS = 20_000;
 const TOGETHER = 50;
 
-// Some metrics of one table, of the stretch that is zoomed in.
+// Some metrics of one table, over the range that is zoomed in.
 function Selection({ known }: { known: Run }) {
   const tables = Object.keys(known.tables).filter((table) => known.tables[table].names.length && table in TITLES);
   const [chosen, setTable] = useState("training");
@@ -89,20 +89,20 @@ function Selection({ known }: { known: Run }) {
   const table = tables.includes(chosen) ? chosen : tables[0];
   const names = search(known.tables[table].names, text).filter((name) => name !== "step");
   const axis = table === "training" ? (zoom.value?.axis ?? "step") : zoom.value?.axis === "relative" ? "relative" : "time";
-  const stretch = zoom.value?.axis === axis ? zoom.value : null;
+  const range = zoom.value?.axis === axis ? zoom.value : null;
   const save = async (format: "csv" | "json") => {
     setBusy(true);
     try {
       const series: Series[] = [];
       for (let at = 0; at < names.length; at += TOGETHER) {
-        const answer = await source.value!.series(known.key, { names: names.slice(at, at + TOGETHER), table, x: axis, start: stretch?.start, end: stretch?.end, points: MOST_POINTS });
+        const answer = await source.value!.series(known.key, { names: names.slice(at, at + TOGETHER), table, x: axis, start: range?.start, end: range?.end, points: MOST_POINTS });
         series.push(...answer.series);
       }
       const by = panels.value?.panels.find((panel) => panel.table === table)?.by ?? [];
       const titles = series.map((item) => [item.name, seriesTitle({ ...item, name: "" }, series.map((other) => ({ ...other, name: "" })), by)].filter(Boolean).join(" "));
       const name = fileName(`${known.id}-${table}-selection`, format);
       if (format === "csv") download(name, "text/csv", toCsv(axis, series, titles));
-      else download(name, "application/json", JSON.stringify({ run: known.id, table, axis, start: stretch?.start, end: stretch?.end, series }));
+      else download(name, "application/json", JSON.stringify({ run: known.id, table, axis, start: range?.start, end: range?.end, series }));
       setError(null);
     } catch (problem) {
       setError(problem as Error);
@@ -111,16 +111,16 @@ function Selection({ known }: { known: Run }) {
     }
   };
   return (
-    <Section title="A selection" note={stretch ? `${formatX(axis, stretch.start)} to ${formatX(axis, stretch.end)}` : "from beginning to end; zoom into a chart to take a part"}>
+    <Section title="Selection" note={range ? `${formatX(axis, range.start)} to ${formatX(axis, range.end)}` : "the whole run; zoom into a chart to select a range"}>
       <div class="controls">
         <Choice label="table" value={table} options={tables.map((name) => [name, TITLES[name]] as const)} onChange={setTable} />
-        <Search label="search metrics" placeholder={`all ${formatCount(known.tables[table].names.length, "metric")}, or some of them`} value={text} onInput={setText} />
-        {stretch && <button type="button" onClick={() => setZoom(null)}>from beginning to end</button>}
+        <Search label="search metrics" placeholder={`filter ${formatCount(known.tables[table].names.length, "metric")}`} value={text} onInput={setText} />
+        {range && <button type="button" onClick={() => setZoom(null)}>whole run</button>}
         <button type="button" disabled={busy || !names.length} onClick={() => void save("csv")}>save {names.length.toLocaleString("en-US")} as CSV</button>
         <button type="button" disabled={busy || !names.length} onClick={() => void save("json")}>as JSON</button>
       </div>
       {error && <Problem error={error} />}
-      <p class="note">At most {MOST_POINTS.toLocaleString("en-US")} points of each, every peak among them. Each chart also has buttons for PNG and for CSV of what it shows.</p>
+      <p class="note">At most {MOST_POINTS.toLocaleString("en-US")} points per metric; peaks are kept. Each chart also has buttons to save it as PNG or CSV.</p>
     </Section>
   );
 }
@@ -149,7 +149,7 @@ function describeHost(value: unknown): string {
 function describeGit(value: unknown): string {
   const git = (value ?? {}) as Record<string, unknown>;
   const commit = String(git.commit ?? "").slice(0, 12);
-  return [[git.branch, commit].filter(Boolean).join(" "), git.dirty && "with changes"].filter(Boolean).join(", ");
+  return [[git.branch, commit].filter(Boolean).join(" "), git.dirty && "uncommitted changes"].filter(Boolean).join(", ");
 }
 
 function short(value: unknown, keys?: string[]): string {

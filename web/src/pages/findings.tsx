@@ -1,8 +1,8 @@
-// What is wrong with a run, why, and what to do; what was looked at and is fine; what could not be judged.
+// What is wrong with a run, why, and what to do; which checks passed, and which were skipped.
 import { useEffect, useState } from "preact/hooks";
 import { run, source } from "../data/page.ts";
 import type { Diagnosis, Finding, Resource, Run } from "../data/types.ts";
-import { formatClock, formatValue } from "../logic/format.ts";
+import { formatClock, formatCount, formatValue } from "../logic/format.ts";
 import { shortName } from "../logic/metrics.ts";
 import { byMetric } from "../logic/resources.ts";
 import type { Route } from "../logic/route.ts";
@@ -40,20 +40,20 @@ export function Findings() {
   if (!found) return <Loading />;
   return (
     <>
-      <Section title="Findings" note={found.from_step === null ? `${found.findings.length || ""}` : `in the steps from ${found.from_step.toLocaleString("en-US")} on`}>
+      <Section title="Findings" note={found.from_step === null ? `${found.findings.length || ""}` : `from step ${found.from_step.toLocaleString("en-US")} on`}>
         {found.findings.length ? <FindingList findings={found.findings} runKey={known.key} /> : (
-          <Empty title={found.fine.length ? "Nothing was found" : "Nothing could be judged yet"}><p>{found.fine.length} checks are fine, {found.not_judged.length} lacked an input.</p></Empty>
+          <Empty title={found.fine.length ? "No problems found" : "Not enough data yet"}><p>{formatCount(found.fine.length, "check")} passed, {found.not_judged.length} skipped (missing data).</p></Empty>
         )}
       </Section>
       {found.resources.length > 0 && (
-        <Section title="Use of resources" note={found.resources.some((row) => row.simulated) ? "over the whole run; GPUs simulated" : "over the whole run"}>
+        <Section title="Resource usage" note={found.resources.some((row) => row.simulated) ? "over the whole run; GPUs simulated" : "over the whole run"}>
           <Resources rows={found.resources} />
         </Section>
       )}
-      {found.fine.length > 0 && <Section title="Looked for and not found" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>{title}</li>)}</ul></Section>}
+      {found.fine.length > 0 && <Section title="Checks passed" note={`${found.fine.length}`}><ul class="plain-list">{found.fine.map((title) => <li key={title}>{title}</li>)}</ul></Section>}
       {found.not_judged.length > 0 && (
-        <Section title="Not judged" note={`${found.not_judged.length}`}>
-          <Table columns={[{ title: "what" }, { title: "needs", wide: true }]} rows={found.not_judged.map((gap) => ({ key: gap.rule, cells: [gap.title, { show: gap.needs, class: "dim" }] }))} />
+        <Section title="Checks skipped" note={`${found.not_judged.length}`}>
+          <Table columns={[{ title: "check" }, { title: "needs", wide: true }]} rows={found.not_judged.map((gap) => ({ key: gap.rule, cells: [gap.title, { show: gap.needs, class: "dim" }] }))} />
         </Section>
       )}
     </>
@@ -100,10 +100,10 @@ export function TopFindings({ known }: { known: Run }) {
 const TABLES: Record<string, string> = { gpu: "GPU", system: "host", process: "process" };
 
 function Resources({ rows }: { rows: Resource[] }) {
-  const numbers = ["lowest", "mean", "median", "95 % below", "highest"].map((title) => ({ title, right: true }));
+  const numbers = ["min", "mean", "median", "p95", "max"].map((title) => ({ title, right: true }));
   return (
     <Table
-      columns={[{ title: "what" }, { title: "of" }, ...numbers]}
+      columns={[{ title: "metric" }, { title: "device" }, ...numbers]}
       rows={byMetric(rows).map((row) => ({
         key: `${row.table} ${row.metric} ${row.subject}`,
         cells: [

@@ -9,7 +9,7 @@ import { Table, type TableRow } from "../ui/table.tsx";
 
 const SHOWN = 50;
 const MORE = 200;
-const SEVERITIES = [["", "all"], ["warning", "warnings and worse"], ["critical", "critical"]] as const;
+const SEVERITIES = [["", "all"], ["warning", "warning and above"], ["critical", "critical"]] as const;
 
 export function Logs() {
   const route = usePageRoute();
@@ -33,19 +33,19 @@ export function Logs() {
   return (
     <>
       <div class="controls">
-        <Search label="search the logs" placeholder="search console and events   /" value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search logs" placeholder="search console and events   /" value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         <Choice label="severity" value={severity} options={SEVERITIES} onChange={(value) => setQuery({ severity: value || undefined })} />
       </div>
       {known.consoles.length > 0 && <Console runKey={known.key} names={known.consoles} live={known.live} search={text} />}
       <Section title="Events" note={answer ? `${rows.length} of ${answer.total}` : ""}>
-        {answer && !answer.total ? <Empty title="Nothing happened yet"><p>Checkpoints, resumes, stalls and what you say with <code>run.event(…)</code> are listed here.</p></Empty> : (
+        {answer && !answer.total ? <Empty title="No events yet"><p>Checkpoints, resumes, stalls and your own <code>run.event(…)</code> calls are listed here.</p></Empty> : (
           <Table
             class="events"
             columns={[{ title: "time" }, { title: "severity" }, { title: "event" }, { title: "message", wide: true }, { title: "step", right: true }, { title: "correlation id" }]}
             rows={rows.slice(0, limit).map((row) => tableRow(row, open, setOpen))}
           />
         )}
-        {rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + MORE)}>show more of {(rows.length - limit).toLocaleString("en-US")}</button>}
+        {rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + MORE)}>show more ({(rows.length - limit).toLocaleString("en-US")} hidden)</button>}
       </Section>
       {known.stacks.length > 0 && <Stacks runKey={known.key} names={known.stacks} />}
     </>
@@ -85,7 +85,7 @@ function Stacks({ runKey, names }: { runKey: string; names: string[] }) {
     };
   }, [runKey, name]);
   return (
-    <Section title="Stacks" note={file?.cut ? "its end" : "what every thread was doing"} actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
+    <Section title="Stacks" note={file?.cut ? "end of the file" : "stack of every thread"} actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
       {error ? <Problem error={error} /> : <pre class="text" tabIndex={0}>{file?.text}</pre>}
     </Section>
   );

@@ -27,8 +27,8 @@ export function Overview() {
         <TopFindings known={known} />
       </div>
       {nothing && (
-        <Empty title="Nothing has been measured yet">
-          <p>{known.live ? "Numbers show up here as soon as the first step is logged or the agent takes its first sample." : "This run ended before anything was logged."}</p>
+        <Empty title="No data yet">
+          <p>{known.live ? "Charts appear here with the first logged step or hardware sample." : "This run ended before anything was logged."}</p>
           <p><code>trainvitals.log(step=step, loss=loss)</code></p>
         </Empty>
       )}
@@ -38,7 +38,7 @@ export function Overview() {
         ))}
       </div>
       {known.tables.gpu && (
-        <Section title="GPUs" note={known.simulated ? "simulated" : undefined} actions={<Link to={runRoute(known.key, "system")}>all of the system</Link>}>
+        <Section title="GPUs" note={known.simulated ? "simulated" : undefined} actions={<Link to={runRoute(known.key, "system")}>full system view</Link>}>
           <GpuGrid />
         </Section>
       )}
@@ -83,17 +83,17 @@ function Facts({ known }: { known: Run }) {
   return (
     <div class="facts">
       <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />
-      {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `lowest ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
-      {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`highest ${formatValue(accuracy.high)}`} />}
-      {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`highest ${formatValue(norm.high)}`} />}
+      {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `min ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
+      {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`max ${formatValue(accuracy.high)}`} />}
+      {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`max ${formatValue(norm.high)}`} />}
       {speed && <Fact title="learning rate" value={formatValue(speed.last)} />}
-      {rate && <Fact title="samples / s" value={short(rate.last)} note={`highest ${short(rate.high)}`} />}
+      {rate && <Fact title="samples / s" value={short(rate.last)} note={`max ${short(rate.high)}`} />}
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
-      <Fact title={known.live ? "running for" : "took"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
+      <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
       {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={`of ${known.cost.of}`} />}
       {known.damage.torn + known.damage.foreign > 0 && (
-        <Fact title="not understood" value={known.damage.torn + known.damage.foreign} note="lines of the run folder" tone="warning" />
+        <Fact title="unreadable lines" value={known.damage.torn + known.damage.foreign} note="in the run folder" tone="warning" />
       )}
       {known.damage.files > 0 && (
         <Fact title="unreadable files" value={known.damage.files} note={`trainvitals runs check ${known.id}`} tone="warning" />
@@ -110,7 +110,7 @@ function OpenAlerts({ known }: { known: Run }) {
   }, [newAlerts.value.length]);
   if (!firing.length) return null;
   return (
-    <Section title="Open alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>
+    <Section title="Active alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>
       <ul class="alert-list">
         {byRule(firing).slice(0, 5).map(([alert, others]) => (
           <li key={alert.rule} class={alert.severity}>
@@ -136,7 +136,7 @@ export function byRule(firing: AlertRow[]): [AlertRow, number][] {
 
 function Ranks({ known }: { known: Run }) {
   if (known.ranks.length < 2) return null;
-  // Of each role: steps of rollouts are not those of trainers.
+  // Within a role: rollouts and trainers count different steps.
   const most = (role: string | undefined, pick: (rank: Rank) => number | undefined) =>
     Math.max(...known.ranks.filter((rank) => rank.role === role).map((rank) => pick(rank) ?? 0));
   const behind = (rank: Rank) => most(rank.role, (other) => other.step) - (rank.step ?? 0);
@@ -144,7 +144,7 @@ function Ranks({ known }: { known: Run }) {
   return (
     <Section title="Ranks" note={`${known.ranks.length}`}>
       <Table
-        columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "pace", head: <span title="seconds per step by the clock, with what lies between steps">pace</span>, right: true }, { title: "last line" }]}
+        columns={[{ title: "rank" }, { title: "host" }, { title: "state" }, { title: "step", right: true }, { title: "pace", head: <span title="wall-clock seconds per step, including the time between steps">pace</span>, right: true }, { title: "last logged" }]}
         rows={known.ranks.map((rank) => ({
           key: `${rank.host} ${rank.role} ${rank.rank}`,
           cells: [

@@ -36,8 +36,8 @@ export function Runs() {
   if (!all.length) {
     return (
       <main class="page">
-        <Empty title="There are no runs yet">
-          <p>Looked in <code>{about.value?.root}</code>. Start one, and it shows up here by itself:</p>
+        <Empty title="No runs yet">
+          <p>No runs in <code>{about.value?.root}</code>. Start one and it appears here:</p>
           <pre class="text">{"trainvitals run -- python train.py\ntrainvitals demo"}</pre>
         </Empty>
       </main>
@@ -55,7 +55,7 @@ export function Runs() {
     if (!next.delete(key)) next.add(key);
     chosen.value = next;
   };
-  // In the order they were marked: the first is the baseline of a comparison.
+  // In the order of selection: the first is the baseline of a comparison.
   const picked = [...chosen.value].flatMap((key) => all.find((row) => row.key === key) ?? []);
   const remove = async () => {
     for (const row of doomed) await source.value!.remove(row.key).catch(setError);
@@ -64,9 +64,9 @@ export function Runs() {
     await refreshRuns();
   };
   const tag = async () => {
-    const said = prompt("Tags for the chosen runs, with commas", picked[0]?.tags.join(", ") ?? "");
-    if (said === null) return;
-    const tags = said.split(",").map((item) => item.trim()).filter(Boolean);
+    const entered = prompt("Tags for the selected runs, separated by commas", picked[0]?.tags.join(", ") ?? "");
+    if (entered === null) return;
+    const tags = entered.split(",").map((item) => item.trim()).filter(Boolean);
     for (const row of picked) await source.value!.setTags(row.key, tags).catch(setError);
     await refreshRuns();
   };
@@ -74,10 +74,10 @@ export function Runs() {
   return (
     <main class="page" id="main">
       <div class="controls">
-        <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, or lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
+        <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, e.g. lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
-        <Choice label="group by" value={group} options={[["", "nothing"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
+        <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
         <details class="menu"><summary>columns</summary>
           <div>{possible.map((id) => (
             <label key={id}><input type="checkbox" checked={extra.includes(id)} onChange={() => {
@@ -89,23 +89,23 @@ export function Runs() {
       </div>
       {chosen.value.size > 0 && (
         <div class="chosen" role="status">
-          <span>{chosen.value.size} chosen</span>
+          <span>{chosen.value.size} selected</span>
           <button type="button" class="primary" disabled={picked.length < 2 || picked.length > 20} onClick={() => go({ page: "compare", run: null, query: new Map([["run", picked.map((row) => row.key)]]) })}>compare</button>
           {about.value?.allow_edit && <button type="button" onClick={() => void tag()}>tag</button>}
           {about.value?.allow_edit && <button type="button" class="danger" disabled={picked.some((row) => row.live)} onClick={() => setDoomed(picked)}><Icon name="trash" /> delete</button>}
-          <button type="button" onClick={() => (chosen.value = new Set())}>none</button>
+          <button type="button" onClick={() => (chosen.value = new Set())}>clear selection</button>
         </div>
       )}
       {error && <Problem error={error} />}
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
-      {rows.length === 0 && <Empty title="No run fits"><p>{formatCount(all.length, "run")}, none with all of this.</p></Empty>}
+      {rows.length === 0 && <Empty title="No runs match these filters"><p>{formatCount(all.length, "run")} in total.</p></Empty>}
       {groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
           <Table
             class="runs"
             columns={[
-              { title: "choose", head: <span class="sr">choose</span> },
+              { title: "select", head: <span class="sr">select</span> },
               column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
               ...extra.map((id) => column(id, id.replace(/^(config|summary)\./, ""), true)),
               column("tags", "tags"),
@@ -114,7 +114,7 @@ export function Runs() {
               key: row.key,
               class: chosen.value.has(row.key) ? "picked" : "",
               cells: [
-                { show: <input type="checkbox" aria-label={`choose ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
+                { show: <input type="checkbox" aria-label={`select ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
                 { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
                 { show: <Status status={row.status} live={row.live} />, hint: row.cause ?? "" },
                 row.step?.toLocaleString("en-US") ?? "–",
@@ -126,7 +126,7 @@ export function Runs() {
               ],
             }))}
           />
-          {part.rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + 500)}>show more of {(part.rows.length - limit).toLocaleString("en-US")}</button>}
+          {part.rows.length > limit && <button type="button" class="more" onClick={() => setLimit(limit + 500)}>show more ({(part.rows.length - limit).toLocaleString("en-US")} hidden)</button>}
         </section>
       ))}
     </main>
@@ -150,10 +150,10 @@ function parseColumns(text: string | null): ColumnId[] | null {
 function Confirm({ rows, onYes, onNo }: { rows: Row[]; onYes(): void; onNo(): void }) {
   return (
     <div class="confirm" role="alertdialog" aria-label="delete runs">
-      <p><b>Delete {rows.length === 1 ? `run ${rows[0].name} and all its files` : `${rows.length} runs and all their files`}?</b> There is no way back.</p>
+      <p><b>Delete {rows.length === 1 ? `run ${rows[0].name} and all its files` : `${rows.length} runs and all their files`}?</b> This cannot be undone.</p>
       <ul>{rows.slice(0, 10).map((row) => <li key={row.key}>{row.id}</li>)}</ul>
       <button type="button" class="danger" onClick={onYes}>delete</button>
-      <button type="button" onClick={onNo} ref={(button) => button?.focus()}>keep</button>
+      <button type="button" onClick={onNo} ref={(button) => button?.focus()}>cancel</button>
     </div>
   );
 }

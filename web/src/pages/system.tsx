@@ -23,13 +23,13 @@ export function System() {
     panels: all.filter((panel) => panel.group === id && panel.chart !== "states" && panel.importance <= Number(detail) && namesOf(panel).length),
     states: known.tables[id] ? all.filter((panel) => panel.group === id && panel.chart === "states") : [],
   })).filter((group) => group.panels.length);
-  // The training underneath, on the same time axis: what the machine did, and what for.
+  // Training charts on the same time axis, to relate the hardware to what it was used for.
   const phases = PHASES.flatMap((id) => all.filter((panel) => panel.id === id && namesOf(panel).length)).slice(0, 3);
   if (!groups.length) {
     return (
-      <Empty title="The hardware was not measured">
-        <p>The agent measures GPUs, CPU, memory, disk and network while a run lives. It was switched off, or could not start.</p>
-        <p><code>trainvitals doctor</code> says what was found and what is missing.</p>
+      <Empty title="No hardware metrics">
+        <p>The agent samples GPUs, CPU, memory, disk and network while a run is active. It was disabled or could not start.</p>
+        <p>Run <code>trainvitals doctor</code> to check your setup.</p>
       </Empty>
     );
   }
@@ -37,8 +37,8 @@ export function System() {
     <>
       <div class="controls">
         <Choice label="x" value={axis} options={[["time", "time"], ["relative", "time since start"]]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
-        <Choice label="lines" value={spread} options={[["auto", "as fits"], ["band", "lowest, mean, highest"], ["lines", "one each"]]} onChange={(value) => setQuery({ lines: value })} />
-        <Choice label="charts" value={detail} options={[["1", "the most important"], ["2", "usual"], ["3", "all"]]} onChange={(value) => setQuery({ detail: value })} />
+        <Choice label="lines" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per device"]]} onChange={(value) => setQuery({ lines: value })} />
+        <Choice label="charts" value={detail} options={[["1", "key charts"], ["2", "default"], ["3", "all"]]} onChange={(value) => setQuery({ detail: value })} />
       </div>
       {groups.map((group) => (
         <Section key={group.id} title={group.title} note={group.id === "gpu" && known.simulated ? "simulated" : undefined}>
@@ -50,7 +50,7 @@ export function System() {
         </Section>
       ))}
       {phases.length > 0 && (
-        <Section title="Training at the same time">
+        <Section title="Training over the same time">
           <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={0.15} marks={marks} height={170} />)}</div>
         </Section>
       )}

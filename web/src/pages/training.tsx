@@ -30,7 +30,7 @@ export function Training() {
     pinned.value = pinned.value.includes(name) ? pinned.value.filter((item) => item !== name) : [...pinned.value, name];
     remember("pins", JSON.stringify(pinned.value));
   };
-  // The declared panels draw their names first, then each name that is left gets a chart of its own.
+  // Declared panels come first, then a chart for each remaining metric.
   const declared = (panels.value?.panels ?? []).filter((panel) => panel.table === "training");
   const drawn = new Set(declared.flatMap((panel) => namesOf(panel)));
   const found = new Set(search(names, text));
@@ -48,7 +48,7 @@ export function Training() {
       spread={spread}
       marks={marks}
       actions={
-        <button type="button" class={pinned.value.includes(name) ? "on" : ""} aria-pressed={pinned.value.includes(name)} title="keep at the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
+        <button type="button" class={pinned.value.includes(name) ? "on" : ""} aria-pressed={pinned.value.includes(name)} title="pin to the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
           <Icon name="pin" />
         </button>
       }
@@ -57,8 +57,8 @@ export function Training() {
   const pins = pinned.value.filter((name) => names.includes(name));
   if (!names.length) {
     return (
-      <Empty title="No metric was logged yet">
-        <p>Log from the training loop, and the charts draw themselves:</p>
+      <Empty title="No metrics logged yet">
+        <p>Log from the training loop and the charts appear here:</p>
         <p><code>run.log(&#123;"loss": loss&#125;, step=step)</code></p>
       </Empty>
     );
@@ -72,13 +72,13 @@ export function Training() {
           <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
         </label>
         {known.ranks.length > 1 && (
-          <Choice label="ranks" value={spread} options={[["auto", "as fits"], ["band", "lowest, mean, highest"], ["lines", "one line each"]]} onChange={(value) => setQuery({ ranks: value })} />
+          <Choice label="ranks" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per rank"]]} onChange={(value) => setQuery({ ranks: value })} />
         )}
       </div>
       {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
       {shownPanels.length > 0 && <Section title="Training"><div class="charts">{shownPanels.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
       {groups.map((group) => <MetricGroup key={group.name} title={group.name || "More metrics"} names={group.metrics} chart={chart} />)}
-      {!found.size && <Empty title="No metric fits"><p>None of {names.length.toLocaleString("en-US")} names holds “{text}”.</p></Empty>}
+      {!found.size && <Empty title={`No metrics match “${text}”`}><p>{formatCount(names.length, "metric")} in total.</p></Empty>}
       {Object.keys(known.layers).length > 0 && !text && <LayerMap runKey={known.key} measures={Object.keys(known.layers)} step={known.step} />}
       {known.histograms.length > 0 && !text && <Histograms runKey={known.key} names={known.histograms} />}
     </>
@@ -100,7 +100,7 @@ function MetricGroup({ title, names, chart }: { title: string; names: string[]; 
     <Section title={title} note={`${names.length.toLocaleString("en-US")}`}>
       <div class="charts">{names.slice(0, limit).map((name) => chart(ownPanel(name), name))}</div>
       {names.length > limit && (
-        <button type="button" class="more" onClick={() => setLimit(limit + PAGE)}>show {Math.min(PAGE, names.length - limit)} more of {(names.length - limit).toLocaleString("en-US")}</button>
+        <button type="button" class="more" onClick={() => setLimit(limit + PAGE)}>show {Math.min(PAGE, names.length - limit)} more ({(names.length - limit).toLocaleString("en-US")} hidden)</button>
       )}
     </Section>
   );
@@ -120,7 +120,7 @@ function LayerMap({ runKey, measures, step }: { runKey: string; measures: string
   return (
     <Section title="Layers" note={layers ? `${layers.layers.length}` : ""} actions={<Choice label="" value={measure} options={measures.map((name) => [name, name.replaceAll("_", " ")] as const)} onChange={setMeasure} />}>
       {layers && layers.layers.length > 0 && <Heatmap title={`${measure.replaceAll("_", " ")} by layer and step`} rows={layers.layers} x={layers.x} values={layers.values} log />}
-      {layers && layers.left_out > 0 && <p class="note">{layers.left_out} more layers are not shown</p>}
+      {layers && layers.left_out > 0 && <p class="note">{formatCount(layers.left_out, "more layer")} not shown</p>}
     </Section>
   );
 }

@@ -44,7 +44,7 @@ interface Drawn {
   bands: uPlot.Band[];
 }
 
-// A wall of screens is looked at from further away.
+// A video wall is viewed from further away.
 function isHuge(): boolean {
   return innerWidth >= 2400;
 }
@@ -101,13 +101,13 @@ function xValues(axis: string): uPlot.Axis.Values {
   return (_, ticks) => ticks.map(formatShort);
 }
 
-// Units that are short enough to stand at every mark; the others stand beside the title.
+// Units short enough for every tick label; the others are shown beside the title.
 const SHORT_UNITS = new Set(["MB", "GB", "MB/s", "s", "J", "%", "°C", "W", "MHz", "s/s", "J/s"]);
 
 function yTicks(unit: string): uPlot.Axis.Values {
   return (_, ticks) => {
     const some = ticks.filter((tick) => tick !== null && tick !== undefined);
-    // Marks that lie closer than a rounded value shows are spelled out.
+    // Ticks that would round to the same label are written in full.
     const fine = new Set(some.map((tick) => formatValue(tick, unit))).size < some.length;
     return ticks.map((tick) => {
       if (tick === null || tick === undefined) return "";
@@ -157,7 +157,7 @@ export function Chart(props: ChartProps) {
   const zoomed = zoom.value && zoom.value.axis === props.axis ? zoom.value : null;
   const zoomRef = useRef(zoomed);
   zoomRef.current = zoomed;
-  // The plot is made anew when its shape changes; new numbers only go into it.
+  // The plot is rebuilt when its shape changes; new numbers only update it.
   const shape = JSON.stringify([
     drawn.lines.map((line) => [line.title, line.stroke, line.dash, line.width, line.faint]),
     drawn.bands.length, props.axis, isLog, dark.value, props.unit, props.low, props.high, props.kind,
@@ -270,7 +270,7 @@ export function Chart(props: ChartProps) {
       <figcaption>
         <h3 title={props.help || props.title}>{props.title}</h3>
         <span class="axis">{captionOf(props.axis, props.unit ?? "")}</span>
-        {broken && <span class="badge critical" title="values that are NaN or infinite, marked below the lines">{broken}</span>}
+        {broken && <span class="badge critical" title="NaN or infinite values, marked at the bottom">{broken}</span>}
         <Tools
           title={props.title}
           onFull={toggleFull}
@@ -281,7 +281,7 @@ export function Chart(props: ChartProps) {
           {props.canLog && (
             <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => (log.value = !isLog)}>log</button>
           )}
-          {zoomed && <button type="button" title="show everything" aria-label="show everything" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
+          {zoomed && <button type="button" title="reset zoom" aria-label="reset zoom" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
         </Tools>
       </figcaption>
       <div
@@ -294,8 +294,8 @@ export function Chart(props: ChartProps) {
         onDblClick={() => setZoom(null)}
         style={{ minHeight: `${heightOf(props)}px` }}
       >
-        {empty && <div class="nothing">nothing in this range</div>}
-        {!empty && broken && props.series.every((series) => series.y.every((value) => value === null)) && <div class="nothing">no finite value: {broken}</div>}
+        {empty && <div class="nothing">no data in this range</div>}
+        {!empty && broken && props.series.every((series) => series.y.every((value) => value === null)) && <div class="nothing">no finite values: {broken}</div>}
         {tip.value && (
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
@@ -316,11 +316,11 @@ export function Chart(props: ChartProps) {
                 key={title}
                 class={hidden.value.has(title) ? "off" : ""}
                 aria-pressed={!hidden.value.has(title)}
-                title={`${title}: click to hide or show, with Shift to see only this`}
+                title={`${title}: click to hide or show, Shift-click to show only this`}
                 onClick={(event) => toggle(title, event.shiftKey)}
               >
                 <i class={style.dash.length ? "dashed" : ""} style={{ color: style.stroke }} />
-                <span>{title}{props.series[at].low && ": lowest, mean, highest"}</span>
+                <span>{title}{props.series[at].low && " (min, mean, max)"}</span>
               </button>
             );
           })}
@@ -330,7 +330,7 @@ export function Chart(props: ChartProps) {
   );
 }
 
-// Single points and short series are drawn as dots, or nobody would see them.
+// Single points and short series are drawn as dots, or they would be invisible.
 function isSparse(u: uPlot, at: number): boolean {
   let count = 0;
   const column = u.data[at];
@@ -346,7 +346,7 @@ export function yRange(low: number | null, high: number | null, log: boolean, fl
   let from = floor !== null ? Math.min(floor, low) : low;
   let to = ceiling !== null ? Math.max(ceiling, high) : high;
   if (limit !== null && limit < high * 3) to = Math.max(to, limit);
-  // What rounding does to a constant is not worth a picture.
+  // Rounding noise of a constant is not worth showing.
   if (to - from <= Math.max(Math.abs(from), Math.abs(to)) * 1e-9) {
     const room = Math.abs(from) * 0.1 || 1;
     return floor === from ? [from, to + room] : [from - room, to + room];
@@ -422,7 +422,7 @@ function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
   }
   const marks = (props.marks ?? []).filter((mark) => inside(mark.x)).slice(0, 500);
   const isBad = (mark: Mark) => mark.severity === "critical" || mark.severity === "warning";
-  // A few warnings are lines to look at; many would hide the curve and are ticks at the top, as is all that is no worry.
+  // A few warnings are vertical lines; many would hide the curve and are ticks at the top, as is everything harmless.
   const many = marks.filter(isBad).length > MANY_MARKS;
   for (const mark of marks) {
     const x = Math.round(u.valToPos(mark.x, "x", true));
@@ -489,7 +489,7 @@ function describe(props: ChartProps): string {
     const last = series.y.length ? series.y[series.y.length - 1] : null;
     return `${props.titles[at]} ${formatValue(last, props.unit)}`;
   });
-  return `${props.title}: ${parts.join(", ") || "no values"}. Arrow keys read values, plus and minus zoom, 0 shows everything.`;
+  return `${props.title}: ${parts.join(", ") || "no values"}. Arrow keys step through values, plus and minus zoom, 0 resets the zoom.`;
 }
 
 function savePng(u: uPlot | null, props: ChartProps): void {

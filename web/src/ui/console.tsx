@@ -1,4 +1,4 @@
-// What the program printed: its end, followed while the run lives, searched, progress bars folded.
+// The program's output: its tail, followed while the run is live, searchable, progress bars folded.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { source } from "../data/store.ts";
 import type { TextPart } from "../data/types.ts";
@@ -48,12 +48,12 @@ export function Console({ runKey, names, live, search }: { runKey: string; names
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [lines, follow]);
-  // Whoever scrolls up wants to read; whoever is at the end, to follow.
+  // Scrolling up stops following; scrolling back to the end resumes it.
   const onScroll = () => {
     const at = box.current!;
     setFollow(at.scrollHeight - at.scrollTop - at.clientHeight < NEAR_END);
   };
-  const note = file ? `${file.cut ? "the end of " : ""}${formatBytes(file.size)}${search ? `, ${formatCount(lines.length, "line")} found` : ""}` : "";
+  const note = file ? `${file.cut ? "last part of " : ""}${formatBytes(file.size)}${search ? `, ${formatCount(lines.length, "matching line")}` : ""}` : "";
   const shown = lines.slice(-MOST_LINES);
   return (
     <Section
@@ -61,7 +61,7 @@ export function Console({ runKey, names, live, search }: { runKey: string; names
       note={note}
       actions={
         <>
-          {names.length > 1 && <Choice label="of" value={name} options={names.map((item) => [item, consoleTitle(item)] as const)} onChange={setName} />}
+          {names.length > 1 && <Choice label="output of" value={name} options={names.map((item) => [item, consoleTitle(item)] as const)} onChange={setName} />}
           <label class="choice"><input type="checkbox" checked={folded} onChange={() => setFolded(!folded)} /><span>fold progress bars</span></label>
           {live && source.value!.isLive && <label class="choice"><input type="checkbox" checked={follow} onChange={() => setFollow(!follow)} /><span>follow</span></label>}
           <button type="button" disabled={!file} onClick={() => download(fileName(name.replace(/\.log$/, ""), "txt"), "text/plain", lines.map((line) => line.text).join("\n") + "\n")}>save</button>

@@ -72,7 +72,7 @@ function Card({ gpu }: { gpu: Gpu }) {
         <b>{gpu.title}</b>
         <span class="dim" title={String(gpu.labels.gpu_name ?? "")}>{String(gpu.labels.gpu_name ?? "")}</span>
       </div>
-      <Bar title="use" value={get("utilization_percent")} text={formatValue(get("utilization_percent"), "%")} tone="" />
+      <Bar title="util" value={get("utilization_percent")} text={formatValue(get("utilization_percent"), "%")} tone="" />
       <Bar
         title="memory"
         value={get("memory_percent")}
@@ -107,7 +107,7 @@ function Bar({ title, value, text, tone: name }: { title: string; value: number 
   );
 }
 
-// A cell has room for three digits; its title says of what.
+// A cell has room for three digits; its title has the rest.
 function formatDegrees(value: number | null | undefined): string {
   return value === null || value === undefined ? "" : `${Math.round(value)}°`;
 }
@@ -116,7 +116,7 @@ function Cell({ gpu }: { gpu: Gpu }) {
   const use = gpu.values.get("utilization_percent");
   const hot = tone("gpu", "temperature_celsius", gpu.values.get("temperature_celsius"));
   const fullMemory = tone("gpu", "memory_percent", gpu.values.get("memory_percent"));
-  const text = `${gpu.title}: use ${formatValue(use, "%")}, memory ${formatValue(gpu.values.get("memory_percent"), "%")}, ${formatValue(gpu.values.get("temperature_celsius"), "°C")}, ${formatValue(gpu.values.get("power_draw_watts"), "W")}`;
+  const text = `${gpu.title}: util ${formatValue(use, "%")}, memory ${formatValue(gpu.values.get("memory_percent"), "%")}, ${formatValue(gpu.values.get("temperature_celsius"), "°C")}, ${formatValue(gpu.values.get("power_draw_watts"), "W")}`;
   return (
     <div class={`gpu-cell ${hot || fullMemory}`} title={text} tabIndex={0} aria-label={text}>
       <span>{String(gpu.labels.gpu_index ?? "?")}</span>

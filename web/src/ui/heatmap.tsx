@@ -14,7 +14,7 @@ export interface HeatmapProps {
   x: number[];
   values: (number | null)[][];
   log?: boolean;
-  // Rows are places on a scale, of which a few are named, not things of which each has a name.
+  // Rows are positions on a scale, of which a few are labelled, not items that each have a name.
   scale?: boolean;
 }
 

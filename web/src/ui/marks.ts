@@ -2,19 +2,19 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useFeed } from "../data/feed.ts";
 import { newAlerts, newEvents, run, source } from "../data/store.ts";
-import { place, tell, type Mark, type Told } from "../logic/marks.ts";
+import { collectAnnotations, place, type Annotation, type Mark } from "../logic/marks.ts";
 
 const PLAIN = ["step", "time", "relative"];
 const SCALE_POINTS = 1000;
 
 export function useMarks(axis: string): Mark[] {
   const key = run.value?.key;
-  const [told, setTold] = useState<Told[]>([]);
+  const [annotations, setAnnotations] = useState<Annotation[]>([]);
   useEffect(() => {
     if (!key || !source.value) return;
     let current = true;
     void Promise.all([source.value.events(key), source.value.alerts(key)]).then(
-      ([events, alerts]) => current && setTold(tell(events.events, alerts.history)),
+      ([events, alerts]) => current && setAnnotations(collectAnnotations(events.events, alerts.history)),
       () => {},
     );
     return () => {
@@ -24,5 +24,5 @@ export function useMarks(axis: string): Mark[] {
   const feed = useFeed(key ?? null, PLAIN.includes(axis) ? null : { names: [axis], table: "training", x: "step", points: SCALE_POINTS });
   const scale = feed.value.series?.[0] ?? null;
   const started = run.value?.started;
-  return useMemo(() => place(told, axis, started, scale), [told, axis, started, scale]);
+  return useMemo(() => place(annotations, axis, started, scale), [annotations, axis, started, scale]);
 }

@@ -1,4 +1,4 @@
-// A panel of the declaration in views/panels.py, or a metric of the user's own, as a chart.
+// A panel declared in views/panels.py, or a custom metric, as a chart.
 import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
@@ -22,7 +22,7 @@ export interface PanelChartProps {
   marks?: Mark[];
   actions?: ComponentChildren;
   points?: number;
-  // Whether it stands at the top of its page.
+  // Whether it is at the top of its page.
   atTop?: boolean;
 }
 
@@ -45,7 +45,7 @@ export function ownPanel(name: string, table = "training"): Panel {
   };
 }
 
-// The panel that draws this metric alone, or one for it.
+// The declared panel with this metric only, else a new one.
 export function panelOf(name: string): Panel {
   const aliases = aliasesOf("training");
   const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.metrics.length === 1 && (panel.metrics[0] === name || aliases.get(panel.metrics[0])?.includes(name)));

@@ -41,7 +41,7 @@ export function Problem({ error }: { error: Error }) {
   );
 }
 
-// Said only to those who have waited a moment: most answers are there before.
+// Faded in after a moment: most answers arrive before that.
 export function Loading() {
   return <p class="loading" role="status" aria-busy="true">loading…</p>;
 }
@@ -113,8 +113,8 @@ export function Search({ value, placeholder, onInput, label }: { value: string; 
   );
 }
 
-// Whether an element is, or was, near the screen: what nobody scrolls to is never asked for. What stands at the top of
-// a page need not wait for the browser to find out.
+// Whether an element is, or was, near the screen: what nobody scrolls to is never requested. What is at the top of a
+// page need not wait for the browser to find out.
 export function useNear<T extends HTMLElement>(atTop = false) {
   const place = useRef<T>(null);
   const [near, setNear] = useState(atTop);

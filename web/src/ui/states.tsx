@@ -1,4 +1,4 @@
-// Words over time, such as why the clocks are held down: a row for each GPU, a colour for each word.
+// Words over time, such as throttle reasons: one row per GPU, one colour per word.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { dark, now, run, source, zoom } from "../data/store.ts";
@@ -13,7 +13,7 @@ import { savePicture } from "./picture.ts";
 import { Tools, useFullScreen } from "./tools.tsx";
 
 const AGAIN_MS = 5000;
-const [LEFT, RIGHT, TOP, FOOT] = [62, 18, 4, 24]; // as the charts beside it, so that times lie below each other
+const [LEFT, RIGHT, TOP, FOOT] = [62, 18, 4, 24]; // as the charts beside it, so that their time axes align
 const ROOMY_ROWS = 24;
 const LETTERS = 13; // pixels
 
@@ -68,7 +68,7 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
     const share = (event.clientX - place.left - LEFT) / (place.width - LEFT - RIGHT);
     const item = states[row];
     const time = start + share * (end - start);
-    tip.value = item && share >= 0 && share <= 1 ? `${titles[row]}, ${formatX(axis, time - origin)}: ${wordAt(item, time) ?? "not known"}` : "";
+    tip.value = item && share >= 0 && share <= 1 ? `${titles[row]}, ${formatX(axis, time - origin)}: ${wordAt(item, time) ?? "unknown"}` : "";
   };
   return (
     <figure class={`chart states ${full.value ? "full" : ""}`} ref={box} data-chart={panel.title}>
@@ -80,14 +80,14 @@ export function StatesChart({ panel, axis }: { panel: Panel; axis: string }) {
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`${panel.title}: ${words.length ? words.join("; ") : "nothing"}`}
+        aria-label={`${panel.title}: ${words.length ? words.join("; ") : "none"}`}
         style={{ height: `${height}px` }}
         onMouseMove={onMove}
         onMouseLeave={() => (tip.value = "")}
       />
       <ul class="legend">
         {words.slice(0, 12).map((word, at) => <li key={word}><i style={{ background: lineStyle(at, dark.value).stroke }} />{word}</li>)}
-        <li><i class="quiet" />not held down</li>
+        <li><i class="quiet" />not throttled</li>
       </ul>
     </figure>
   );
@@ -144,7 +144,7 @@ function timeMarks(start: number, end: number, most: number): number[] {
 
 function toCsv(states: States[], titles: string[]): string {
   const rows = states.flatMap((item, at) => item.changes.map(([time, word]) => [new Date(time * 1000).toISOString(), titles[at], word].map(cell).join(",")));
-  return ["time,of,word", ...rows].join("\n") + "\n";
+  return ["time,device,state", ...rows].join("\n") + "\n";
 }
 
 function savePng(view: View, title: string, height: number): void {

@@ -4,12 +4,12 @@ import type { ComponentChildren } from "preact";
 
 export interface TableColumn {
   title: string;
-  // What stands in the head instead of the title.
+  // Shown in the header instead of the title.
   head?: ComponentChildren;
   right?: boolean;
-  // Text that is broken into lines.
+  // Wrapped text.
   wide?: boolean;
-  // How the rows are sorted by it.
+  // How the rows are sorted by this column.
   sorted?: "ascending" | "descending";
 }
 
@@ -19,7 +19,7 @@ export interface TableRow {
   key: string;
   class?: string;
   cells: TableCell[];
-  // What opens below the row.
+  // Expanded below the row.
   below?: ComponentChildren;
 }
 

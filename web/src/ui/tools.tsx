@@ -18,7 +18,7 @@ export function Tools({ title, children, onFull, onPng, onCsv }: ToolsProps) {
       {children}
       <button type="button" title="full screen" aria-label={`${title}: full screen`} onClick={onFull}><Icon name="full" /></button>
       <button type="button" title="save as PNG" aria-label={`${title}: save as PNG`} onClick={onPng}><Icon name="image" /></button>
-      <button type="button" title="save what is shown as CSV" aria-label={`${title}: save as CSV`} onClick={onCsv}><Icon name="table" /></button>
+      <button type="button" title="save shown data as CSV" aria-label={`${title}: save as CSV`} onClick={onCsv}><Icon name="table" /></button>
     </span>
   );
 }

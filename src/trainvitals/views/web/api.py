@@ -86,13 +86,13 @@ class Web:
 
     def require_editable(self) -> FolderRuns:
         if self.editable is None:
-            raise Forbidden("this server only shows", hint="to change runs: trainvitals serve --allow-edit")
+            raise Forbidden("this server is read-only", hint="to edit runs: trainvitals serve --allow-edit")
         return self.editable
 
 
 @dataclass(frozen=True)
 class File:
-    """An answer that is a file to keep."""
+    """An answer to download as a file."""
 
     name: str
     media_type: str
@@ -208,7 +208,7 @@ def show_alerts(web: Web, values: Values) -> AlertsJson:
 
 
 def show_diagnosis(web: Web, values: Values) -> DiagnosisJson:
-    # With a reader of its own: it takes a second or two on a long run, and the charts must not wait for it.
+    # With a separate reader: it takes a second or two on a long run, and the charts must not wait for it.
     key = web.runs.find(values["run"])
     return web.diagnoses.read(key, web.runs.open(key), web.conditions, web.prices)
 
@@ -248,7 +248,7 @@ def report_run(web: Web, values: Values) -> Annotated[File, Wire(ReportSummaryJs
 
 
 def _safe(name: str) -> str:
-    """A name for a file that no browser and no header trips over."""
+    """A file name that is safe in any browser and header."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name)
 
 
@@ -265,8 +265,8 @@ def compare(web: Web, values: Values) -> ComparisonJson:
     _check_range(values)
     keys = list(dict.fromkeys(values["run"]))
     if len(keys) < 2:
-        raise BadRequest("at least two different runs are compared", hint="?run=A&run=B")
-    # Readers of their own: holding the locks of many runs at once could wait in a circle.
+        raise BadRequest("need at least two different runs to compare", hint="?run=A&run=B")
+    # Separate readers: holding the locks of many runs at once could deadlock.
     readers = [(key, web.runs.open(key)) for key in keys]
     try:
         return comparison.describe_comparison(
@@ -285,7 +285,7 @@ def compare(web: Web, values: Values) -> ComparisonJson:
 
 
 def _folder(web: Web, values: Values) -> Path:
-    """Of the run that is to be changed."""
+    """Of the run to edit."""
     return web.require_editable().folder(web.runs.find(values["run"]))
 
 
@@ -293,7 +293,7 @@ def edit_run(web: Web, values: Values) -> EditedJson:
     folder = _folder(web, values)
     run = run_folder.read_run(folder)
     if not run.is_over:
-        raise Conflict("the run lives and writes its own run.json", hint="wait until it ends")
+        raise Conflict("the run is still active and writes its own run.json", hint="wait until it ends")
     if values["tags"] is not None:
         run = replace(run, tags=tuple(dict.fromkeys(redact_text(tag) for tag in values["tags"])))
     if values["notes"] is not None:
@@ -320,7 +320,7 @@ def control_alert(web: Web, values: Values) -> AskedJson:
     known = {row.rule for row in records.read_rows(folder)}
     known |= {condition.id for condition in builtin.REGISTRY if condition.live is not None}
     if values["rule"] not in known and values["rule"] != "all":
-        raise NotFound(f"there is no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
+        raise NotFound(f"no rule '{values['rule'][:80]}' in this run{nearest(values['rule'], known)}")
     until = time.time() + values["seconds"] if values["action"] == "silence" else None
     return {"asked": records.ask(folder, values["action"], values["rule"], "web", until).as_json()}
 
@@ -333,25 +333,25 @@ def openapi(web: Web, values: Values) -> Plain:
 
 # -- the table
 
-RUN = Parameter("run", "Key of the run, as /runs says it, or `latest`", place="path", most=300)
-START = Parameter("start", "First value of x wanted", "number", low=-1e15, high=1e15)
-END = Parameter("end", "Last value of x wanted", "number", low=-1e15, high=1e15)
+RUN = Parameter("run", "Key of the run, from /runs, or `latest`", place="path", most=300)
+START = Parameter("start", "Lower bound of x", "number", low=-1e15, high=1e15)
+END = Parameter("end", "Upper bound of x", "number", low=-1e15, high=1e15)
 POINTS = Parameter(
     "points",
-    "Most points per series; where there are more, the smallest and largest of each bucket are kept",
+    "Maximum points per series; beyond that, the min and max of each bucket are kept",
     "integer",
     default=1000,
     low=4,
     high=20_000,
 )
-LIMIT = Parameter("limit", "Most items", "integer", default=1000, low=1, high=10_000)
+LIMIT = Parameter("limit", "Maximum number of items", "integer", default=1000, low=1, high=10_000)
 FILE = Parameter("file", "Name of the file", place="path", most=200)
-AFTER = Parameter("after", "Only what follows this byte: `next` of the answer before", "integer", low=0, high=1e15)
+AFTER = Parameter("after", "Only what follows this byte: `next` of the previous answer", "integer", low=0, high=1e15)
 ROLE = Parameter("role", "Only participants with this role, such as `trainer` or `rollout`", most=40)
-RANK = Parameter("rank", "Only this rank, of `role`, or of the trainers", "integer", low=0, high=1_000_000)
+RANK = Parameter("rank", "Only this rank of `role`; without a role, of the trainers", "integer", low=0, high=1_000_000)
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("GET", "/about", "What this server is", about),
+    Endpoint("GET", "/about", "Version and options of this server", about),
     Endpoint("GET", "/panels", "The panels of the dashboard and the catalog of metrics", list_panels),
     Endpoint(
         "GET",
@@ -359,54 +359,54 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "All runs, newest first",
         list_runs,
         (
-            Parameter("project", "Only of this project"),
-            Parameter("status", "Only with this status", most=40),
-            Parameter("text", "Only where id, name, project, tags or configuration hold these words"),
-            Parameter("offset", "Items to leave out at the beginning", "integer", default=0, low=0, high=1_000_000),
-            Parameter("limit", "Most items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
+            Parameter("project", "Only runs of this project"),
+            Parameter("status", "Only runs with this status", most=40),
+            Parameter("text", "Only runs with these words in id, name, project, tags or configuration"),
+            Parameter("offset", "Number of items to skip", "integer", default=0, low=0, high=1_000_000),
+            Parameter("limit", "Maximum number of items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
         ),
     ),
     Endpoint("GET", "/machine", "The newest samples of this machine", machine),
-    Endpoint("GET", "/runs/{run}", "Everything about a run but its series", show_run, (RUN,), (404,)),
+    Endpoint("GET", "/runs/{run}", "Everything about a run except its series", show_run, (RUN,), (404,)),
     Endpoint(
         "GET",
         "/runs/{run}/series",
-        "Series of a run, downsampled so that every peak stays",
+        "Series of a run, downsampled with every peak kept",
         show_series,
         (
             RUN,
             Parameter("name", "Metric; may be repeated", "texts", required=True, most=MAX_SERIES_NAMES),
-            Parameter("table", "Where the metric is", choices=TABLES, default="training"),
-            Parameter("x", "step, time, relative, or a metric of the training such as epoch", default="step", most=200),
+            Parameter("table", "Table of the metric", choices=TABLES, default="training"),
+            Parameter("x", "step, time, relative, or a training metric such as epoch", default="step", most=200),
             START,
             END,
             POINTS,
             ROLE,
             RANK,
-            Parameter("band", "Ranks as one band: lowest, mean, highest", "switch", default=False),
+            Parameter("band", "All ranks or devices as one band: min, mean, max", "switch", default=False),
             Parameter("rate", "A counter as its rate per second", "switch", default=False),
-            Parameter("all_attempts", "Also what a later attempt logged again", "switch", default=False),
+            Parameter("all_attempts", "Include steps that a later attempt logged again", "switch", default=False),
         ),
         (404,),
     ),
     Endpoint(
         "GET",
         "/runs/{run}/states",
-        "What is a word and not a number, such as `throttle_reasons`: when it became another",
+        "Values that are words, such as `throttle_reasons`: when they changed",
         show_states,
         (
             RUN,
             Parameter("name", "Metric; may be repeated", "texts", required=True, most=MAX_SERIES_NAMES),
-            Parameter("table", "Where the metric is", choices=TABLES, default="gpu"),
-            Parameter("start", "First time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
-            Parameter("end", "Last time wanted, in seconds since 1970", "number", low=-1e15, high=1e15),
+            Parameter("table", "Table of the metric", choices=TABLES, default="gpu"),
+            Parameter("start", "Start time, in seconds since 1970", "number", low=-1e15, high=1e15),
+            Parameter("end", "End time, in seconds since 1970", "number", low=-1e15, high=1e15),
         ),
         (404,),
     ),
     Endpoint(
         "GET",
         "/runs/{run}/layers",
-        "One measure of every layer over the steps",
+        "One measure of every layer by step",
         show_layers,
         (
             RUN,
@@ -420,7 +420,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/runs/{run}/histograms",
-        "Histograms of one name over the steps",
+        "Histograms of one name by step",
         show_histograms,
         (
             RUN,
@@ -432,16 +432,16 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/runs/{run}/events",
-        "What happened, newest first",
+        "Events, newest first",
         show_events,
-        (RUN, LIMIT, Parameter("text", "Only lines that hold this")),
+        (RUN, LIMIT, Parameter("text", "Only events that contain this text")),
         (404,),
     ),
-    Endpoint("GET", "/runs/{run}/alerts", "What fires, and the history", show_alerts, (RUN, LIMIT), (404,)),
+    Endpoint("GET", "/runs/{run}/alerts", "Active alerts and the history", show_alerts, (RUN, LIMIT), (404,)),
     Endpoint(
         "GET",
         "/runs/{run}/diagnosis",
-        "Findings with evidence and advice, what could not be judged, and statistics of the hardware",
+        "Findings with evidence and advice, skipped checks, and resource usage",
         show_diagnosis,
         (RUN,),
         (404,),
@@ -457,7 +457,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/runs/{run}/console/{file}",
-        "What the program printed, its end",
+        "The tail of the program's output",
         show_console,
         (RUN, FILE, AFTER),
         (404,),
@@ -478,7 +478,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/runs/{run}/report",
-        "The run as a document: one HTML file, Markdown, JSON, or a picture of its charts",
+        "A report: one HTML file, Markdown, JSON, or an image of the charts",
         report_run,
         (
             RUN,
@@ -491,11 +491,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "GET",
         "/compare",
-        "Runs beside each other; the first is the baseline",
+        "Compare runs; the first is the baseline",
         compare,
         (
             Parameter("run", "Key of a run; two to twenty", "texts", required=True, most=MAX_COMPARED),
-            Parameter("name", "Metric whose series are wanted; may be repeated", "texts", most=MAX_SERIES_NAMES),
+            Parameter("name", "Metric to return series of; may be repeated", "texts", most=MAX_SERIES_NAMES),
             Parameter("x", "Axis", choices=("step", "time", "relative"), default="step"),
             START,
             END,
@@ -506,7 +506,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "PATCH",
         "/runs/{run}",
-        "Change tags and notes of a run that is over",
+        "Change tags and notes of an ended run",
         edit_run,
         (
             RUN,
@@ -516,7 +516,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (403, 404, 409),
         edits=True,
     ),
-    Endpoint("DELETE", "/runs/{run}", "Remove a run that is over", delete_run, (RUN,), (403, 404, 409), True),
+    Endpoint("DELETE", "/runs/{run}", "Remove an ended run", delete_run, (RUN,), (403, 404, 409), True),
     Endpoint(
         "POST",
         "/runs/{run}/alerts",
@@ -526,7 +526,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             RUN,
             Parameter("action", "What to do", place="body", choices=("ack", "silence"), required=True),
             Parameter("rule", "Name of the rule, or `all`", place="body", required=True, most=200),
-            Parameter("seconds", "How long it is silent", "integer", "body", default=3600, low=1, high=31_536_000),
+            Parameter("seconds", "Duration of the silence", "integer", "body", default=3600, low=1, high=31_536_000),
         ),
         (403, 404),
         edits=True,

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors in words, compression, the page itself."""
+"""The ASGI application: routes, errors, compression, the page itself."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def make_app(
 
 
 def _warm_up(runs: SharedRuns) -> None:
-    """Load what the first questions need, while nobody waits yet: the table of runs, then what draws charts."""
+    """Load what the first requests need, while nobody waits yet: the table of runs, then what draws charts."""
     from trainvitals.journal import parquet
 
     for row in runs.rows():
@@ -106,7 +106,7 @@ def _make(web: Web, endpoint: Endpoint, values: Mapping[str, Any], request: Requ
     try:
         made = endpoint.call(web, values)
     except OSError as error:
-        # The folder went away or is not ours to read; anything else of the operating system is told likewise.
+        # The folder is gone or unreadable; any other operating system error is reported likewise.
         raise NotFound(f"the run cannot be read: {error.strerror or type(error).__name__}") from error
     if isinstance(made, File):
         return made
@@ -132,7 +132,7 @@ async def _read_body(request: Request) -> Any:
     try:
         return json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise BadRequest("the body is no JSON") from None
+        raise BadRequest("the body is not valid JSON") from None
 
 
 def _no_constant(word: str) -> Any:
@@ -145,7 +145,7 @@ async def _stream(web: Web, hub: Hub, request: Request) -> Response:
             raise BadRequest("the stream takes no parameters")
         key = request.path_params["run"]
         if "\0" in key or len(key) > 300:
-            raise BadRequest("'run' is no key of a run")
+            raise BadRequest("'run' is not a valid run key")
         key = await anyio.to_thread.run_sync(web.runs.find, key)
         channel = hub.find(key) or hub.begin(key, await anyio.to_thread.run_sync(web.runs.open, key))
     except TrainvitalsError as error:
@@ -168,7 +168,7 @@ def _page_routes() -> list[Route]:
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         if name not in assets:
-            return _complain(404, f"there is no page '{name[:80]}'", "the dashboard is at /")
+            return _complain(404, f"page not found: '{name[:80]}'", "the dashboard is at /")
         body, kind = assets[name]
         tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
         headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
@@ -200,14 +200,14 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        made = _complain(405, f"{request.method} is not possible here", f"possible: {allowed}")
+        made = _complain(405, f"{request.method} is not allowed here", f"allowed: {allowed}")
         made.headers["allow"] = allowed
         return made
-    return _complain(error.status_code, "there is nothing here", "the API is described at /api/v1/openapi.json")
+    return _complain(error.status_code, "not found", "see /api/v1/openapi.json for the API")
 
 
 async def _refuse_crash(request: Request, error: Exception) -> Response:
-    """The last boundary: a mistake of ours is logged whole and told in one sentence."""
+    """The last boundary: a bug of ours is logged in full and answered in one sentence."""
     if not isinstance(error, ClientDisconnect):
         log.error("a request failed: %s", request.url.path, exc_info=error)
-    return _complain(500, "the server made a mistake; its log says more")
+    return _complain(500, "internal error; see the server's log")

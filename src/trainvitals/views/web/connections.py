@@ -1,8 +1,8 @@
-"""Connections that hold the door without coming in.
+"""Limits for connections that occupy the server without sending a request.
 
-A request whose head never ends costs a descriptor, and there are a thousand of these: before any token is asked for,
-half-sent requests could keep everybody out. So a request has a time in which to arrive, an address has a share of the
-connections, and when there is no room the oldest that has asked for nothing yet makes way.
+A request whose head never ends costs a descriptor, of which there are about a thousand: before any token is checked,
+half-sent requests could lock everybody out. So a request has to arrive within a time limit, an address gets a share of
+the connections, and when there is no room the oldest idle connection is closed.
 Tested in tests/views/web/test_server.py.
 """
 
@@ -17,11 +17,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from trainvitals import runtime
 
 REQUEST_SECONDS = 15.0
-"""Time for a request to arrive in whole, from its first byte, or from the beginning of the connection."""
+"""Time for a request to arrive in full, from its first byte, or from the start of the connection."""
 AT_ONCE = 64
-"""Connections that are accepted before the first of them is looked at."""
+"""Connections accepted before the first of them is handled."""
 KEPT_DESCRIPTORS = AT_ONCE + 128
-"""For these, and for the files that are read to answer."""
+"""For these, and for the files read to answer."""
 MOST_CONNECTIONS = 4096
 
 
@@ -33,7 +33,7 @@ class Guests:
         self._open: dict[GuardedProtocol, str] = {}
 
     def admit(self, guest: GuardedProtocol, address: str) -> bool:
-        """Whether there is room. An address has three quarters of it at most, so that others come in as well."""
+        """Whether there is room. An address gets three quarters of it at most, so that others can connect as well."""
         self._open[guest] = address
         mine = [other for other, known in self._open.items() if known == address]
         if len(mine) > self.most * 3 // 4:
@@ -52,7 +52,7 @@ class Guests:
 
 
 class GuardedProtocol(H11Protocol):
-    """uvicorn's protocol with a clock for the request."""
+    """uvicorn's protocol with a time limit for requests."""
 
     guests: Guests
     _timer: asyncio.TimerHandle | None = None
@@ -82,7 +82,7 @@ class GuardedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._stop_timer()  # the keep-alive time of uvicorn counts from here
+        self._stop_timer()  # uvicorn's keep-alive timeout counts from here
 
     def hang_up(self) -> None:
         """Close it without an answer."""
@@ -100,5 +100,5 @@ class GuardedProtocol(H11Protocol):
 
 
 def make_protocol() -> Any:
-    """A protocol class with a list of guests of its own."""
+    """A protocol class with a separate list of connections."""
     return type("Protocol", (GuardedProtocol,), {"guests": Guests()})

@@ -15,7 +15,7 @@ Values = Mapping[str, Any]
 
 
 class BadRequest(TrainvitalsError):
-    """A request that cannot be understood: answered 400 with the reason."""
+    """An invalid request: answered 400 with the reason."""
 
 
 class NotFound(TrainvitalsError):
@@ -23,11 +23,11 @@ class NotFound(TrainvitalsError):
 
 
 class Forbidden(TrainvitalsError):
-    """Understood, and not allowed here: answered 403."""
+    """Not allowed here: answered 403."""
 
 
 class Conflict(TrainvitalsError):
-    """Not possible as things are: answered 409."""
+    """Not possible in the current state: answered 409."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Parameter:
     def parse(self, text: str) -> Any:
         """The value of one spelling in the path or the query; raises BadRequest."""
         if "\0" in text:
-            raise BadRequest(f"'{self.name}' holds a NUL character")
+            raise BadRequest(f"'{self.name}' contains a NUL character")
         if self.kind in ("text", "texts"):
             return self.check(text)
         if self.kind == "switch":
             if text not in ("true", "false"):
-                raise BadRequest(f"'{self.name}' is true or false, not '{_short(text)}'")
+                raise BadRequest(f"'{self.name}' must be true or false, not '{_short(text)}'")
             return text == "true"
         # int() and float() also read "1_000" and blanks, which the description does not promise.
         plain = text.isascii() and "_" not in text and text == text.strip()
@@ -85,37 +85,37 @@ class Parameter:
         except ValueError:
             value = None
         if value is None:
-            raise BadRequest(f"'{self.name}' is a {self._word()}, not '{_short(text)}'")
+            raise BadRequest(f"'{self.name}' must be {self._word()}, not '{_short(text)}'")
         return self.check(value)
 
     def check(self, value: Any) -> Any:
         """`value` if it is allowed; raises BadRequest."""
         if self.kind in ("text", "texts"):
             if not isinstance(value, str):
-                raise BadRequest(f"'{self.name}' is a text")
+                raise BadRequest(f"'{self.name}' must be a string")
             if len(value) > (MAX_TEXT if self.kind == "texts" else self.most):
                 raise BadRequest(f"'{self.name}' is longer than {MAX_TEXT if self.kind == 'texts' else self.most:,}")
             if not value and (self.required or self.kind == "texts"):
                 raise BadRequest(f"'{self.name}' is empty")
             if self.choices and value not in self.choices:
                 raise BadRequest(
-                    f"'{self.name}' is one of {', '.join(self.choices)}, not '{_short(value)}'"
+                    f"'{self.name}' must be one of {', '.join(self.choices)}, not '{_short(value)}'"
                     f"{nearest(value, self.choices)}"
                 )
             return value
         if self.kind == "switch":
             if not isinstance(value, bool):
-                raise BadRequest(f"'{self.name}' is true or false")
+                raise BadRequest(f"'{self.name}' must be true or false")
             return value
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole and not (self.kind == "number" and isinstance(value, float) and math.isfinite(value)):
-            raise BadRequest(f"'{self.name}' is a {self._word()}")
+            raise BadRequest(f"'{self.name}' must be {self._word()}")
         if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-            raise BadRequest(f"'{self.name}' is a {self._word()}, not {value}")
+            raise BadRequest(f"'{self.name}' must be {self._word()}, not {value}")
         return value
 
     def _word(self) -> str:
-        word = "whole number" if self.kind == "integer" else "number"
+        word = "an integer" if self.kind == "integer" else "a number"
         if self.low is not None and self.high is not None:
             return f"{word} from {self.low:g} to {self.high:g}"
         return word
@@ -177,12 +177,12 @@ class Endpoint:
         for parameter in expected:
             if parameter.name not in body:
                 if parameter.required:
-                    raise BadRequest(f"the body lacks '{parameter.name}'")
+                    raise BadRequest(f"'{parameter.name}' is missing in the body")
                 values[parameter.name] = parameter.default
             elif parameter.kind == "texts":
                 items = body[parameter.name]
                 if not isinstance(items, list) or len(items) > parameter.most:
-                    raise BadRequest(f"'{parameter.name}' is a list of at most {parameter.most} texts")
+                    raise BadRequest(f"'{parameter.name}' must be a list of at most {parameter.most} strings")
                 values[parameter.name] = [parameter.check(item) for item in items]
             else:
                 values[parameter.name] = parameter.check(body[parameter.name])

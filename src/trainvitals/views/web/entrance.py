@@ -1,4 +1,4 @@
-"""The page for a browser that has not come in. It is whole in itself: nothing else is served without the token.
+"""The login page. It is self-contained: nothing else is served without the token.
 
 Tested in tests/views/web/test_gate.py.
 """
@@ -9,7 +9,7 @@ import base64
 import hashlib
 from html import escape
 
-# The colours and measures of web/src/style.css; the theme is the system's, for a choice is only known to the page.
+# The colours and sizes of web/src/style.css; the theme is the system's, for only the page knows the user's choice.
 _STYLE = """
 :root { color-scheme: dark light; --page: #0e1318; --panel: #161d24; --raised: #1e2730; --line: #2a3540;
   --text: #e6ecf1; --dim: #9aa8b4; --accent: #5db7f5; }
@@ -43,20 +43,20 @@ POLICY = (
 
 
 def draw_entrance(problem: str, command: str) -> str:
-    """Why the door is closed, and the command that opens it."""
+    """What is wrong, and the command that prints a new link."""
     return _draw(
         f"<h1>{escape(problem)}</h1>"
-        "<p>For a new link, type on the machine where this server runs, as the user who started it:</p>"
+        "<p>For a new link, run this on the server's machine, as the user who started it:</p>"
         f"<pre>{escape(command)}</pre>"
         "<p>A link works once. This browser is then remembered for 30 days.</p>"
     )
 
 
 def draw_step(target: str) -> str:
-    """A page that goes on to another of ours by itself."""
+    """A page that redirects to another of ours."""
     where = escape(target)
     return _draw(
-        f'<p><a href="{where}">to the dashboard</a></p>', f'<meta http-equiv="refresh" content="0;url={where}">'
+        f'<p><a href="{where}">Open the dashboard</a></p>', f'<meta http-equiv="refresh" content="0;url={where}">'
     )
 
 

@@ -1,8 +1,8 @@
-"""Who may come in: the Host header, the token, and the headers that every answer carries.
+"""Access control: the Host header, the token, and the headers of every answer.
 
-A page of somebody else's must not reach this server through the user's browser: the Host header is checked against the
-names this server answers to (DNS rebinding), and a request that changes something must come from our own page (Origin,
-Sec-Fetch-Site), whether or not a token is asked for. A browser comes in by a link (`login`), a program with the token.
+Another site's page must not reach this server through the user's browser: the Host header is checked against the names
+of this server (DNS rebinding), and a request that changes something must come from our own page (Origin,
+Sec-Fetch-Site), whether or not a token is required. A browser logs in with a link (`login`), a program with the token.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HEADERS = (
 )
 SAFE = ("GET", "HEAD", "OPTIONS")
 ENTRANCE = ("code", "token")
-"""Parameters of an address that let somebody in."""
+"""Query parameters that log a browser in."""
 
 
 def is_loopback(host: str) -> bool:
@@ -53,12 +53,12 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Door:
-    """What is checked. `hosts` are the names besides loopback and addresses that may stand in the Host header."""
+    """What is checked. `hosts` are the names, besides loopback and addresses, allowed in the Host header."""
 
     token: str | None = None
     hosts: frozenset[str] = field(default_factory=frozenset)
     any_address: bool = False
-    """Bound to all addresses: a request may name any of them, but still no foreign name."""
+    """Bound to all addresses: a request may name any of them, but no unknown name."""
     port: int = 0
     begun: float = field(default_factory=time.time)
     how_to_enter: str = ""
@@ -77,7 +77,7 @@ class Door:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # a name can be made to point here by anybody, an address cannot
+        return True  # anybody can point a name here, but not an address
 
     def accepts(self, token: str) -> bool:
         """Whether this is the token, in constant time."""
@@ -85,7 +85,7 @@ class Door:
 
 
 def split_host(header: str) -> str | None:
-    """The name without its port, lower case; None if the header is no host."""
+    """The name without its port, lower case; None if the header is not a host."""
     text = header.strip().lower()
     if text.startswith("["):
         name, bracket, port = text[1:].partition("]")
@@ -124,10 +124,10 @@ class Gate:
         host = headers.get("host", [])
         if len(host) != 1 or not self._door.knows(host[0]):
             shown = host[0][:80] if host else ""
-            await _refuse(send_guarded, 421, f"this server does not answer to the name '{shown}'", _host_hint(shown))
+            await _refuse(send_guarded, 421, f"unknown host name '{shown}'", _host_hint(shown))
             return
         if scope["method"] not in SAFE and not _is_own(headers, host[0]):
-            await _refuse(send_guarded, 403, "a page of another site may not change anything here")
+            await _refuse(send_guarded, 403, "cross-site requests may not change anything")
             return
         if self._codes is not None and not await self._admit(self._codes, scope, headers, send_guarded):
             return
@@ -142,7 +142,7 @@ class Gate:
         knows_cookie = any(login.is_cookie(token, value) for value in _cookies(headers, name))
         if knows_cookie and not offered:
             return True
-        problem = "A link is needed to come in"
+        problem = "Authentication required"
         if knows_cookie or ("code" in offered and (problem := codes.spend(offered["code"]) or "") == ""):
             await _let_in(scope, headers, query, send, "" if knows_cookie else login.new_cookie(token))
             return False
@@ -159,11 +159,11 @@ class Gate:
                 await _let_in(scope, headers, query, send, login.new_cookie(token))
                 return False
             self._wrong.note(address)
-            problem = "This is not the token"
+            problem = "Wrong token"
         if scope["method"] == "GET" and any("text/html" in value for value in headers.get("accept", [])):
             await _show(send, 401, entrance.draw_entrance(problem, self._door.how_to_enter))
         else:
-            hint = f"a link for the browser: {self._door.how_to_enter}; for programs: Authorization: Bearer TOKEN"
+            hint = f"for a browser link: {self._door.how_to_enter}; for programs: Authorization: Bearer TOKEN"
             await _refuse(send, 401, problem[0].lower() + problem[1:], hint)
         return False
 
@@ -218,7 +218,7 @@ def _cookies(headers: dict[str, list[str]], wanted: str) -> Iterator[str]:
 
 
 def _is_own(headers: dict[str, list[str]], host: str) -> bool:
-    """A request from our own page, or from a program that is no browser."""
+    """A request from our own page, or from a program other than a browser."""
     site = headers.get("sec-fetch-site", ["same-origin"])[0]
     if site not in ("same-origin", "none"):
         return False
@@ -245,7 +245,7 @@ async def _refuse(send: Send, status: int, message: str, hint: str = "", retry_a
 
 
 async def _show(send: Send, status: int, page: str, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """A page for a browser that has not come in: all of it in one answer."""
+    """A page for a browser that is not logged in: all of it in one answer."""
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-store"),

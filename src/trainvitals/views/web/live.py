@@ -1,4 +1,4 @@
-"""Live updates: one follower per run, however many look at it.
+"""Live updates: one follower per run, for any number of viewers.
 
 What is new in the run is read once, encoded once, and the same bytes go to every viewer as server-sent events:
 
@@ -8,8 +8,8 @@ What is new in the run is read once, encoded once, and the same bytes go to ever
     state   status, cause, step; every two seconds, so that a viewer knows that it is not stale
     reset   what was sent before does not connect to what comes now: read everything again
 
-A viewer that is too slow loses points, never the connection: it gets `reset`. A viewer that comes back says the id it
-saw last and gets what it missed, as long as that is remembered.
+A viewer that is too slow loses points, never the connection: it gets `reset`. A viewer that reconnects sends
+the last id it received and gets what it missed, as long as that is remembered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trainvitals.views.data.wire import encode, find_broken, mark_broken
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 1.0
-"""Between two looks at a run that has written nothing for a while, and at one that has ended."""
+"""Between two polls of a run that has been idle for a while, and of one that has ended."""
 STATE_SECONDS = 2.0
 LINGER_SECONDS = 10.0
 """How long a run is followed after its last viewer has gone: a reload must not lose anything."""
@@ -87,7 +87,7 @@ def frame(event: str, data: bytes, id: str = "") -> bytes:
 
 
 class Channel:
-    """One run and everybody who looks at it."""
+    """One run and its viewers."""
 
     def __init__(self, reader: Reader, on_end: Callable[[], None]) -> None:
         self._reader = reader
@@ -123,7 +123,7 @@ class Channel:
         self._task.cancel()
 
     def _missed(self, last_id: str | None) -> bytes | None:
-        """What was sent after `last_id`; None if that is not known any more."""
+        """What was sent after `last_id`; None if that is no longer known."""
         epoch, _, text = (last_id or "").partition("-")
         if epoch != self._epoch or not text.isdecimal():
             return None
@@ -162,7 +162,7 @@ class Channel:
             try:
                 messages = await asyncio.to_thread(lambda: collector.collect(feed.poll(POLL_BYTES)))
             except OSError:
-                messages = []  # the folder vanishes as we look; `state` says so
+                messages = []  # the folder vanished meanwhile; `state` reports it
             for event, content in messages:
                 self._send(event, content)
             quiet = 0.0 if messages else quiet + POLL_SECONDS
@@ -172,7 +172,7 @@ class Channel:
                 if before is not None and state.get("attempt") != before:
                     self._send("reset", {"reason": "attempt"})
                 before = state.get("attempt")
-                # Not remembered: an old state is of no use to anybody.
+                # Not remembered: an old state is useless.
                 message = frame("state", encode(state))
                 for viewer in self._viewers:
                     viewer.put(message)
@@ -277,18 +277,18 @@ def _pack(item: dict[str, Any]) -> IncrementJson:
 
 
 class Hub:
-    """The channels of all runs that somebody looks at."""
+    """The channels of all runs that have viewers."""
 
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
 
     def find(self, key: str) -> Channel | None:
-        """The channel of a run that somebody looks at already."""
+        """The channel of a run that already has viewers."""
         return self._channels.get(key)
 
     def begin(self, key: str, reader: Reader) -> Channel:
-        """A channel for a run that nobody looked at. To be called in the event loop."""
-        if key not in self._channels:  # else somebody came while the reader was made
+        """A channel for a run without viewers so far. To be called in the event loop."""
+        if key not in self._channels:  # else another viewer came while the reader was made
             self._channels[key] = Channel(reader, lambda: self._forget(key))
         return self._channels[key]
 

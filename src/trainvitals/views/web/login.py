@@ -1,8 +1,8 @@
-"""How a browser gets in: by a link with a code that works once, then with a cookie that scripts cannot read.
+"""How a browser logs in: with a link whose code works once, then with a cookie that scripts cannot read.
 
-The token of a user is in a file that only this user can read, and outlives the server: a page that is open goes on
-after a restart, and whoever can read the token can make another link without asking the server. Codes and cookies are
-signed with it. A code is for one port, so that whoever listens on another one cannot use what was meant for us.
+The token of a user is in a file that only this user can read, and outlives the server: an open page survives
+a restart, and whoever can read the token can make another link without the server. Codes and cookies are signed with
+it. A code is for one port, so that another server cannot use what was meant for us.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ COOKIE_SECONDS = 30 * 86_400
 WRITE_SECONDS = 2.0
 """How long another process may take between making the file and writing the token."""
 MOST_WRONG, WRONG_SECONDS = 10, 60.0
-"""Wrong tokens that an address may try, within this time, if the right one can be guessed at all."""
+"""Wrong tokens that an address may try within this time, if the right one can be guessed at all."""
 UNGUESSABLE = 22
-"""Characters of a token that nobody guesses; one that somebody has thought of may be shorter."""
+"""Characters of a token that cannot be guessed; a user's own choice may be shorter."""
 MOST_ADDRESSES = 10_000
 
 Clock = Callable[[], float]
@@ -53,7 +53,7 @@ def read_token() -> str:
     while True:
         try:
             if path.is_symlink():
-                raise OSError(errno.ELOOP, "it is a link")
+                raise OSError(errno.ELOOP, "it is a symbolic link")
             token = runtime.read_regular(path, 1000, own=True).decode("ascii", "replace").strip()
         except FileNotFoundError:
             token = new_token()
@@ -63,17 +63,17 @@ def read_token() -> str:
         except OSError as error:
             raise TrainvitalsError(
                 f"the token file {path} cannot be used: {error.strerror}",
-                hint="remove it, or set TRAINVITALS_RUNTIME_DIR to a folder of your own on this machine",
+                hint="remove it, or set TRAINVITALS_RUNTIME_DIR to a private folder on this machine",
             ) from None
         if token:
             return token
         if time.monotonic() > deadline:
-            path.unlink(missing_ok=True)  # whoever made it was ended before it was written
+            path.unlink(missing_ok=True)  # its creator was killed before writing it
         time.sleep(0.02)
 
 
 def keep_token(token: str) -> None:
-    """Let no cleaner of temporary files take the token away while a server uses it."""
+    """Keep cleaners of temporary files from removing the token while a server uses it."""
     try:
         os.utime(token_file())
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def new_code(token: str, port: int, clock: Clock = time.time) -> str:
 
 
 def new_cookie(token: str, clock: Clock = time.time) -> str:
-    """What a browser shows from now on."""
+    """What a browser presents from now on."""
     expires = str(int(clock()) + COOKIE_SECONDS)
     return f"{expires}~{_sign(token, 'cookie', expires)}"
 
@@ -116,7 +116,7 @@ def is_cookie(token: str, value: str, clock: Clock = time.time) -> bool:
 
 
 class Codes:
-    """The codes that one server takes."""
+    """The codes that one server accepts."""
 
     def __init__(self, token: str, port: int, begun: float, clock: Clock = time.time) -> None:
         """`begun` is when the server started, before it made its first link."""
@@ -127,14 +127,14 @@ class Codes:
         self._used: set[str] = set()
 
     def spend(self, code: str) -> str | None:
-        """None if the code lets somebody in, this once; else why not."""
+        """None if the code is valid, this once; else why not."""
         nonce, _, rest = code.partition("~")
         issued, _, signature = rest.partition("~")
         if not _is_equal(signature, _sign(self._token, "code", self._port, nonce, issued)):
             return "This link is not for this server"
-        # What was used before a restart is not known any more.
+        # Codes used before a restart are no longer known.
         if nonce in self._used or int(issued, 16) < _milliseconds(self._begun):
-            return "This link has been used or is from before a restart"
+            return "This link was already used, or is from before a restart"
         if _milliseconds(self._clock()) - int(issued, 16) > _milliseconds(CODE_SECONDS):
             return "This link has expired"
         self._used.add(nonce)
@@ -159,7 +159,7 @@ def _is_equal(given: str, right: str) -> bool:
 
 
 class WrongTokens:
-    """How many wrong tokens each address tried lately. Codes, cookies and long tokens cannot be guessed and are not
+    """How many wrong tokens each address tried recently. Codes, cookies and long tokens cannot be guessed and are not
     counted: other accounts come from the same address, and must not be able to lock anybody out."""
 
     def __init__(self, token: str, clock: Clock = time.monotonic) -> None:
@@ -168,7 +168,7 @@ class WrongTokens:
         self._tries: dict[str, tuple[float, int]] = {}
 
     def note(self, address: str) -> None:
-        """A wrong token came from there."""
+        """Count a wrong token from this address."""
         if not self._can_be_guessed:
             return
         since, count = self._recent(address)

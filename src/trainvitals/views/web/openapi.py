@@ -12,14 +12,14 @@ from trainvitals.views.web.endpoints import Endpoint, Parameter
 from trainvitals.views.web.schemas import Schema, Schemas
 
 BESIDES = (ErrorJson, PointsJson, EventJson, AlertJson, StateJson, ReportDataJson)
-"""Shapes that no endpoint answers: errors, the messages of the stream, what an HTML report holds."""
+"""Shapes that no endpoint returns: errors, the messages of the stream, what an HTML report holds."""
 
 ERRORS = {
-    400: "A parameter is wrong; the message says which",
-    401: "A token is needed",
+    400: "A parameter is invalid; see the message",
+    401: "Authentication required",
     403: "Not allowed here: the server was started without --allow-edit",
-    404: "There is no such run or file",
-    409: "The run is alive",
+    404: "No such run or file",
+    409: "The run is still active",
     421: "The Host header names another server",
 }
 
@@ -28,7 +28,7 @@ STREAM: Schema = {
     "get": {
         "operationId": "stream_run",
         "summary": "Live updates as server-sent events: points, event, alert, state, reset",
-        "description": "Send `Last-Event-ID` to get what was missed. Never ends by itself.",
+        "description": "Send `Last-Event-ID` to get what was missed. Stays open until the client disconnects.",
         "parameters": [
             {
                 "name": "run",
@@ -61,8 +61,8 @@ def describe(endpoints: tuple[Endpoint, ...], allow_edit: bool) -> Schema:
             "title": "trainvitals",
             "version": __version__,
             "description": (
-                "Runs, series, alerts and events of a run folder. Read only"
-                + ("." if not allow_edit else ", and changes to runs that are over (--allow-edit).")
+                "Runs, series, alerts and events of a run folder. Read-only"
+                + ("." if not allow_edit else ", except for edits of ended runs (--allow-edit).")
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -71,7 +71,7 @@ def describe(endpoints: tuple[Endpoint, ...], allow_edit: bool) -> Schema:
         "components": {
             "schemas": dict(sorted(schemas.named.items())),
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "Only where the server has one"}
+                "token": {"type": "http", "scheme": "bearer", "description": "Unless started with --no-token"}
             },
         },
         "security": [{}, {"token": []}],
@@ -79,7 +79,7 @@ def describe(endpoints: tuple[Endpoint, ...], allow_edit: bool) -> Schema:
 
 
 def _operation(endpoint: Endpoint, schemas: Schemas) -> Schema:
-    # A file of JSON is JSON all the same.
+    # A JSON file has a schema too.
     file = {"type": "string", "format": "binary"}
     answer = schemas.describe(endpoint.shape)
     media = endpoint.media or ("application/json",)
@@ -127,8 +127,8 @@ INTRODUCTION = """# The API
 
 Made from `src/trainvitals/views/web/api.py` by `python -m trainvitals.views.web.openapi > docs/api.md`.
 
-`trainvitals serve` answers under `/api/v1`; the dashboard uses nothing else. The whole description, with the shape of
-every answer, is OpenAPI 3.1 at `/api/v1/openapi.json`.
+`trainvitals serve` provides the API under `/api/v1`; the dashboard uses nothing else. The full description, with the
+schema of every answer, is OpenAPI 3.1 at `/api/v1/openapi.json`.
 
 ```bash
 token=$(cat /tmp/trainvitals-$(id -u)/serve.token)
@@ -136,15 +136,15 @@ api=http://127.0.0.1:8080/api/v1
 curl -s -H "Authorization: Bearer $token" "$api/runs/latest/series?name=loss&points=500" | jq '.series[0].y[-1]'
 ```
 
-- Answers are JSON, compressed where the client accepts gzip, with an `ETag`: an answer that has not changed is a 304.
-- A series has `x` and `y` of the same length. A `y` that is NaN or infinite is null, and `nonfinite` has its index and
-  its spelling; anywhere else such a value is the string `"NaN"`, `"Infinity"` or `"-Infinity"`, as in the run folder.
-- `points` limits a series. Where it has more, the smallest and the largest value of each bucket are kept, so no peak is
-  lost; `total` says how many there were. `start` and `end` zoom in, and the detail comes back.
-- An error is `{"error": {"message": ..., "hint": ...}}` with status 400 (a parameter is wrong), 401 (token), 403 (needs
-  `--allow-edit`), 404, 409 (the run is alive) or 421 (wrong Host header).
+- Answers are JSON, compressed if the client accepts gzip, with an `ETag`: an unchanged answer is a 304.
+- A series has `x` and `y` of equal length. A NaN or infinite `y` is null, with its index and value in `nonfinite`;
+  everywhere else such a value is the string `"NaN"`, `"Infinity"` or `"-Infinity"`, as in the run folder.
+- `points` limits a series. Beyond that, the min and max of each bucket are kept, so no peak is lost; `total` is the
+  number of points logged. `start` and `end` select a range in more detail.
+- Errors are `{"error": {"message": ..., "hint": ...}}` with status 400 (invalid parameter), 401 (token), 403 (needs
+  `--allow-edit`), 404, 409 (the run is still active) or 421 (wrong Host header).
 - The token goes into `Authorization: Bearer ...`; it is in `serve.token` of the [runtime
-  folder](agent.md#where-things-are). `serve --no-token` asks for none.
+  folder](agent.md#where-things-are). With `serve --no-token` none is needed.
 """
 
 
@@ -168,9 +168,9 @@ def render_markdown(endpoints: Sequence[Endpoint]) -> str:
         "| event | data |",
         "|---|---|",
         "| `points` | `series`, each with `table`, `name`, `labels`, `rank`, `step`, `time`, `y`, `nonfinite` |",
-        "| `event`, `alert` | a line of the events or alerts of the run |",
+        "| `event`, `alert` | a row of the run's events or alerts |",
         "| `state` | `status`, `cause`, `live`, `attempt`, `consoles` (bytes by file); every two seconds |",
-        "| `reset` | what was sent before does not connect to what comes now: read everything again |",
+        "| `reset` | there is a gap between what was sent before and what comes next: reload everything |",
     ]
     return "\n".join(lines) + "\n"
 

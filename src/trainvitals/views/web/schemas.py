@@ -71,7 +71,7 @@ class Schemas:
         found: Schema = {"type": "object", "required": sorted(name for name, _, required in fields if required)}
         found["properties"] = {name: self.describe(hint) for name, hint, _ in fields}
         if issubclass(kind, Document):
-            found["additionalProperties"] = True  # what others wrote is kept
+            found["additionalProperties"] = True  # unknown fields are kept
         if kind.__doc__ and not kind.__doc__.startswith(("dict(", f"{kind.__name__}(")):
             found["description"] = " ".join(kind.__doc__.split())
         return found
@@ -94,7 +94,7 @@ def _fields(kind: type) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _without_none(hint: Any) -> Any:
-    """A document leaves out what is None."""
+    """A document omits what is None."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
     return functools.reduce(operator.or_, (item for item in get_args(hint) if item is not type(None)))

@@ -1,4 +1,4 @@
-"""Running the application: the port, the token, and an end that open streams do not delay."""
+"""Running the application: the port, the token, and a shutdown that open streams do not delay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainvitals.views.web import login
 from trainvitals.views.web.gate import Door, is_loopback
 
 if TYPE_CHECKING:
-    from trainvitals.views.web.api import DrawReport  # numpy, which the address does not wait for
+    from trainvitals.views.web.api import DrawReport  # numpy, which must not delay printing the address
 
 TRIES = 50
 LINGER_SECONDS = 60.0
@@ -28,7 +28,7 @@ KEEP_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What `trainvitals serve` was asked for."""
+    """The options of `trainvitals serve`."""
 
     runs: Runs
     draw_report: DrawReport
@@ -37,9 +37,9 @@ class ServeOptions:
     port_is_wish: bool = True
     """Take the next free port if this one is taken."""
     token: str | None = None
-    """To be asked for; None: whoever reaches this machine's own address comes in."""
+    """Required from clients; None: anybody who can reach the loopback address has access."""
     has_own_token: bool = False
-    """It is not the user's, but in a file that was named."""
+    """It is from --token-file, not the user's."""
     allow_hosts: tuple[str, ...] = ()
     editable: FolderRuns | None = None
     """The same runs, if viewers may change them."""
@@ -48,7 +48,7 @@ class ServeOptions:
 
 
 class PortTaken(TrainvitalsError):
-    """Somebody listens there already."""
+    """Another program listens on this port."""
 
 
 def bind(host: str, port: int, port_is_wish: bool) -> socket.socket:
@@ -59,8 +59,8 @@ def bind(host: str, port: int, port_is_wish: bool) -> socket.socket:
             return found
     free = next((place for place in range(port + 1, port + TRIES) if _is_free(host, place)), None)
     raise PortTaken(
-        f"port {port} is taken by another program",
-        hint=f"the next free one: trainvitals serve --port {free}" if free else "choose another: --port N",
+        f"port {port} is in use by another program",
+        hint=f"next free port: trainvitals serve --port {free}" if free else "choose another with --port N",
     )
 
 
@@ -78,7 +78,7 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
         raise TrainvitalsError(
-            f"'{host}' is no address of this machine: {error.strerror}", hint="such as --host 127.0.0.1"
+            f"'{host}' is not an address of this machine: {error.strerror}", hint="for example --host 127.0.0.1"
         ) from error
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,13 +90,13 @@ def _try_bind(host: str, port: int) -> socket.socket | None:
         if error.errno == errno.EADDRINUSE:
             return None
         raise TrainvitalsError(
-            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another: --host, --port"
+            f"cannot listen on {host} port {port}: {error.strerror}", hint="choose another with --host or --port"
         ) from error
     return made
 
 
 def choose_token(host: str, is_wanted: bool) -> str | None:
-    """The token of this user; None if it is not wanted and no other machine can connect."""
+    """The token of this user; None if it is disabled and no other machine can connect."""
     return login.read_token() if is_wanted or not is_loopback(host) else None
 
 
@@ -126,7 +126,7 @@ def make_link(host: str, port: int, token: str | None) -> str:
 
 
 def is_served(host: str, port: int) -> bool:
-    """Whether anybody listens there."""
+    """Whether a server listens there."""
     try:
         socket.create_connection(("127.0.0.1" if host in ("0.0.0.0", "::", "") else host, port), 5.0).close()
     except OSError:
@@ -152,7 +152,7 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
     config = uvicorn.Config(
         app,
         log_level="warning",
-        access_log=False,  # addresses may hold names of metrics and, once, a code or the token
+        access_log=False,  # URLs may contain metric names and, once, a code or the token
         server_header=False,
         timeout_graceful_shutdown=1,  # an open stream never ends by itself
         timeout_keep_alive=30,
@@ -176,7 +176,7 @@ def _keep_token(token: str) -> None:
 
 
 def _end_after(server: Any, pid: int) -> None:
-    """Let whoever looks see how it ended, then go; where nobody ever looked, go at once."""
+    """Stay a while so that viewers see how the run ended; without any viewer, exit at once."""
     start = runtime.process_start(pid)
     while start is not None and runtime.is_same_process(pid, start):
         time.sleep(1.0)

@@ -73,8 +73,8 @@ class SharedRuns:
         if key not in keys:
             shown = key if len(key) <= 80 else f"{key[:79]}…"
             raise NotFound(
-                f"there is no run '{shown}'{nearest(key, keys)}",
-                hint="the page Runs and 'trainvitals runs' list all of them",
+                f"no run '{shown}'{nearest(key, keys)}",
+                hint="it may have been deleted or moved: 'trainvitals runs' and the Runs page list all runs",
             )
         return key
 
@@ -85,7 +85,7 @@ class SharedRuns:
             return self._runs.open(key)
         except RunNotFound as error:
             self.forget(key)
-            raise NotFound(error.message, hint="it was removed") from error
+            raise NotFound(error.message, hint="it was deleted or moved") from error
 
     @contextmanager
     def reader(self, key: str) -> Iterator[Reader]:
@@ -113,7 +113,7 @@ class SharedRuns:
             damaged = self._runs.describe(key).status == UNREADABLE
         except RunNotFound:
             damaged = False
-        return "it is damaged, or being copied" if damaged else "it was removed"
+        return "it is damaged or still being copied" if damaged else "it was deleted or moved"
 
     def forget(self, key: str) -> None:
         """The run is gone."""
@@ -123,9 +123,9 @@ class SharedRuns:
             self._listed = 0.0
 
     def rows(self) -> list[RowJson]:
-        """Every run on a line, newest first. An ended run is read again only when it changed."""
+        """A row per run, newest first. An ended run is read again only when it changed."""
         found = []
-        with self._reading_rows:  # who comes second finds them read
+        with self._reading_rows:  # a second thread finds them read
             for key in reversed(self.keys()):
                 try:
                     found.append(self._row(key))
