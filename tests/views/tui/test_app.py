@@ -332,7 +332,7 @@ def test_a_signal_is_sent_only_after_the_question(make_feed: MakeFeed, folder: P
             await pilot.press("k")
             assert "Send a signal?" in app.board.text()
             await pilot.press("escape")
-            assert sleeper.poll() is None and "nothing was sent" in app.board.text()
+            assert sleeper.poll() is None and "no signal sent" in app.board.text()
             await pilot.press("k", "t")
             assert f"sent SIGTERM to {sleeper.pid}" in app.board.text()
 
@@ -359,7 +359,7 @@ def test_a_process_that_is_another_one_now_is_left_alone() -> None:
     from trainvitals.views.tui.processes import send
     from trainvitals.views.tui.snapshot import ProcessRow
 
-    with pytest.raises(TrainvitalsError, match="ended already"):
+    with pytest.raises(TrainvitalsError, match="already exited"):
         send(ProcessRow(os.getppid() + 1_000_000, "x", start=1.0), "SIGTERM")
     with pytest.raises(TrainvitalsError, match="not sent"):
         send(ProcessRow(1, "init"), "SIGTERM")

@@ -135,7 +135,7 @@ def test_only_the_wanted_gpus_are_shown(make_feed: MakeFeed, folder: Path) -> No
     feed = make_feed(run=folder, gpus=("1", "GPU-3"))
     assert [gpu.index for gpu in feed.read().gpus] == ["1", "3"]
     missing = make_feed(run=folder, gpus=("12",)).read()
-    assert missing.gpus == () and "there is no GPU 12 here, only 0, 1, 2" in missing.notes[0]
+    assert missing.gpus == () and "no GPU 12 on this machine, only 0, 1, 2" in missing.notes[0]
 
 
 def test_the_page_of_events_has_what_the_program_printed(make_feed: MakeFeed, folder: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_gpu_that_does_not_answer_is_said_with_the_reason() -> None:
         },
     )
     problems = {gpu.uuid: gpu.problem for gpu in Feed(TopOptions()).read().gpus}
-    assert problems["GPU-0"].startswith("no answer for 1")
+    assert problems["GPU-0"].startswith("no response for 1")
     assert problems["GPU-1"] == "lost"
     assert problems["GPU-2"] == "no response for 12 s"
     assert problems["GPU-9"] == "no response for 40 s", "one that never answered is there all the same"
@@ -334,7 +334,7 @@ def test_when_the_folder_of_the_run_goes_away_the_next_live_one_is_shown(make_fe
     assert name_shown(feed) == "first"
     assert chosen.shown is not None
     chosen.shown.info.expire()
-    assert "the run is gone" in chosen.read().notes[0], "a run that was asked for stays"
+    assert "the run was deleted or moved" in chosen.read().notes[0], "a run that was asked for stays"
 
 
 def test_reset_starts_the_history_again(make_feed: MakeFeed, folder: Path) -> None:

@@ -253,7 +253,7 @@ def test_ranks_are_filtered_by_number_and_host(told: Snapshot) -> None:
         return [line.split()[0] for line in page.splitlines()[3:-1] if line.strip()]
 
     assert rows("") == ["0", "1", "2", "3"] and rows("2") == ["2"]
-    assert "no rank fits 'zzz'" in text(told, View(page="ranks", filters={"ranks": "zzz"}))
+    assert "no ranks match 'zzz'" in text(told, View(page="ranks", filters={"ranks": "zzz"}))
 
 
 def test_a_gpu_that_is_lost_is_one_sentence(told: Snapshot) -> None:
@@ -346,7 +346,7 @@ def test_what_fires_stands_before_what_once_did(told: Snapshot) -> None:
     silenced = replace(told.active[1], silenced=True)
     page = text(replace(told, active=(told.active[0], silenced), firing=told.active[:1]), View(page="alerts"))
     states = [line.split()[1] for line in page.splitlines()[3:] if "2026" not in line and line[:3].strip().isdigit()]
-    assert "1 firing, 4 changes in all" in page
+    assert "1 active, 4 changes in total" in page
     assert states[:2] == ["firing", "silenced"] and "resolved" in states[2:]
 
 
@@ -355,13 +355,13 @@ def test_a_single_gpu_has_its_columns_named_and_many_share_their_names(told: Sna
     assert "UTIL" in alone and "MEMORY" in alone
     many = tuple(replace(told.gpus[0], key=str(n), index=str(n)) for n in range(64))
     page = text(replace(told, run=None, firing=(), charts=(), gpus=many), View(), 160, 45)
-    assert "use, memory, °C" in page.splitlines()[1]
+    assert "util, memory, °C" in page.splitlines()[1]
 
 
 def test_a_gpu_that_never_answered_does_not_count_as_another_kind(told: Snapshot) -> None:
     silent = Gpu("nvidia:GPU-9", "?", "", "GPU-9", {}, 0.0, problem="no response for 10 s")
     lines = text(replace(told, gpus=(*told.gpus[:3], silent)), View(), 130, 40).splitlines()
-    assert any("3 x NVIDIA H100 80GB HBM3, 1 without an answer" in line for line in lines)
+    assert any("3 x NVIDIA H100 80GB HBM3, 1 not responding" in line for line in lines)
     assert any("GPU-9: no response for 10 s" in line for line in lines)
     assert not any("NAME" in line for line in lines)
 
@@ -420,7 +420,7 @@ def test_processes_are_sorted_and_filtered(told: Snapshot) -> None:
     page = text(told, View(page="processes"))
     assert page.index("python train.py") < page.index("bash")
     assert "bash" not in text(told, View(page="processes", filters={"processes": "TRAIN"}))
-    assert "no process fits" in text(told, View(page="processes", filters={"processes": "zzz"}))
+    assert "no processes match 'zzz'" in text(told, View(page="processes", filters={"processes": "zzz"}))
 
 
 def test_hostile_names_stay_in_their_place(told: Snapshot) -> None:

@@ -126,7 +126,7 @@ def test_a_folder_that_vanishes_is_reported_and_can_come_back(folder: Path, tmp_
     shown.info.expire()
     shown.poll()
     run = shown.describe()
-    assert run is not None and run.status == "gone" and "gone" in shown.problem
+    assert run is not None and run.status == "gone" and "deleted or moved" in shown.problem
     shutil.move(tmp_path / "away", folder)
     shown.poll()
     run = shown.describe()

@@ -1,4 +1,4 @@
-"""The live program: Textual hosts one widget, passes on keys and the mouse, and keeps the time."""
+"""The live program: Textual hosts one widget, forwards keys and mouse events, and runs the timers."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from trainvitals.views.tui.with_program import Program
 
 PATIENCE_SECONDS = 0.9
-"""Curves are drawn again at most about once a second; their newest values are always shown."""
+"""Curves are redrawn about once a second at most; their newest values are always shown."""
 KEY_PATIENCE_SECONDS = 5.0
-"""A key is answered with the curves at hand; the next snapshot brings the new ones."""
+"""A key is handled with the current curves; the next snapshot brings new ones."""
 SWITCH_SECONDS = 0.001
 FIRST_LOOK_SECONDS = 0.01
 
 
 class Fresh(Message, bubble=False):
-    """A new snapshot from the feed, and how it looks in the view and size of that moment (None: could not be drawn)."""
+    """A new snapshot from the feed, drawn for the view and size of that moment (None: could not be drawn)."""
 
     def __init__(self, snapshot: Snapshot, frame: screen.Frame | None, view: View, drawn_for: tuple[int, Size]) -> None:
         super().__init__()
@@ -81,12 +81,12 @@ class TopApp(App[int]):
         self._hits: list[Hit] = []
         self._program = program
         self.ending: TopEnding | None = None
-        """Sees to it that an end does not take for ever."""
+        """Makes sure that quitting does not take forever."""
         self._exit_code: int | None = None
-        """Once a signal has asked for the end."""
+        """Set once a signal has requested the exit."""
         self._looking = False
         self._version = 0
-        """Grows with every change of the view."""
+        """Incremented with every change of the view."""
 
     # -- life
 
@@ -102,7 +102,7 @@ class TopApp(App[int]):
         self.exit(0)
 
     def end_on_signals(self) -> None:
-        """A dashboard is not a training: a signal that asks it to end is answered by ending it, in good order."""
+        """Exit cleanly on a signal: unlike a training, a dashboard has nothing to finish."""
         for name in ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT"):
             number = getattr(signal, name, None)
             if number is not None:
@@ -113,7 +113,7 @@ class TopApp(App[int]):
         if self.ending is not None:
             self.ending.begin(self._exit_code)
         if self.is_running:
-            # A loop that waits for keys and for the feed is not woken by a signal, only by this.
+            # The event loop, which waits for keys and the feed, is not woken by a signal, only by this.
             asyncio.get_running_loop().call_soon_threadsafe(self.call_later, self.exit, self._exit_code)
 
     def exit(self, result: int | None = None, return_code: int = 0, message: Any = None) -> None:
@@ -127,13 +127,13 @@ class TopApp(App[int]):
     # -- snapshots
 
     def _look(self) -> None:
-        """What was made until now stays: the collector need not look at it again, which would hold up keys."""
+        """Freeze what exists so far: scanning it again in every garbage collection would delay keys."""
         gc.freeze()
         gc.enable()
         self.feed.start(self._deliver)
 
     def _deliver(self, snapshot: Snapshot) -> None:
-        """Called on the feed's thread, which draws too: so the screen's own thread is free for keys."""
+        """Called on the feed's thread, which also draws, so that the screen's thread is free for keys."""
         version, size, view = self._version, self.size, copy(self.view)
         view.patience = PATIENCE_SECONDS
         frame = None
@@ -151,7 +151,7 @@ class TopApp(App[int]):
         if status:
             self.view.show_message(status, "info")
         if status or frame is None or fresh.drawn_for != (self._version, self.size):
-            self.draw()  # a key came in between: what was drawn is not what is wanted now
+            self.draw()  # a key came in between: this frame is outdated
             return
         self.view.rows, self.view.visible = view.rows, view.visible
         self.view.chart_columns, self.view.gpu_columns = view.chart_columns, view.gpu_columns
@@ -160,7 +160,7 @@ class TopApp(App[int]):
     # -- drawing
 
     def draw(self) -> None:
-        """Draw the screen from what is known, and ask the feed for what is wanted next."""
+        """Draw the screen from the current snapshot, and request what is needed next."""
         width, height = self.size.width, self.size.height
         if not self.board.is_mounted or width <= 0 or height <= 0:
             return
@@ -173,7 +173,7 @@ class TopApp(App[int]):
             return
         self._hits = frame.hits
         self.board.show(frame.lines, self.view.palette.text)
-        # First the answer to a key on the terminal, then the look at the world: both at once would take twice as long.
+        # First show the effect of a key, then read new data: both at once would take twice as long.
         self.call_after_refresh(self.feed.want, screen.request(self.snapshot, self.view, *self.size))
 
     def repaint(self) -> None:
@@ -191,7 +191,7 @@ class TopApp(App[int]):
         self.call_after_refresh(self.draw)
         if not self._looking:
             self._looking = True
-            # After the first picture: what is imported to look at the world would hold it up.
+            # After the first frame: the imports for reading data would delay it.
             self.set_timer(FIRST_LOOK_SECONDS, self._look)
 
     # -- keys and mouse
@@ -215,7 +215,7 @@ class TopApp(App[int]):
         self._scroll("down")
 
     def _scroll(self, key: str) -> None:
-        """As that key does on the page, also while something is typed or asked."""
+        """The action of that key on the page, even while typing or in a question."""
         action = find_action(self.view, key)
         if action is not None:
             action(self)
@@ -238,12 +238,12 @@ class TopApp(App[int]):
 
 
 def run(feed: Feed, *, palette: palettes.Palette | None = None, program: Program | None = None) -> int:
-    """Show the dashboard, around `program` if there is one, until it is left. Returns the exit code."""
-    # The feed's thread draws: hand over often, so that a key does not wait for a chart.
+    """Show the dashboard, around `program` if there is one, until the user quits. Returns the exit code."""
+    # The feed's thread draws: switch threads often, so that a key does not wait for a chart.
     sys.setswitchinterval(SWITCH_SECONDS)
     encoding = (getattr(sys.stdout, "encoding", None) or "").lower()
     app = TopApp(feed, palette=palette, ascii="utf" not in encoding, program=program)
-    if program is None:  # else the program goes on, and must not lose its terminal
+    if program is None:  # else the program continues, and must not lose its terminal
         app.ending = find_ending()
     app.end_on_signals()
     result = app.run()

@@ -1,4 +1,4 @@
-"""The one widget of the dashboard: lines of text, of which only those that changed are drawn again.
+"""The only widget of the dashboard: lines of text, of which only the changed ones are redrawn.
 Tested in tests/views/tui/test_app.py."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Board(Widget):
             self.refresh(*_regions(changed, width))
 
     def forget(self) -> None:
-        """Draw everything again: another size, another theme."""
+        """Redraw everything, for another size or theme."""
         self._strips, self._lines = [], []
 
     def render_line(self, y: int) -> Strip:
@@ -52,7 +52,7 @@ class Board(Widget):
 
 
 def _joined(line: Line, blank: Style) -> Line:
-    """The line with neighbours of one style as one piece: fewer bytes for the terminal."""
+    """The line with adjacent segments of one style merged: fewer bytes for the terminal."""
     joined: Line = []
     text: str = ""
     style: Style | None = None

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 _WEIGHTS = np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.uint32)
 _BLANK = 0x2800
 FAR = 1e9
-"""Columns beyond which it does not matter how far away a point is."""
+"""Columns beyond which the distance of a point does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Axes:
         low, high = self.low, self.high
         if self.log:
             y, low, high = np.log10(np.maximum(y, 1e-300)), float(np.log10(low)), float(np.log10(high))
-        span = high / 2 - low / 2  # halves, since the whole of 1e308 and -1e308 is no number
+        span = high / 2 - low / 2  # halves, since 1e308 - -1e308 overflows
         if not span > 0:
             return np.full(len(y), (count - 1) / 2)
         with np.errstate(over="ignore"):  # far above or below what is shown
@@ -52,7 +52,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A value that is no number, at a cell."""
+    """A NaN or infinite value, at a cell."""
 
     column: int
     row: int
@@ -70,13 +70,13 @@ class Canvas:
         self._row_numbers = np.arange(height * 4, dtype=np.int64)[:, None]
 
     def curve(self, x: Floats, y: Floats, axes: Axes, owner: int, *, gaps: bool = False) -> list[Mark]:
-        """Draw a curve over ascending `x`, owned by `owner`; returns the marks for what is not a number.
+        """Draw a curve over ascending `x`, owned by `owner`; returns the marks for NaN and infinite values.
 
-        With `gaps` the line is interrupted where far longer than usual nothing was measured.
+        With `gaps` the line is interrupted where samples are missing for far longer than usual.
         """
         count = self.width * 2
         columns = axes.columns(x, count)
-        # One point beyond each edge, so that the line runs off the picture instead of ending short of it.
+        # One point beyond each edge, so that the line runs off the chart instead of ending short of the edge.
         first = max(int(np.searchsorted(x, axes.left)) - 1, 0)
         last = int(np.searchsorted(x, axes.right, side="right")) + 1
         x, y, columns = x[first:last], y[first:last], columns[first:last]
@@ -137,7 +137,7 @@ class Canvas:
         count, marks = self.width * 2, {}
         strange = ~drawable & (columns >= 0) & (columns < count)
         values = y[strange]
-        # Lower than nothing is minus infinity, or what a logarithm cannot show.
+        # Below everything: minus infinity, or what a logarithmic scale cannot show.
         kinds = np.where(np.isnan(values), 0, np.where(values > 0, 1, 2))
         # Thousands may fall into one column: one of each kind is enough.
         for code in np.unique(columns[strange] * 3 + kinds).tolist():
@@ -152,7 +152,7 @@ class Canvas:
         return list(marks.values())
 
     def rows(self) -> list[tuple[str, list[int]]]:
-        """Each row of cells: its characters, a blank where nothing is drawn, and who owns each cell (-1: nobody)."""
+        """Each row of cells: its characters, a blank where nothing is drawn, and the owner of each cell (-1: none)."""
         cells = self._dots.reshape(self.height, 4, self.width, 2).astype(np.uint32)
         codes = np.einsum("hrwc,rc->hw", cells, _WEIGHTS) + _BLANK
         codes[codes == _BLANK] = ord(" ")

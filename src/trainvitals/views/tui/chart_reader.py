@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from trainvitals.views.tui.tracks import Track
 
 MAX_LINES = 64
-"""Curves in one chart; more cannot be told apart."""
+"""Curves in one chart; more cannot be distinguished."""
 DETAIL_SECONDS = 5.0
 COARSE_POINTS = 1000
-"""A curve with fewer points is there in full resolution."""
+"""A curve with fewer points is in full resolution."""
 
 
 class ChartReader:
-    """Takes the curves of a run from its folder, and those that are not there from the live hardware.
+    """Takes the curves of a run from its folder, and missing ones from the live hardware.
 
-    `shown` is the run that is shown, `live` the hardware of this machine, where the run has anything to do with it.
+    `shown` is the run on the screen, `live` the hardware of this machine, if the run uses it.
     """
 
     def __init__(self, gpus: tuple[str, ...]) -> None:
@@ -44,7 +44,7 @@ class ChartReader:
             if live is not None and table != "training":
                 names |= live.names(table)
             logged[table] = names
-        # Names are only ever added, so their number tells whether there is anything new among thousands.
+        # Names are only ever added, so their count shows whether there are new ones among thousands.
         key = (id(shown), *(len(names) for names in logged.values()))
         if self._known_panels is None or self._known_panels[0] != key:
             self._known_panels = (key, _choose_panels(logged))
@@ -63,7 +63,7 @@ class ChartReader:
         for metric in panel.metrics:
             tracks = self._find_tracks(panel, metric, axis, shown, live)
             if len(panel.metrics) > 1:
-                tracks = tracks[:1]  # several metrics of one rank or GPU can be read; of all of them they cannot
+                tracks = tracks[:1]  # several metrics of one rank or GPU are legible; those of all of them are not
             total += len(tracks)
             many = len(tracks) > 1
             for track in tracks[: max(MAX_LINES - len(lines), 0)]:
@@ -87,7 +87,7 @@ class ChartReader:
         return recorded or (live.tracks(panel.table, metric) if live is not None else [])
 
     def _read_detail(self, line: Line, panel: Panel, axis: Axis, shown: ShownRun, window: tuple[float, float]) -> Line:
-        """The line with the window read again in full resolution, unless all of it is there already."""
+        """The line with the window reread in full resolution, unless it already is."""
         inside = int(((line.x >= window[0]) & (line.x <= window[1])).sum())
         if inside == len(line.x) or len(line.x) < COARSE_POINTS:
             return line

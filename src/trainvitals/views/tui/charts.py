@@ -1,4 +1,4 @@
-"""One chart: a title with the newest value, the curve, its axes, thresholds, marks and the cross-hair."""
+"""One chart: a title with the newest value, the curve, its axes, thresholds, marks and the crosshair."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from trainvitals.views.tui.snapshot import Line as Curve
 
 _MARKS = {"nan": "✕", "high": "▲", "low": "▼"}
 RAW_LINES = 2
-"""With more curves than this the raw ones are left out where a smoothed one is drawn."""
+"""With more curves than this the raw ones are omitted if smoothed ones are drawn."""
 SINGLE_LINES = 4
 """With more curves than this a small chart shows their range and mean; a large one shows all of them."""
 LARGE_HEIGHT = 18
 LARGEST = 1.79e308
-"""About the largest number there is: an axis ends here at the latest."""
+"""About the largest float: an axis ends here at the latest."""
 UNMOVED_SECONDS = 5.0
-"""So long at most a curve is shown again because it would not have moved by a cell."""
+"""A drawn curve is reused for so long at most, if it would not have moved by a cell."""
 LIVE_SECONDS = 15.0
-"""What ends this close to now ends now."""
+"""A curve that ends this close to now ends now."""
 LEAST_SECONDS = 60.0
-"""A time axis is at least this long, so that a young history does not dance."""
+"""A time axis is at least this long, so that a short history does not jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Look:
     palette: Palette
     now: float
     other_scale: bool = False
-    """Whether charts that can be drawn on either are drawn on the scale that is not their first."""
+    """Whether charts are drawn on the other scale than their default, if they support both."""
     smooth: bool = True
     window: tuple[float, float] | None = None
     cross: float | None = None
     selected: bool = False
     patience: float = 0.0
-    """Seconds for which a curve that was drawn may be shown again although there is more of it."""
+    """Seconds for which a drawn curve may be reused although there are new points."""
     levels: tuple[Level, ...] = ()
     """Drawn as dotted lines."""
 
@@ -70,8 +70,8 @@ class _Drawing:
     moment: float
 
     def still_holds(self, curves: list[Curve], width: int, height: int, now: float, patience: float) -> bool:
-        """Whether it may be shown although there is more: it is young, or its end would not move by a cell, neither
-        sideways nor up or down."""
+        """Whether it may be reused although there are new points: it is recent, or its end would not move by a cell in
+        any direction."""
         age = now - self.moment
         if age < patience:
             return True
@@ -93,8 +93,8 @@ _KEPT_DRAWINGS = 64
 
 
 def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
-    """`height` lines of `width` cells. A chart that has not changed is not drawn again, and one that has may wait
-    for `look.patience`, its newest value aside: a key is answered at once however many charts are on the screen."""
+    """`height` lines of `width` cells. An unchanged chart is not redrawn, and a changed one may wait for
+    `look.patience`, except for its newest value: a key is handled at once however many charts are on the screen."""
     live = chart.axis == "time" and any(_is_live(curve, look.now) for curve in chart.lines)
     curves = tuple((curve.metric, curve.label, id(curve.x), id(curve.y)) for curve in chart.lines)
     how = replace(look, now=0.0, patience=0.0)
@@ -111,7 +111,7 @@ def draw_chart(chart: Chart, width: int, height: int, look: Look) -> list[Line]:
             return [_title(chart, filled, None, width, plot, look), *known.lines[1:]] if filled else known.lines
     if len(_drawings) >= _KEPT_DRAWINGS:
         _drawings.clear()
-    # Numbers at the edge of what a float holds overflow on the way; a warning would be written across the screen.
+    # Values near the float limits overflow on the way; a warning would be printed across the screen.
     with np.errstate(over="ignore", invalid="ignore"):
         lines, axes = _draw(chart, width, height, look)
     _drawings[key] = _Drawing(chart, curves, lines, axes, now)
@@ -158,7 +158,7 @@ def _draw(chart: Chart, width: int, height: int, look: Look) -> tuple[list[Line]
 def find_extent(
     curves: list[Curve], window: tuple[float, float] | None, least: float = 0.0
 ) -> tuple[float, float] | None:
-    """Left and right edge: the window, else all there is, at least `least` long; None without a point."""
+    """Left and right edge: the window, else everything, at least `least` long; None without a point."""
     if not curves:
         return None
     if window is not None:
@@ -168,7 +168,7 @@ def find_extent(
 
 
 def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], log: bool) -> Axes:
-    """The window that shows the curves: from zero where that says more, with a little air above."""
+    """The window that shows the curves: from zero where that is more useful, with a little space above."""
     left, right = extent
     low, high = math.inf, -math.inf
     if panel.chart == "stacked":
@@ -190,7 +190,7 @@ def find_axes(panel: Panel, curves: list[Curve], extent: tuple[float, float], lo
     if panel.low is not None and low >= panel.low:
         low = panel.low
     if high - low <= abs(high) * 1e-9:
-        # A flat line: in the middle, or at the bottom where that is the least there can be.
+        # A flat line: in the middle, or at the bottom if it is the lowest possible value.
         low = low if low == panel.low else low - (abs(low) * 0.1 or 0.5)
         high += abs(high) * 0.1 or 0.5
     return Axes(left, right, max(low, -LARGEST), min(high, LARGEST))
@@ -221,7 +221,7 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
         styles += [palette.faint, palette.series[0]]
         band = make_band([_inside(curve, axes) for curve in curves], width * 2)
         canvas.band(band.x, band.low, band.high, axes, 0)
-        # What is not finite in any of them is marked on the mean.
+        # Non-finite values of any of them are marked on the mean.
         places, strange = [at for at, _ in band.broken], [value for _, value in band.broken]
         finite = np.isfinite(band.mean)
         x, y = np.concatenate([band.x[finite], band.x[places]]), np.concatenate([band.mean[finite], strange])
@@ -359,7 +359,7 @@ def _title(chart: Chart, curves: list[Curve], cross: float | None, width: int, h
     line = [*name, *notes, Segment("  ")]
     for part in values:
         if width_of(line) + width_of(part) > width:
-            break  # a number that is cut is a wrong number
+            break  # a truncated number is a wrong number
         line += [*part, Segment("  ")]
     span = _span(panel, curves) if cross is None and not crowded else ""
     room = width - width_of(line) - len(span) - 2
@@ -373,7 +373,7 @@ def _cells(text: str) -> int:
 
 
 def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Palette, crowded: bool) -> list[Line]:
-    """The newest value of each curve, or the one under the cross-hair; each a piece of the title."""
+    """The newest value of each curve, or the one under the crosshair; each a piece of the title."""
     unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
     values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
     if crowded:
@@ -392,7 +392,7 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
     parts: list[Line] = []
     for index, (curve, value) in enumerate(zip(curves, values, strict=True)):
         if chart.panel.chart == "stacked" and value == 0.0:
-            continue  # a phase that takes no time has no share in the picture
+            continue  # a phase that takes no time is not in the chart
         colour = palette.series[index % len(palette.series)]
         if chart.panel.chart == "stacked":
             colour = palette.phases.get(curve.metric, colour)

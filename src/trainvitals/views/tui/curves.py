@@ -1,4 +1,4 @@
-"""The curves of one run: read from its files when they are asked for, and continued with each new line.
+"""The curves of one run: read from its files when first requested, and continued with each new line.
 Tested in tests/views/tui/test_shown_run.py."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainvitals.views.tui.canvas import Floats
 from trainvitals.views.tui.tracks import Track, Tracks, owner_of
 
 ReadSeries = Callable[..., list[Series]]
-"""`Reader.series` of a run that may vanish: then there are none."""
+"""`Reader.series` of a run that may vanish: then it is empty."""
 LOADED_POINTS = 2000
 _NOT_METRICS = frozenset(
     ("timestamp", "step", "gpu_index", "simulated", "mig_index", "role", "rank", "pid", "gpu_uuid", "host", "stale")
@@ -22,7 +22,7 @@ _NOT_METRICS = frozenset(
 
 
 class Detail(NamedTuple):
-    """A stretch of one curve in full resolution."""
+    """A range of one curve in full resolution."""
 
     label: str
     x: Floats
@@ -30,13 +30,13 @@ class Detail(NamedTuple):
 
 
 class RunCurves:
-    """Only what was asked for is kept; of every other metric just its name is known."""
+    """Only requested curves are kept; of every other metric just the name."""
 
     def __init__(self, read: ReadSeries) -> None:
         self._read = read
         self._tracks = Tracks()
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
-        """Table -> names of what was asked for."""
+        """Table -> names of the requested metrics."""
         self._names: defaultdict[str, set[str]] = defaultdict(set)
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class RunCurves:
         self._names[table].update(names)
 
     def tracks(self, table: str, name: str, axis: Axis) -> list[Track]:
-        """The curves of one metric, one per participant or GPU; read from the files when asked for the first time."""
+        """The curves of one metric, one per participant or GPU; read from the files at the first request."""
         axes: tuple[Axis, ...] = ("step", "time") if table == "training" else ("time",)
         if name not in self._kept[table]:
             self._kept[table].add(name)
@@ -61,7 +61,7 @@ class RunCurves:
         return self._tracks.of_group(table, name, axis if axis in axes else "time")
 
     def read_detail(self, table: str, name: str, axis: Axis, start: float, end: float) -> list[Detail]:
-        """A stretch in full resolution, for a zoomed chart."""
+        """A range in full resolution, for a zoomed chart."""
         one: Axis = axis if table == "training" else "time"
         found = self._read([name], table=table, x=one, start=start, end=end, max_points=LOADED_POINTS)
         return [Detail(owner_of(table, series.labels, series.rank).label, series.x, series.y) for series in found]
@@ -80,18 +80,18 @@ class RunCurves:
                 continue
             over_time = self._tracks.track(name, owner, table, name, "time")
             if len(over_time) and moment <= over_time.x[-1] and (table != "training" or step is None):
-                continue  # already there: it was written between the first read and now
+                continue  # already read: it was written between the first read and now
             over_time.add(moment, value)
             if step is not None:
                 self._tracks.track(name, owner, table, name, "step").add(step, value)
 
     def read_again(self) -> None:
-        """Forget what was read: the next time it is asked for it is read again."""
+        """Forget what was read: the next request reads it again."""
         self._tracks.clear()
         self._kept.clear()
 
     def reset(self) -> None:
-        """Forget the curves; they start again with what is written from now on."""
+        """Forget the curves; they restart with what is written from now on."""
         self._tracks.clear()
         for table, names in self._names.items():
             self._kept[table] = set(names)

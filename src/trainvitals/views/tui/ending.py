@@ -1,9 +1,9 @@
-"""An end that nothing can hold up. Tested in tests/views/tui/test_top_ends.py.
+"""An exit that nothing can block. Tested in tests/views/tui/test_top_ends.py.
 
-Textual hands what it draws to a thread that writes it. A terminal that takes nothing more, or is gone, stops that
-thread, and soon the program waits for it for ever; so does Python's own end, for a thread in a driver that does not
-answer. Then signals are taken note of and lead to nothing. Here a thread waits, from the beginning, for the wish to end
-and for the terminal to go.
+Textual hands what it draws to a thread that writes it. A terminal that accepts no more output, or is gone, blocks that
+thread, and soon the program waits for it forever; so does Python's exit, for a thread in a driver that hangs. Then
+signals are received without any effect. Here a thread waits, from the start, for the request to exit and for the
+terminal to disappear.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import time
 from typing import Any
 
 END_SECONDS = 5.0
-"""How long an orderly end may take."""
+"""How long a clean exit may take."""
 LEAVE = b"\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1049l\x1b[?25h"
-"""What Textual writes at its end: keys, mouse, focus, paste, screen and cursor as they were."""
+"""What Textual writes at exit: keys, mouse, focus, paste, screen and cursor as they were."""
 
 
 class TopEnding:
-    """Ends the process by force a while after `begin`, unless it has ended by then."""
+    """Ends the process by force a while after `begin`, unless it has exited by then."""
 
     def __init__(self, terminal: int) -> None:
         self._terminal = terminal
@@ -33,7 +33,7 @@ class TopEnding:
         threading.Thread(target=self._wait, name="top-ending", daemon=True).start()
 
     def begin(self, code: int) -> None:
-        """The program is to end, with this exit code. Takes no lock: it is called from signal handlers too."""
+        """Request the exit, with this exit code. Takes no lock: it is called from signal handlers too."""
         self._code = code
         os.write(self._writing, b"x")
 

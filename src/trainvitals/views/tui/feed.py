@@ -1,7 +1,7 @@
-"""The feed: looks at the world in a thread and makes one frozen snapshot per interval.
+"""The feed: reads everything in a thread and makes one frozen snapshot per interval.
 
 Hardware comes from the agent's newest samples; where no agent runs, from sampling here; for a run that has ended or
-runs elsewhere, from its folder. The screen asks for what it shows with a `Request` and never waits.
+runs elsewhere, from its folder. The screen requests what it shows with a `Request` and never waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEPT_EVENTS = 2000
 
 
 class Feed:
-    """Everything that is read. `read` is for one thread; the rest may be called from any."""
+    """All readers together. `read` is for one thread; the rest may be called from any."""
 
     def __init__(self, options: TopOptions, *, clock: Callable[[], float] = time.time) -> None:
         self.options = options
@@ -62,7 +62,7 @@ class Feed:
     # -- for the screen
 
     def want(self, request: Request) -> None:
-        """Ask for what is to be shown; something new is looked for at once."""
+        """Request what is to be shown; new requests are read at once."""
         if request != self.request:
             self.request = request
             self._wake.set()
@@ -90,7 +90,7 @@ class Feed:
         threading.Thread(target=self._loop, args=(deliver,), name="top-feed", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask the thread to end; it is not waited for, since a file system may hang."""
+        """Ask the thread to stop; it is not joined, since a file system may hang."""
         self._stop.set()
         self._wake.set()
         self._hardware.end()
@@ -107,7 +107,7 @@ class Feed:
             if not self._stop.is_set():
                 deliver(snapshot)
             due = max(due + self.interval, time.monotonic())
-            # Samples of our own need a moment to come in: look again soon, for a first picture that is whole.
+            # Our own samples take a moment: read again soon, for a complete first frame.
             is_first = not snapshot.system and self._hardware.is_sampled_here
             if self._wake.wait(FIRST_SAMPLE_SECONDS if is_first else max(due - time.monotonic(), 0.0)):
                 self._wake.clear()
@@ -132,7 +132,7 @@ class Feed:
         notes = list(machine.notes)
         if machine.gpus and not gpus:
             there = ", ".join(gpu.index for gpu in machine.gpus)
-            notes.append(f"there is no GPU {' or '.join(self.options.gpus)} here, only {there}")
+            notes.append(f"no GPU {' or '.join(self.options.gpus)} on this machine, only {there}")
         panels = self._charts.find_panels(shown, live, request.filter)
         charted = panels[request.offset : request.offset + max(request.charts, 0)]
         charts = tuple(self._charts.read(panel, shown, live, request) for panel in charted)
@@ -221,7 +221,7 @@ def _read_registered() -> list[Registration]:
 
 
 def judge_machine(gpus: Sequence[Gpu]) -> Health:
-    """The health of a machine on which no run is shown: a GPU that does not answer is the trouble there can be."""
+    """The health of this machine when no run is shown: the only possible problem is a GPU that does not respond."""
     troubled = [gpu for gpu in gpus if gpu.problem and gpu.problem != "asleep"]
     if not troubled:
         return WELL

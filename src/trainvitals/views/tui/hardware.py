@@ -24,7 +24,7 @@ AGENT_FRESH_SECONDS = 5.0
 """An agent that has not written for this long (and three intervals) is treated as absent."""
 STALE_SECONDS = 3.0
 HISTORY = 120
-"""Newest utilisations of a GPU for its small curve."""
+"""Newest utilization values of a GPU for its sparkline."""
 
 LIVE_TABLES = ("gpu", "system", "process")
 _CHARTED = {
@@ -43,7 +43,7 @@ class MachineState(NamedTuple):
 
 
 class Hardware:
-    """Reads the newest samples, and keeps a history of what is charted. Used by one thread, but for `end`."""
+    """Reads the newest samples, and keeps a history of what is charted. Used by one thread, except for `end`."""
 
     def __init__(self, options: TopOptions, world: World) -> None:
         self._simulated = options.simulate_gpus > 0
@@ -81,7 +81,7 @@ class Hardware:
             if sample.table == "gpu":
                 problem = ""
                 if times[unit] < stale_before:
-                    problem = reasons.get(_unit_of(unit)) or f"no answer for {now - times[unit]:.0f} s"
+                    problem = reasons.get(_unit_of(unit)) or f"no response for {now - times[unit]:.0f} s"
                 gpus.append(self._make_gpu(sample, times[unit], problem))
             elif sample.table == "system":
                 system.update(sample.values)  # the host is read in several parts
@@ -97,7 +97,7 @@ class Hardware:
 
     @property
     def _tracks(self) -> Tracks:
-        """Made when it is needed, in the feed's own thread: it imports numpy."""
+        """Created on demand, in the feed's thread: it imports numpy."""
         if self._made_tracks is None:
             from trainvitals.views.tui.tracks import Tracks
 
@@ -132,7 +132,7 @@ class Hardware:
                     tracks.track(name, owner, table, name).add(moment, float(value))
 
     def _make_gpu(self, sample: LatestSample, moment: float, problem: str) -> Gpu:
-        """`problem` is why there is nothing new; what the GPU itself reports is nearer to the cause."""
+        """`problem` is why there is no new sample; what the GPU itself reports is closer to the cause."""
         from trainvitals.views.tui.tracks import owner_of
 
         labels, state = sample.labels, sample.values.get("state")
@@ -158,7 +158,7 @@ def _unit_of(name: str) -> str:
 
 
 def _silent_gpus(reasons: Mapping[str, str], answered: set[str]) -> list[Gpu]:
-    """GPUs that have never answered: they have no numbers, but they are there and that must be seen."""
+    """GPUs that have never responded: they have no values, but must be shown."""
     found = []
     for unit, reason in reasons.items():
         vendor, _, place = unit.partition(":")

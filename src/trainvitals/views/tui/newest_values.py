@@ -11,7 +11,7 @@ from trainvitals.journal.identity import Participant
 
 
 class NewestValues:
-    """Those of the lowest participant, which speaks for the run."""
+    """Those of the lowest participant, which represents the run."""
 
     def __init__(self) -> None:
         self.step: int | None = None

@@ -19,13 +19,13 @@ from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 
 WAIT_SECONDS = 15.0
-"""The first sample is there in a moment, or on a busy node in many: a frame without it is no use to anybody."""
+"""The first sample takes a moment, on a busy node longer: a frame without it is useless."""
 TALLEST = 400
 CHART_LINES = 18
 
 
 def read_whole(feed: Feed, wait: float = WAIT_SECONDS) -> Snapshot:
-    """A snapshot with numbers in it: samples of our own take a moment, rates take two."""
+    """A snapshot with numbers in it: our own samples take a moment, rates take two."""
     deadline = time.monotonic() + wait
     snapshot = feed.read()
     rates_by: float | None = None
@@ -72,13 +72,13 @@ def print_frame(feed: Feed, stream: IO[str] | None = None) -> int:
 
 
 def draw_frame(snapshot: Snapshot, view: View, width: int) -> list[Line]:
-    """As many lines as there is to show; charts for a run, since the history of a moment is no chart."""
+    """As many lines as needed; charts only for a run, since a history of one moment is not worth a chart."""
     lines = _page(replace(snapshot, charts=()), view, width, TALLEST)
     return _page(snapshot, view, width, len(lines) + CHART_LINES) if snapshot.run is not None else lines
 
 
 def _page(snapshot: Snapshot, view: View, width: int, height: int) -> list[Line]:
-    lines = screen.draw(snapshot, view, width, height + 2).lines[1:-1]  # tabs and keys mean nothing on paper
+    lines = screen.draw(snapshot, view, width, height + 2).lines[1:-1]  # tabs and keys mean nothing in printed output
     while lines and not "".join(segment.text for segment in lines[-1]).strip():
         lines.pop()
     return lines

@@ -1,4 +1,4 @@
-"""What the user asked for on the command line. Tested in tests/views/tui/test_feed.py."""
+"""The command line options. Tested in tests/views/tui/test_feed.py."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TopOptions:
     simulate_gpus: int = 0
     readonly: bool = False
     conditions: Conditions = field(default_factory=Conditions)
-    """From which values on numbers are coloured."""
+    """The thresholds at which numbers are coloured."""
     sources: tuple[str, ...] | None = None
     output: Callable[[], Sequence[str]] | None = None
-    """The newest lines of the program that is watched from here."""
+    """The newest output lines of the program run by `run --top`."""
     holds: Callable[[int], bool] | None = None
-    """Whether a process is of that program: only its runs are followed then, whatever else starts on the machine."""
+    """Whether a process belongs to that program: then only its runs are followed, whatever else starts here."""

@@ -39,7 +39,7 @@ class OwnSampling:
         return self._sampler is not None
 
     def read(self, interval: float) -> tuple[Mapping[str, LatestSample], dict[str, str]]:
-        """The newest samples by unit, and why there are none of a source or unit that gave none."""
+        """The newest samples by unit, and for each source or unit without any, why."""
         from trainvitals.agent.log import Log
         from trainvitals.agent.sampling import Sampler
         from trainvitals.agent.wanted import Demand
@@ -58,8 +58,8 @@ class OwnSampling:
         return sampler.newest.describe(), reasons
 
     def explain_missing_gpus(self, reasons: Mapping[str, str]) -> str:
-        """Why no GPU was found; empty where there is nothing to explain."""
-        if reasons != self._explained[0]:  # the bus is searched for this: not each time
+        """Why no GPU was found; empty if there is nothing to explain."""
+        if reasons != self._explained[0]:  # this scans the bus: not each time
             found = sources.explain_missing_gpus(reasons, self._world.sysfs_root)
             self._explained = (dict(reasons), ": ".join(found or ()))
         return self._explained[1]

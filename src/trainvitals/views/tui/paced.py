@@ -1,4 +1,4 @@
-"""Looking at something no more often than it is worth."""
+"""Values that are not reread more often than needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Paced(Generic[T]):
-    """A value that is read again once it is `seconds` old. `last` is as it was read last, `first` before that."""
+    """A value that is reread once it is `seconds` old. `last` is the last value read; before that, `first`."""
 
     def __init__(self, read: Callable[[], T], seconds: float, first: T) -> None:
         self.last = first
@@ -20,12 +20,12 @@ class Paced(Generic[T]):
         self._read_at = -math.inf
 
     def get(self) -> T:
-        """The value, as old as allowed. What reading raises is passed on, and the next call reads again."""
+        """The value, at most that old. Exceptions of reading are passed on, and the next call reads again."""
         if time.monotonic() - self._read_at >= self._seconds:
             self.last = self._read()
             self._read_at = time.monotonic()
         return self.last
 
     def expire(self) -> None:
-        """Read it again the next time, however new it is."""
+        """Read it again the next time, however recent it is."""
         self._read_at = -math.inf

@@ -1,4 +1,4 @@
-"""Small pictures in one line of text: fitted words, bars, sparklines, heat rows.
+"""Graphics in one line of text: fitted words, bars, sparklines, heat rows.
 
 Everything here returns segments; a line is a list of them. Widths are terminal cells, so wide characters count two.
 """
@@ -34,12 +34,12 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def is_safe(line: Line) -> bool:
-    """Whether the line has no character that a terminal would obey."""
+    """Whether the line has no control characters."""
     return "".join([text for text, _, _ in line]).isprintable()
 
 
 def make_safe(line: Line) -> Line:
-    """The line with every such character replaced."""
+    """The line with every control character replaced."""
     return [Segment(one_line(segment.text), segment.style) for segment in line]
 
 
@@ -135,7 +135,7 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, styl
 
 
 def stacked(parts: Sequence[tuple[float, Style]], width: int) -> Line:
-    """One bar made of coloured parts, each as long as its share; parts too small for a cell are left out."""
+    """One bar of coloured parts, each as long as its share; parts too small for a cell are omitted."""
     total = sum(value for value, _ in parts)
     if total <= 0 or width <= 0:
         return []
@@ -153,7 +153,7 @@ def stacked(parts: Sequence[tuple[float, Style]], width: int) -> Line:
 
 
 def heat(ratios: Sequence[float | None], palette: Palette) -> Line:
-    """A cell per ratio: 1 is as usual, 2 is twice as long. Height and colour say the same; a dot is no value."""
+    """A cell per ratio: 1 is as usual, 2 is twice as long. Height and colour both show it; a dot is a missing value."""
     line: Line = []
     steps = len(palette.heat)
     for ratio in ratios:

@@ -28,7 +28,7 @@ class Palette:
     warning: Style
     critical: Style
     selected: Style
-    """Laid over a row: another background, or a line under it where there are few colours."""
+    """Laid over a row: another background, or an underline where there are few colours."""
     series: tuple[Style, ...]
     heat: tuple[Style, ...]
     """From cold to hot, for the ranks' step times."""
@@ -36,7 +36,7 @@ class Palette:
 
     @property
     def native(self) -> bool:
-        """Whether the terminal's own colours are to be left as they are."""
+        """Whether the terminal's colours are to be left as they are."""
         return self.background == "ansi_default"
 
     @cached_property
@@ -182,7 +182,7 @@ BY_NAME: Mapping[str, Palette] = {palette.name: palette for palette in PALETTES}
 
 
 def choose(colours: str | None, no_color: bool) -> Palette:
-    """The palette for what a terminal can do: `colours` is rich's colour system, None without any colour."""
+    """The palette for a terminal's abilities: `colours` is rich's colour system, None without colours."""
     if no_color or colours is None:
         return BY_NAME["mono"]
     return BY_NAME["terminal"] if colours in ("standard", "windows") else BY_NAME["dark"]

@@ -1,4 +1,4 @@
-"""Processes: who uses the GPUs, who belongs to a run, and otherwise who is busy. Read only while they are shown."""
+"""Processes that use GPUs or belong to a run, otherwise the busiest ones. Read only while they are shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProcessList:
         self._gpus = GpuProcesses(world)
 
     def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[ProcessRow, ...]:
-        """Processes of GPUs and runs, the runs' children included; the busiest of the machine if there are none."""
+        """Processes of GPUs and runs, including the runs' children; the busiest of the machine if there are none."""
         on_gpus = self._gpus.read() if with_gpus else {}
         of_runs: dict[int, tuple[str, Participant]] = {}
         for entry in runs:
@@ -41,7 +41,7 @@ class ProcessList:
                     of_runs.setdefault(child, (entry.run_id, entry.participant))
         wanted = sorted({*on_gpus, *of_runs}) or self._everybody()
         if not self._known:
-            # CPU use is known from the second look on: take the first one now.
+            # CPU usage is known from the second reading on: take the first one now.
             for pid in wanted:
                 self._read_one(pid, None, None)
             time.sleep(FIRST_LOOK_SECONDS)
@@ -95,7 +95,7 @@ class ProcessList:
         except psutil.Error:
             if gpu is None:
                 return None
-            # In a container the driver reports the host's numbers, which mean nothing here; the use is still real.
+            # In a container the driver reports the host's pids, which mean nothing here; the usage is still real.
             return ProcessRow(
                 pid=pid,
                 command="(in another container, or not visible)",
@@ -113,8 +113,8 @@ def _user(process: psutil.Process) -> str:
 
 
 class GpuProcesses:
-    """Who has a context on which GPU, as far as drivers name processes. A thread per GPU: one that hangs delays no
-    other."""
+    """Which processes have a context on which GPU, if the driver reports them. A thread per GPU: one that hangs delays
+    no other."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -124,7 +124,7 @@ class GpuProcesses:
         self._looking = False
 
     def read(self) -> dict[int, dict[str, Any]]:
-        """Pid -> GPUs, memory in MB and SM percent, as of the last answer; asks again in the background."""
+        """Pid -> GPUs, memory in MB and SM percent, as of the last reading; reads again in the background."""
         now = time.monotonic()
         if now - self._asked >= GPU_SECONDS:
             self._asked = now
@@ -171,20 +171,18 @@ class GpuProcesses:
 
 
 def send(process: ProcessRow, name: str) -> str:
-    """Send a signal to a process that is still the one that was shown. Returns what was done, as a sentence."""
+    """Send a signal to a process if it is still the one that was shown. Returns the result as a sentence."""
     number = getattr(signal, name, None)
     if number is None:
-        raise TrainvitalsError(f"this system has no {name}")
+        raise TrainvitalsError(f"{name} does not exist on this system")
     if process.pid in (0, 1, os.getpid(), os.getppid()):
-        raise TrainvitalsError(
-            f"{name} is not sent to process {process.pid}: it is this program's own, or the system's"
-        )
+        raise TrainvitalsError(f"{name} not sent to process {process.pid}: it belongs to this program or the system")
     if not runtime.is_same_process(process.pid, process.start):
-        raise TrainvitalsError(f"process {process.pid} has ended already")
+        raise TrainvitalsError(f"process {process.pid} has already exited")
     try:
         os.kill(process.pid, number)
     except PermissionError:
         raise TrainvitalsError(f"no permission to signal process {process.pid} of {process.user}") from None
     except ProcessLookupError:
-        raise TrainvitalsError(f"process {process.pid} has ended already") from None
+        raise TrainvitalsError(f"process {process.pid} has already exited") from None
     return f"sent {name} to {process.pid}"

@@ -1,4 +1,4 @@
-"""The newest steps of every rank: how fast a run is, and which rank holds up the others.
+"""The newest steps of every rank: how fast a run is, and which rank slows down the others.
 Tested in tests/views/tui/test_shown_run.py."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trainvitals.journal.identity import Participant
 
 RECENT_STEPS = PACE_STEPS
 MEDIAN_STEPS = 20
-"""How many of them the step time of a rank is the median of."""
+"""Number of steps in the median step time of a rank."""
 
 
 class LoggedStep(NamedTuple):
@@ -34,11 +34,11 @@ class RankPace(NamedTuple):
     step_time: float | None
     """Median of the newest steps, seconds."""
     ratios: tuple[float | None, ...]
-    """Each of the newest steps against what is usual; oldest first, None where this rank has no such step."""
+    """Each of the newest steps relative to the usual time; oldest first, None where this rank has no such step."""
 
 
 class RecentSteps:
-    """Bounded: a run of a million steps takes no more memory than a young one."""
+    """Bounded: a run of a million steps takes no more memory than a new one."""
 
     def __init__(self) -> None:
         self._ranks: dict[Participant, deque[LoggedStep]] = {}
@@ -48,7 +48,7 @@ class RecentSteps:
         return min(self._ranks, default=None)
 
     def add(self, participant: Participant, steps: Sequence[LoggedStep]) -> None:
-        """Steps in the order in which they were logged. What is logged of one step in several lines is one step."""
+        """Steps in the order in which they were logged. Several lines of one step count as one."""
         for step in steps:
             recent = self._ranks.setdefault(participant, deque(maxlen=RECENT_STEPS))
             if recent and recent[-1].number == step.number:
@@ -60,7 +60,7 @@ class RecentSteps:
         self._ranks.clear()
 
     def pace(self) -> float | None:
-        """Seconds per step lately, of the lowest participant."""
+        """Recent seconds per step of the lowest participant."""
         steps = self._ranks[min(self._ranks)] if self._ranks else ()
         return find_pace([(step.number, step.moment) for step in steps])
 
@@ -69,7 +69,7 @@ class RecentSteps:
         return max((recent[-1].moment for recent in self._ranks.values()), default=None)
 
     def compare(self) -> dict[Participant, RankPace]:
-        """Every rank against all of its role."""
+        """Every rank relative to all of its role."""
         seconds = {participant: _step_seconds(self._ranks[participant]) for participant in sorted(self._ranks)}
         roles = dict.fromkeys(participant.role for participant in seconds)
         usual = {role: _usual([mine for item, mine in seconds.items() if item.role == role]) for role in roles}
@@ -100,7 +100,7 @@ def _step_seconds(recent: Iterable[LoggedStep]) -> list[float]:
 
 def _usual(seconds: Sequence[Sequence[float]]) -> list[float]:
     """The newest last: the median over all ranks of their newest step, of the one before it, and so on. Ranks that
-    are not in step can be compared like this, too. With one rank it is the median of its own steps."""
+    are out of step can be compared like this, too. With one rank it is the median of its own steps."""
     newest = [mine[-RECENT_STEPS:] for mine in seconds if mine]
     longest = max(map(len, newest), default=0)
     if len(seconds) == 1 and newest:

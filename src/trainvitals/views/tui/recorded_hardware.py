@@ -1,4 +1,4 @@
-"""The hardware as the files of a run saw it last: for a run that has ended or runs on another machine.
+"""The last recorded state of the hardware, for a run that has ended or runs on another machine.
 Tested in tests/views/tui/test_shown_run.py."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _SeenGpu:
 
 
 class RecordedHardware:
-    """Read from the files when it is asked for the first time, and kept up to date with each new line."""
+    """Read from the files at the first request, and kept up to date with each new line."""
 
     def __init__(self, curves: RunCurves, read: ReadSeries) -> None:
         self._curves = curves

@@ -54,7 +54,7 @@ def json_text(snapshot: Snapshot) -> str:
 
 
 def curves(snapshot: Snapshot) -> Iterator[tuple[str, str, str, str, float, float | str]]:
-    """(panel, metric, what it is of, axis, x, value) of every point of every chart."""
+    """(panel, metric, device or rank, axis, x, value) of every point of every chart."""
     for chart in snapshot.charts:
         for line in chart.lines:
             for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True):
@@ -72,8 +72,8 @@ def csv_text(snapshot: Snapshot) -> str:
 
 
 def save(snapshot: Snapshot, view: View, picture: str, folder: Path | None = None) -> str:
-    """Write the three files side by side, here or, where that is not allowed, in the temporary folder. Returns a
-    sentence that says where."""
+    """Write the three files to the current folder or, if that is not allowed, the temporary folder. Returns a
+    sentence with the place."""
     stem = f"trainvitals-top-{time.strftime('%Y%m%d-%H%M%S')}"
     places = (folder if folder is not None else Path.cwd(), Path(tempfile.gettempdir()))
     files = {

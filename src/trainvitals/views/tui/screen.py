@@ -25,7 +25,7 @@ DRAW: dict[str, Callable[[Snapshot, View, int, int], Page]] = {
 
 HINTS: dict[str, str] = {
     "overview": "? help  / charts  space details  s save  q quit",
-    "charts": "? help  / choose  enter large  ←→ cross-hair  ↑↓ zoom  l log  s save",
+    "charts": "? help  / choose  enter enlarge  ←→ crosshair  ↑↓ zoom  l log  s save",
     "processes": "? help  / filter  o sort  k signal  space details",
     "ranks": "? help  / filter  space details  q quit",
     "alerts": "? help  / filter  space details",
@@ -35,7 +35,7 @@ HINTS: dict[str, str] = {
 
 
 class Frame(NamedTuple):
-    """One picture of the screen: `height` lines of `width` cells, and what answers to the mouse."""
+    """One frame of the screen: `height` lines of `width` cells, and the areas that respond to the mouse."""
 
     lines: list[Line]
     hits: list[Hit]
@@ -117,7 +117,7 @@ def _header(snapshot: Snapshot, view: View, width: int) -> tuple[Line, list[Hit]
     where = f"  {snapshot.host}  {snapshot.origin}  " if snapshot.origin else ""
     room = width - width_of(line)
     right: list[Segment] = []
-    # What matters most gets its place first, at the far right.
+    # The most important part is placed first, at the far right.
     for text, style in (
         (" paused " if view.paused else "", palette.warning),
         (clock, palette.dim),
@@ -137,7 +137,7 @@ def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
             Segment(" / ", palette.accent),
             Segment(view.filter, palette.strong),
             Segment("▏", palette.accent),
-            Segment("  enter keeps it, esc clears it", palette.dim),
+            Segment("  enter to apply, esc to clear", palette.dim),
         ]
     if view.message:
         style = palette.severity(view.severity) if view.severity else palette.text
@@ -160,7 +160,7 @@ def _footer(snapshot: Snapshot, view: View, width: int, height: int) -> Line:
 
 
 def _fitting(hints: list[str], room: int) -> str:
-    """As many of the hints as fit, each whole."""
+    """As many of the hints as fit, none of them cut."""
     text = ""
     for hint in hints:
         longer = f"{text}  {hint}" if text else hint

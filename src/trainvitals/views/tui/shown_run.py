@@ -1,7 +1,7 @@
 """The run that is shown: its status, its newest values, its curves, its participants.
 
-What is asked for first is read through the journal's reader; from then on only new lines are looked at, so a run of a
-million steps costs no more per second than a young one.
+The first request is read through the journal's reader; from then on only new lines are read, so a run of a million
+steps costs no more per second than a new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_POINTS = 64
 INFO_SECONDS = 1.0
 OUTPUT_BYTES = 32 << 10
 DURATIONS = ("batch_time", "step_time")
-"""Metrics that are how long a step took."""
+"""Metrics with the duration of a step."""
 
 
 class ShownRun:
@@ -44,7 +44,7 @@ class ShownRun:
     def __init__(self, run: RunRef) -> None:
         self.place = run.place
         self.problem = ""
-        """Why there is nothing new: the run vanished."""
+        """Why there is no new data: the run vanished."""
         self._reader = run.open()
         self.curves = RunCurves(self._read_series)
         self.hardware = RecordedHardware(self.curves, self._read_series)
@@ -60,7 +60,7 @@ class ShownRun:
     # -- reading
 
     def poll(self) -> bool:
-        """Take in what is new; True if any number was."""
+        """Read what is new; True if any metric was."""
         try:
             self.info.get()
             self.problem = ""
@@ -84,7 +84,7 @@ class ShownRun:
             return []
 
     def _note_gone(self) -> None:
-        self.problem = f"the run is gone: {self.place}"
+        self.problem = f"the run was deleted or moved: {self.place}"
 
     def _load(self) -> None:
         for table in FOLLOWED:
@@ -136,7 +136,7 @@ class ShownRun:
 
     def _take_training(self, file: FileName, row: Mapping[str, Any], moment: float, step: int | None) -> None:
         if self._attempt is not None and file.attempt > self._attempt:
-            self.curves.read_again()  # steps are logged again: a later attempt replaces what it logs
+            self.curves.read_again()  # steps are logged again: a later attempt replaces them
             self._steps.clear()
         self._attempt = max(file.attempt, self._attempt or 0)
         self._values.add(file.participant, step, row)
@@ -160,7 +160,7 @@ class ShownRun:
         self.curves.reset()
 
     def describe(self, registered: Sequence[Registration] = ()) -> RunState | None:
-        """The run as it is now. `registered` are the processes of this machine: which is which."""
+        """The run as it is now. `registered` maps the processes of this machine to participants."""
         info = self.info.last
         if info is None:
             return None
@@ -188,16 +188,16 @@ class ShownRun:
         )
 
     def judge(self, firing: Sequence[AlertRow]) -> Health:
-        """In one word, as the page in the browser and the report show it."""
+        """In one word, as in the web page and the report."""
         if self.problem:
-            return Health("gone", "critical", self.problem, "Pick another run with 7.")
+            return Health("gone", "critical", self.problem, "Press 7 to select another run.")
         info = self.info.last
         if info is None:
             return Health("", "ok")
         return judge_health(info.status, info.cause_text, firing, self._values.by_name)
 
     def read_output(self) -> tuple[str, ...]:
-        """The newest lines the program printed, where that is kept: of the file that was written last."""
+        """The newest lines of the program's output, if it is kept: of the file written last."""
         try:
             written = max(self._reader.texts("console"), key=lambda file: (file.modified, file.name))
             found = self._reader.read_text("console", written.name, OUTPUT_BYTES)

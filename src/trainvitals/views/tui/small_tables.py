@@ -1,4 +1,4 @@
-"""Events and alerts of a run: tables that are small enough to be kept whole.
+"""Events and alerts of a run: tables small enough to be kept in memory.
 Tested in tests/views/tui/test_shown_run.py."""
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class SmallTables:
         self.events: tuple[EventRow, ...] = ()
         self.alert_changes: tuple[AlertRow, ...] = ()
         self.active_alerts: tuple[AlertRow, ...] = ()
-        """What fires now, the worst first."""
+        """The active alerts, worst first."""
         self._follower = reader.follow(("events", "alerts"))
         self._events: list[dict[str, Any]] = []
         self._alerts: list[dict[str, Any]] = []
 
     def poll(self) -> None:
-        """Take in what is new."""
+        """Read what is new."""
         new = self._follower.poll()
         events = [row for file, row in new if file.table == "events"]
         alerts = [row for file, row in new if file.table == "alerts"]

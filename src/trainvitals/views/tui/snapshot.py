@@ -1,5 +1,5 @@
-"""What the screen asks of the feed, and what it gets: frozen and whole, so that drawing never waits and never sees half
-a change."""
+"""What the screen requests from the feed, and what it gets: frozen and complete, so that drawing never waits and never
+sees half a change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.panels import Panel
 
 if TYPE_CHECKING:
-    # numpy takes 130 ms to import: the first picture does not wait for it.
+    # numpy takes 130 ms to import: the first frame does not wait for it.
     import numpy as np
     from numpy.typing import NDArray
 
@@ -38,12 +38,12 @@ class Request:
     charts: int = 6
     axis: Axis = "step"
     window: tuple[float, float] | None = None
-    """A stretch of the axis in full resolution; None is all of it."""
+    """A range of the axis in full resolution; None is all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU or MIG slice, as it was read last."""
+    """One GPU or MIG slice, as last read."""
 
     key: str
     index: str
@@ -54,11 +54,11 @@ class Gpu:
     time: float
     """When it was read, seconds since 1970."""
     problem: str = ""
-    """Why there is nothing new: `no answer for 12 s`, `lost`; empty while it answers."""
+    """Why there is no new sample: `no response for 12 s`, `lost`; empty while it responds."""
     simulated: bool = False
     host: str = ""
     history: tuple[float, ...] = ()
-    """The newest utilisations, oldest first."""
+    """The newest utilization values, oldest first."""
 
     @property
     def is_slice(self) -> bool:
@@ -88,7 +88,7 @@ class ProcessRow:
     age: float | None = None
     """Seconds since it started."""
     start: float | None = None
-    """Tells it from a later process with the same pid; in the platform's own unit."""
+    """Distinguishes it from a later process with the same pid; in the platform's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Line:
 
     metric: str
     label: str
-    """What it is of: `GPU 0`, `rank 3`; empty where there is only one."""
+    """The device or rank: `GPU 0`, `rank 3`; empty if there is only one."""
     x: Floats
     y: Floats
 
@@ -110,9 +110,9 @@ class Chart:
     axis: Axis
     lines: tuple[Line, ...]
     total: int = 0
-    """How many curves there are, of which `lines` are the first."""
+    """Number of curves, of which `lines` are the first."""
     of: str = ""
-    """The run it is of; empty for this machine."""
+    """The run it belongs to; empty for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class RankRow:
     step_time: float | None = None
     """Median of the newest steps, seconds."""
     ratios: tuple[float | None, ...] = ()
-    """Step times of the newest steps against the median over all of its role at that time; oldest first."""
+    """Step times of the newest steps relative to the median of its role at that time; oldest first."""
     seen: float | None = None
     """When it logged last."""
     cpu_percent: float | None = None
@@ -151,7 +151,7 @@ class RunState:
     step: int | None = None
     progress: Progress = field(default_factory=Progress)
     step_seconds: float | None = None
-    """How long a step took lately."""
+    """Recent duration of a step."""
     last_step_time: float | None = None
     """When a step was logged last, seconds since 1970."""
     values: Mapping[str, float] = field(default_factory=dict)
@@ -177,21 +177,21 @@ class Snapshot:
     alerts: tuple[AlertRow, ...] = ()
     """Every change of every alert, in order of time."""
     active: tuple[AlertRow, ...] = ()
-    """What fires now, the worst first, with `silenced` and `acknowledged` where somebody asked for it."""
+    """The active alerts, worst first, with `silenced` and `acknowledged` where somebody requested it."""
     firing: tuple[AlertRow, ...] = ()
     """Those of them that are not silenced."""
     events: tuple[EventRow, ...] = ()
     output: tuple[str, ...] = ()
-    """The newest lines that the watched program printed: always under `trainvitals run --top`, elsewhere on the page
-    of events, where they are kept."""
+    """The newest lines of the program's output: always under `trainvitals run --top`, otherwise on the events page, if
+    they are kept."""
     panels: tuple[Panel, ...] = ()
-    """Everything that could be charted and fits the filter, in order of importance."""
+    """All charts that have data and match the filter, most important first."""
     charts: tuple[Chart, ...] = ()
-    """Those of `panels` that were asked for, with their data."""
+    """The requested ones of `panels`, with their data."""
     notes: tuple[str, ...] = ()
-    """What should be known: no driver, a folder that vanished. One sentence each."""
+    """Notices such as a missing driver or a folder that vanished. One sentence each."""
     waiting: bool = False
-    """True until the feed has looked once."""
+    """True until the first reading."""
 
 
 EMPTY = Snapshot(time=0.0, waiting=True)

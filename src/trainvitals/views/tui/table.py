@@ -1,4 +1,4 @@
-"""Tables that fit: columns leave by importance when the window is narrow, and grow when there is room."""
+"""Tables that fit: the least important columns are dropped in a narrow window, and columns grow when there is room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Column(Generic[T]):
     """1 stays longest."""
     draw: Callable[[T, int], Line]
     most: int = 0
-    """Up to this it grows; 0: it does not."""
+    """Maximum width to grow to; 0: it does not grow."""
     right: bool = False
 
 
@@ -80,7 +80,7 @@ def draw_table(
     palette: Palette,
     selected: int | None = None,
 ) -> tuple[list[Line], int]:
-    """The heading and as many rows as fit, around the selected one. Returns the lines and the first row shown."""
+    """The header and as many rows as fit, around the selected one. Returns the lines and the first row shown."""
     placed = lay_out(columns, width - 2)
     lines = [[Segment(" "), *draw_heading(placed, palette)]]
     space = max(height - 1, 0)
@@ -94,7 +94,7 @@ def draw_table(
 
 
 def first_shown(count: int, space: int, selected: int) -> int:
-    """Where a list that does not fit begins, so that the selected row is in sight."""
+    """The first visible row of a list that does not fit, so that the selected row is visible."""
     if count <= space or space <= 0:
         return 0
     return min(max(selected - space // 2, 0), count - space)

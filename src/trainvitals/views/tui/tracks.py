@@ -26,7 +26,7 @@ class TrackOwner(NamedTuple):
 
 
 class Track:
-    """One curve. Adding is cheap; the arrays are made when they are asked for and something is new."""
+    """One curve. Adding is cheap; the arrays are made on request, if something is new."""
 
     __slots__ = ("_points", "_sorted", "metric", "owner", "x", "y")
 
@@ -100,7 +100,7 @@ class Tracks:
         return sorted(self._groups.get(group, {}).values(), key=lambda track: track.owner.order)
 
     def names(self, table: str) -> set[str]:
-        """The second word of every group that begins so."""
+        """The second word of every group with this first word."""
         return {group[1] for group in self._groups if group[0] == table}
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What the person has chosen: the page, the filter, the zoom. The screen is a function of this and the snapshot."""
+"""What the user has selected: the page, the filter, the zoom. The screen is a function of this and the snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trainvitals.journal.points import Axis
 
 SIGNALS: tuple[tuple[str, str], ...] = (("t", "SIGTERM"), ("i", "SIGINT"), ("k", "SIGKILL"))
-"""Key and signal of the question before one is sent."""
+"""Keys and signals of the confirmation."""
 
 PAGES: tuple[tuple[str, str], ...] = (
     ("overview", "Overview"),
@@ -37,19 +37,19 @@ PROCESS_SORTS: tuple[tuple[str, str], ...] = (
 
 @dataclass
 class View:
-    """Changed by keys and the mouse, on the screen's own thread."""
+    """Changed by keys and the mouse, on the screen's thread."""
 
     palette: Palette = PALETTES[0]
     conditions: Conditions = field(default_factory=Conditions)
-    """From which values on numbers are coloured."""
+    """The thresholds at which numbers are coloured."""
     page: str = "overview"
     selected: dict[str, int] = field(default_factory=dict)
-    """Page -> chosen row or chart."""
+    """Page -> selected row or chart."""
     filters: dict[str, str] = field(default_factory=dict)
     typing: bool = False
     """Whether keys are letters of the filter."""
     typed_on: str | None = None
-    """The page from which charts are being chosen, while that is so."""
+    """The page from which charts are being chosen, during that."""
     details: bool = False
     help: bool = False
     help_offset: int = 0
@@ -62,18 +62,18 @@ class View:
     smooth: bool = True
     axis: Axis = "step"
     windows: dict[Axis, tuple[float, float]] = field(default_factory=dict)
-    """Axis -> the stretch that is shown; absent is all of it."""
+    """Axis -> the range shown; absent is all of it."""
     cross: float | None = None
-    """Where the cross-hair is, as a share of the width of a chart."""
+    """Position of the crosshair, as a share of the width of a chart."""
     sort: int = 0
     descending: bool = True
     asking: ProcessRow | None = None
-    """The process that a signal was asked for, until it is confirmed or not."""
+    """The process to signal, until it is confirmed or cancelled."""
     message: str = ""
     severity: str | None = None
     interval: float = 1.0
     patience: float = 0.0
-    """Seconds for which a curve that was drawn may be shown again although there is more of it."""
+    """Seconds for which a drawn curve may be reused although there are new points."""
     chart_columns: int = 2
     """How many charts are side by side; set by drawing, used by the arrow keys."""
     gpu_columns: int = 1
@@ -84,7 +84,7 @@ class View:
     """How many of them fit; set by drawing."""
 
     def grade(self, table: str, metric: str, value: float | None) -> str | None:
-        """How bad a value is; None where it is not, or is not known."""
+        """How bad a value is; None if it is fine or unknown."""
         return self.conditions.severity_of(table, metric, value) if value is not None else None
 
     @property
@@ -96,7 +96,7 @@ class View:
         return self.selected.get(self.page, 0)
 
     def move(self, by: int) -> None:
-        """Choose another row, inside the list."""
+        """Select another row, within the list."""
         self.selected[self.page] = min(max(self.row + by, 0), max(self.rows - 1, 0))
 
     def set_filter(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""`trainvitals run --top`: the dashboard around a program whose own output is a pane of it.
+"""`trainvitals run --top`: the dashboard with the output of a program in a pane.
 
-The program is started by a second `trainvitals run` in a terminal of its own (a pty), so it behaves as it would
-without the dashboard. Leaving the dashboard does not end it: its output then goes on where the dashboard was.
+The program is started by a second `trainvitals run` in a separate terminal (a pty), so it behaves as it would without
+the dashboard. Quitting the dashboard does not end it: its output then continues where the dashboard was.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trainvitals.views.tui import check_extra
 
 KEPT_LINES = 2000
 TOLD_BYTES = 64 << 10
-"""Of what was printed under the dashboard, so much is printed again when it is left."""
+"""Amount of the program's output that is printed again when the dashboard is closed."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class ProgramOutput:
-    """What a program prints, as lines: escape sequences are left out, a carriage return writes the line anew."""
+    """A program's output as lines: escape sequences are removed, a carriage return overwrites the line."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
@@ -77,7 +77,7 @@ class ProgramOutput:
 
 
 class Program:
-    """A program in a pty of its own."""
+    """A program in its own pty."""
 
     def __init__(self, command: Sequence[str], columns: int, lines: int) -> None:
         import pty
@@ -103,13 +103,13 @@ class Program:
         _set_size(self._terminal, columns, lines)
 
     def status(self) -> str:
-        """What to tell about it; empty while it runs."""
+        """A notice for the user; empty while it runs."""
         if self.code is None:
             return ""
-        return f"the program has ended with exit code {self.code}; q leaves the dashboard"
+        return f"the program exited with code {self.code}; press q to quit"
 
     def holds(self, pid: int) -> bool:
-        """Whether a process is of this program: in its session, or below it in a session of its own."""
+        """Whether a process belongs to this program: in its session, or a descendant in another session."""
         import psutil
 
         try:
@@ -145,7 +145,7 @@ class Program:
             pass  # it has ended meanwhile
 
     def stay_with(self) -> int:
-        """After the dashboard: print what it printed, go on printing, and end with its exit code."""
+        """After the dashboard: print the recent output, pass on the rest, and exit with its exit code."""
         _write(self.output.raw())
         self._relay.set()
         before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -177,12 +177,9 @@ def _write(data: bytes) -> None:
 def run_with_top(words: Sequence[str], settings: Settings) -> int:
     """`words` are those of `trainvitals run`, without `--top`."""
     if sys.platform == "win32":
-        raise TrainvitalsError(
-            "--top needs a terminal of the POSIX kind",
-            hint="open a second window and type: trainvitals top",
-        )
+        raise TrainvitalsError("--top requires a POSIX terminal", hint="run trainvitals top in a second window")
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        raise TrainvitalsError("there is no terminal here for --top", hint="leave --top out")
+        raise TrainvitalsError("--top requires a terminal", hint="run without --top")
     check_extra()
     from trainvitals.conditions import Conditions
     from trainvitals.journal.folder_runs import FolderRuns

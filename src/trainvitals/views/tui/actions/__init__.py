@@ -1,4 +1,4 @@
-"""What keys do. Each action changes the view or asks the feed for something; the screen is drawn afterwards.
+"""The actions of keys. Each changes the view or sends a request to the feed; the screen is redrawn afterwards.
 Tested in tests/views/tui/test_keys.py and, with Textual, in test_app.py."""
 
 from __future__ import annotations

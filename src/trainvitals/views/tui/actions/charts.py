@@ -1,4 +1,4 @@
-"""On the page of charts: another chart, another scale, a closer look."""
+"""On the charts page: another chart, another scale, zoom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ZOOM = 0.6
 PAN = 0.25
 LEAST_SPAN = 1e-3
-"""Share of all there is that a zoomed window shows at least."""
+"""Smallest share of the data that a zoomed window shows."""
 
 
 def move_chart(desk: Desk, by: int) -> None:
@@ -42,7 +42,7 @@ def toggle_axis(desk: Desk) -> None:
 
 
 def move_cross(desk: Desk, by: int) -> None:
-    """By a cell; it comes in from the other side."""
+    """By a cell; at the edge it wraps around."""
     view = desk.view
     cells = max(desk.size.width // view.chart_columns - 9, 10)
     here = view.cross if view.cross is not None else (1.0 if by < 0 else 0.0)
@@ -54,7 +54,7 @@ def put_cross(desk: Desk, share: float) -> None:
 
 
 def zoom(desk: Desk, factor: float) -> None:
-    """Show `factor` of what is shown, around the cross-hair or at the right edge."""
+    """Show `factor` of what is shown, around the crosshair or at the right edge."""
     extent = _find_extent(desk)
     if extent is None:
         return

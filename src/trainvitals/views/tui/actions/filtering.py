@@ -25,7 +25,7 @@ def take_key(desk: Desk, key: str, character: str | None) -> None:
     view = desk.view
     if key == "escape":
         view.set_filter("")
-        view.page = view.typed_on or view.page  # nothing was chosen: back to where it began
+        view.page = view.typed_on or view.page  # nothing was entered: back to the previous page
         _stop_typing(desk)
     elif key in ("enter", "tab", "up", "down"):
         _stop_typing(desk)

@@ -1,4 +1,4 @@
-"""On the pages of processes and runs."""
+"""On the processes and runs pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ask_for_signal(desk: Desk) -> None:
     """Which signal to send to the selected process; `answer` sends it."""
     view = desk.view
     if view.readonly:
-        view.show_message("signals are off: started with --readonly", "warning")
+        view.show_message("signals are disabled by --readonly", "warning")
         return
     rows = shown_processes(desk.snapshot, view)
     if view.row < len(rows):
@@ -36,7 +36,7 @@ def answer(desk: Desk, key: str) -> None:
     process, view.asking = view.asking, None
     name = dict(SIGNALS).get(key)
     if process is None or name is None:
-        view.show_message("nothing was sent")
+        view.show_message("no signal sent")
         return
     try:
         view.show_message(send(process, name), "warning")

@@ -8,7 +8,7 @@ from trainvitals.views.tui.actions import Desk
 from trainvitals.views.tui.view import PAGES
 
 FAR = 1_000_000
-"""Rows: further than any list goes."""
+"""Rows: more than any list has."""
 BOX_END = 30
 """Lines of a box that `end` scrolls by."""
 
@@ -48,7 +48,7 @@ def toggle_details(desk: Desk) -> None:
 
 
 def step_back(desk: Desk) -> None:
-    """Undo the last thing that was chosen: cross-hair and zoom, the large chart, the filter, the row."""
+    """Undo the last selection: crosshair and zoom, the enlarged chart, the filter, the row."""
     view = desk.view
     if view.cross is not None or view.windows:
         view.forget_zoom()

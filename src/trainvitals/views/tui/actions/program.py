@@ -1,4 +1,4 @@
-"""The program as a whole: leaving it, its interval, its colours, saving what it shows."""
+"""The program as a whole: quitting, interval, colours, saving."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def save(desk: Desk) -> None:
 def reset(desk: Desk) -> None:
     desk.feed.reset()
     desk.view.forget_zoom()
-    desk.view.show_message("history reset: charts start again from now")
+    desk.view.show_message("history cleared: charts restart from now")
 
 
 def toggle_pause(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""The pages. Each is a function of the snapshot, the view and the room there is: lines of text, nothing else.
+"""The pages. Each is a function of the snapshot, the view and the available space: lines of text, nothing else.
 Tested in tests/views/tui/test_screen.py."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trainvitals.views.tui.palette import Palette
 
 
 class Hit(NamedTuple):
-    """A place that answers to the mouse, in cells of the page: edges included at top and left only."""
+    """An area that responds to the mouse, in cells of the page: including its top and left edge only."""
 
     top: int
     bottom: int
@@ -23,14 +23,14 @@ class Hit(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a page looks like now."""
+    """A page as drawn."""
 
     lines: list[Line]
     hits: list[Hit]
 
 
 def rule(title: str, width: int, palette: Palette, right: str = "") -> Line:
-    """A heading: its words in a thin line across the page."""
+    """A heading: its text in a thin line across the page."""
     line = [Segment("─ ", palette.faint), Segment(title, palette.dim)]
     tail = f" {right} ─" if right else ""
     room = width - width_of(line) - width_of([Segment(tail)]) - 1
@@ -44,7 +44,7 @@ def rule(title: str, width: int, palette: Palette, right: str = "") -> Line:
 
 
 def empty(text: str, width: int, palette: Palette, hint: str = "") -> list[Line]:
-    """What a page shows that has nothing to show."""
+    """An empty page with a reason."""
     lines: list[Line] = [[], [Segment(fit(f"  {text}", width), palette.text)]]
     if hint:
         lines.append([Segment(fit(f"  {hint}", width), palette.dim)])

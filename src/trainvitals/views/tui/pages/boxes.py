@@ -1,4 +1,4 @@
-"""What lies over a page: help, details, the question before a signal."""
+"""Boxes over a page: help, details, the confirmation of a signal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainvitals.views.tui.view import SIGNALS, View
 
 Pairs = list[tuple[str, str]]
 MOST_PIECES = 8
-"""Lines of one text; what is longer is cut."""
+"""Maximum lines of one text."""
 
 
 def help_rows() -> Pairs:
@@ -39,7 +39,7 @@ def help_rows() -> Pairs:
 
 
 def question(process: ProcessRow) -> Pairs:
-    """What is asked before a signal is sent."""
+    """The confirmation before a signal is sent."""
     return [
         ("process", f"{process.pid} of {process.user}"),
         ("command", process.command),
@@ -51,12 +51,12 @@ def question(process: ProcessRow) -> Pairs:
 
 
 def run_of(process: ProcessRow) -> str:
-    """The run of which it is a part, and which part; empty if it is in none."""
+    """Its run and participant; empty without a run."""
     return f"{process.run}, {process.participant.title}" if process.participant is not None else ""
 
 
 def details(snapshot: Snapshot, view: View) -> tuple[str, Pairs]:
-    """Everything known of what is selected: (title, rows)."""
+    """Everything known about the selection: (title, rows)."""
     row = view.row
     if view.page == "overview" and row < len(snapshot.gpus):
         return _gpu(snapshot.gpus[row])

@@ -1,4 +1,4 @@
-"""Charts side by side, or one on the whole page."""
+"""Charts side by side, or one on the full page."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     view.rows = len(snapshot.panels)
     if not snapshot.panels:
         if view.filter:
-            return Page(empty(f"no metric has '{view.filter}' in its name", width, view.palette, "esc shows all"), [])
-        word = "looking..." if snapshot.waiting else "nothing measured and nothing logged yet"
+            return Page(empty(f"no metrics match '{view.filter}'", width, view.palette, "esc to clear the filter"), [])
+        word = "loading..." if snapshot.waiting else "no data yet"
         return Page(empty(word, width, view.palette), [])
     if view.full:
         return _draw_one(snapshot, view, width, height)
@@ -56,14 +56,14 @@ def look_of(snapshot: Snapshot, view: View, chart: Chart, *, selected: bool) -> 
 
 
 def first_chart(view: View, width: int, height: int) -> int:
-    """Which panel is first, so that the selected one is in sight."""
+    """The first panel shown, so that the selected one is visible."""
     across, down = shape(width, height)
     return max(view.row // across - down + 1, 0) * across
 
 
 def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select: bool) -> Page:
     """As many charts as fit."""
-    from trainvitals.views.tui.charts import draw_chart  # numpy, which the first picture does not wait for
+    from trainvitals.views.tui.charts import draw_chart  # numpy, which must not delay the first frame
 
     across, down = shape(width, height)
     view.chart_columns = across if select else view.chart_columns
@@ -85,7 +85,7 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
                 continue
             chosen = select and first + place == view.row
             chart = charts[place]
-            # Drawing sees the cross-hair in every chart of the same axis, so that they can be compared.
+            # The crosshair is drawn in every chart with the same axis, so that they can be compared.
             picture = draw_chart(chart, size - 1, last - 1, look_of(snapshot, view, chart, selected=chosen))
             pictures.append([*([*line, gap] for line in picture), below])
             hits.append(Hit(row * tall, row * tall + last, column * size, (column + 1) * size, "chart", first + place))
@@ -96,7 +96,7 @@ def draw_grid(snapshot: Snapshot, view: View, width: int, height: int, *, select
 def _draw_one(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     chart = next(iter(snapshot.charts), None)
     if chart is None:
-        return Page(empty("looking...", width, view.palette), [])
+        return Page(empty("loading...", width, view.palette), [])
     from trainvitals.views.tui.charts import draw_chart
 
     look = look_of(snapshot, view, chart, selected=True)

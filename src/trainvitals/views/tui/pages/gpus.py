@@ -1,4 +1,4 @@
-"""The GPUs as a table, or side by side in short where there are too many for one line each."""
+"""The GPUs as a table, or as compact cells side by side if there are too many for one line each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainvitals.views.tui.view import View
 
 COMPACT_WIDTH = 26
 LEAST_SCROLLED = 3
-"""With so many lines one of them says how many GPUs are out of sight."""
+"""With so many lines one of them shows how many GPUs are hidden."""
 LEAST_NOTE, MOST_NOTE = 9, 16
 """So much room the words about a GPU have before the columns of less importance: shorter ones are not made shorter."""
 _BRIEF = (
@@ -42,7 +42,7 @@ def describe(gpus: tuple[Gpu, ...]) -> str:
     known = [gpu for gpu in whole if gpu.name in names]
     if len(names) == 1:
         parts = [f"{len(known)} x {known[0].name}" if len(known) > 1 else known[0].name]
-        parts += [f"{len(whole) - len(known)} without an answer"] if len(known) < len(whole) else []
+        parts += [f"{len(whole) - len(known)} not responding"] if len(known) < len(whole) else []
     else:
         parts = [count_of(len(whole), "GPU")]
     slices = len(gpus) - len(whole)
@@ -50,19 +50,19 @@ def describe(gpus: tuple[Gpu, ...]) -> str:
 
 
 def _names(gpus: tuple[Gpu, ...]) -> set[str]:
-    """What kinds there are; a GPU that does not answer may not have reported its own yet."""
+    """The GPU models; a GPU that does not respond may not have reported its own yet."""
     return {gpu.name for gpu in gpus if gpu.name and not gpu.is_slice and not gpu.problem}
 
 
 def totals(gpus: tuple[Gpu, ...]) -> str:
-    """Power and memory of all together."""
+    """Total power and memory."""
     whole = [gpu for gpu in gpus if not gpu.is_slice]
     power = [value for gpu in whole if (value := gpu.number("power_draw_watts")) is not None]
     return format_measure(sum(power), "W") if len(power) > 1 else ""
 
 
 def marks(gpu: Gpu) -> tuple[str, str | None]:
-    """What there is to report about the GPU in words, the worst first, and how bad it is."""
+    """Notes about the GPU, worst first, and how bad they are."""
     if gpu.problem:
         return gpu.problem, None if gpu.problem == "asleep" else "critical"
     words: list[tuple[str, str]] = []
@@ -90,7 +90,7 @@ def marks(gpu: Gpu) -> tuple[str, str | None]:
 
 
 def brief(text: str, width: int = 0) -> str:
-    """The same in as few shorter words as make it fit."""
+    """The same, abbreviated as far as needed to fit."""
     for word, shorter in _BRIEF:
         if len(text) <= width:
             break
@@ -99,7 +99,7 @@ def brief(text: str, width: int = 0) -> str:
 
 
 def columns(gpus: tuple[Gpu, ...], view: View) -> list[Column[Gpu]]:
-    """Every column there is; which are shown depends on the width."""
+    """All columns; which are shown depends on the width."""
     palette = view.palette
 
     def value(gpu: Gpu, name: str, unit: str) -> Segment:
@@ -202,13 +202,13 @@ class Block(NamedTuple):
     lines: list[Line]
     hits: list[Hit]
     shown: int
-    """How many of them are in sight."""
+    """How many of them are visible."""
     across: int
     """How many are side by side."""
 
 
 class _Cell(NamedTuple):
-    """One way to show a GPU in short; the bar takes what is left of the width."""
+    """A compact layout of a GPU; the bar takes the rest of the width."""
 
     least: int
     numbers: str
@@ -219,10 +219,10 @@ class _Cell(NamedTuple):
 
 
 def _cells(gpus: Sequence[Gpu]) -> tuple[_Cell, ...]:
-    """The ways to show many GPUs, the wordiest first."""
+    """The compact layouts, the most detailed first."""
     index = max((len(gpu.index) for gpu in gpus), default=1)
     return (
-        _Cell(max(COMPACT_WIDTH, index + 22), "use, memory, °C", details=True, bar=True),
+        _Cell(max(COMPACT_WIDTH, index + 22), "util, memory, °C", details=True, bar=True),
         _Cell(index + 11, "use", details=False, bar=True),
         _Cell(index + 6, "use", details=False, bar=False),
     )
@@ -233,14 +233,14 @@ def _rows_of(count: int, width: int, cell: _Cell) -> int:
 
 
 def needed_lines(gpus: Sequence[Gpu], width: int) -> list[int]:
-    """Lines that all GPUs need side by side, in many words, in fewer, in fewest; the heading aside."""
+    """Lines that all GPUs need in each compact layout, without the heading."""
     return [_rows_of(len(gpus), width, cell) for cell in _cells(gpus)]
 
 
 def draw_gpus(gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, heading: bool) -> Block:
-    """The block in at most `height` lines: a line each, or side by side, in as many words as all of them can have.
+    """The block in at most `height` lines: a line each, or side by side in the most detailed layout that fits.
 
-    What is out of sight even so is counted, and comes into it with the selected one.
+    GPUs that still do not fit are counted, and scroll into view with the selected one.
     """
     top = 1 if heading else 0
     room = max(height - top, 0)
@@ -288,7 +288,7 @@ def _draw_table(gpus: tuple[Gpu, ...], width: int, height: int, view: View, sele
         hits.append(Hit(top + len(lines), top + len(lines) + 1, 0, width, "row", place))
         line = [Segment(" "), *draw_row(placed, gpu, palette)]
         if gpu.problem:
-            # Nothing is known of it now: one sentence across the row says more than a row of dashes.
+            # No current values: one sentence across the row is more useful than a row of dashes.
             text, grave = marks(gpu)
             name = gpu.name or gpu.uuid
             line = [
@@ -349,7 +349,7 @@ def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, view: View) 
     hot = view.grade("gpu", "temperature_celsius", heat)
     full = view.grade("gpu", "memory_percent", memory)
     if not cell.details:
-        # What has no number here colours the one there is.
+        # Problems of values not shown here colour the one that is.
         grave = next((word for word in ("critical", "warning") if word in (grave, hot, full)), grave)
     colour = palette.severity(grave) if grave and not cell.details else palette.text
     if not cell.bar:

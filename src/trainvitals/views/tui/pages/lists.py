@@ -75,7 +75,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     rows = shown_processes(snapshot, view)
     view.rows = len(rows)
     if not rows:
-        word = f"no process fits '{view.filter}'" if view.filter else "looking for processes..."
+        word = f"no processes match '{view.filter}'" if view.filter else "loading processes..."
         return Page(empty(word, width, palette), [])
 
     def plain(_: ProcessRow) -> Style:
@@ -117,7 +117,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
     sort = PROCESS_SORTS[view.sort % len(PROCESS_SORTS)][1]
     word = "process" if len(rows) == 1 else "processes"
     if not any(row.gpus or row.run for row in rows):
-        word = f"busiest {word} of this machine"
+        word = f"busiest {word} on this machine"
     order = f"by {sort} {'↓' if view.descending else '↑'}"
     return _page(columns, rows, view, width, height, rule(f"{len(rows)} {word}", width, palette, order))
 
@@ -126,7 +126,7 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
 
 
 def shown_ranks(snapshot: Snapshot, view: View) -> list[RankRow]:
-    """Those that fit the filter: a number, or a part of the role or of the host's name."""
+    """Those that match the filter: a number, or part of the role or host name."""
     ranks = snapshot.run.ranks if snapshot.run is not None else ()
     words = view.filters.get("ranks", "").casefold().split()
     return [rank for rank in ranks if all(_is_meant(word, rank) for word in words)]
@@ -144,12 +144,12 @@ def draw_ranks(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     rows = shown_ranks(snapshot, view)
     view.rows = len(rows)
     if ranks and not rows:
-        return Page(empty(f"no rank fits '{view.filter}'", width, palette, "esc shows all"), [])
+        return Page(empty(f"no ranks match '{view.filter}'", width, palette, "esc to clear the filter"), [])
     if not ranks:
-        hint = "pick a run with 7" if snapshot.run is None else "a rank appears with its first logged step"
-        word = "no run is shown" if snapshot.run is None else "no rank has logged a step yet"
+        hint = "press 7 to select a run" if snapshot.run is None else "ranks appear with their first logged step"
+        word = "no run selected" if snapshot.run is None else "no rank has logged a step yet"
         return Page(empty(word, width, palette, hint), [])
-    # Of each role: steps of rollouts are not those of trainers.
+    # Within a role: rollouts and trainers count different steps.
     peers: dict[str, list[RankRow]] = {}
     for rank in ranks:
         peers.setdefault(rank.participant.role, []).append(rank)
@@ -219,14 +219,14 @@ def _median_step(ranks: Sequence[RankRow]) -> float | None:
 
 
 def shown_alerts(snapshot: Snapshot, view: View) -> list[AlertRow]:
-    """What fires now first, then everything that ever changed, newest first."""
+    """Active alerts first, then the history, newest first."""
     now = {id(row) for row in snapshot.active}
     rows = [*snapshot.active, *(row for row in reversed(snapshot.alerts) if id(row) not in now)]
     return _filtered(rows, view.filters.get("alerts", ""))
 
 
 def place_of(row: AlertRow) -> str:
-    """What an alert is about, where its message does not say it: `rank 3`, `GPU 0`; empty for the whole run."""
+    """The device or rank of an alert, if its message does not name it: `rank 3`, `GPU 0`; empty for the whole run."""
     place = next((f"GPU {row.labels[name]}" for name in ("gpu_index", "gpu") if name in row.labels), "")
     if "rank" in row.labels:
         place = Participant.of(row.labels).title
@@ -234,7 +234,7 @@ def place_of(row: AlertRow) -> str:
 
 
 def grouped_alerts(rows: Sequence[AlertRow]) -> list[tuple[AlertRow, str]]:
-    """(alert, places) with those as one that have the same message for several ranks or GPUs, in their order."""
+    """(alert, places); alerts with the same message for several ranks or GPUs are one, in their order."""
     groups: dict[tuple[str, str, object], list[AlertRow]] = {}
     for row in rows:
         groups.setdefault((row.rule, row.message, row.labels.get("role")), []).append(row)
@@ -260,7 +260,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
     rows = shown_alerts(snapshot, view)
     view.rows = len(rows)
     if not rows:
-        word = "no alert so far" if snapshot.run is not None else "no run is shown, so there are no alerts"
+        word = "no alerts so far" if snapshot.run is not None else "no run selected"
         return Page(empty(word, width, palette), [])
 
     def state_of(row: AlertRow) -> str:
@@ -288,7 +288,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         text_column("RULE", 14, 4, rule_of, lambda _: palette.strong, most=_longest(map(rule_of, rows), 14, 30)),
         text_column("MESSAGE", 24, 1, message_of, colour, most=400),
     ]
-    title = f"{len(snapshot.firing)} firing, {count_of(len(snapshot.alerts), 'change')} in all"
+    title = f"{len(snapshot.firing)} active, {count_of(len(snapshot.alerts), 'change')} in total"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
 
 
@@ -336,7 +336,7 @@ def draw_events(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         if all(getattr(row, name) is None for row in rows):
             columns = [column for column in columns if column.title != title]
     if not rows:
-        page = Page(empty("nothing has happened yet", width, palette), [])
+        page = Page(empty("no events yet", width, palette), [])
     else:
         page = _page(
             columns, rows, view, width, room, rule(count_of(len(rows), "event"), width, palette, "newest first")
@@ -388,7 +388,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         column("", 1, 2, lambda row: "●" if row.info.place == shown else "", palette.accent),
         column("STARTED", 12, 5, lambda row: _day(row.started), palette.dim),
         text_column("STATUS", 8, 3, lambda row: row.info.status if row else "live", state_style),
-        column("LASTED", 11, 6, lambda row: _lasted(row, snapshot.time), palette.text, right=True),
+        column("DURATION", 11, 6, lambda row: _lasted(row, snapshot.time), palette.text, right=True),
         column("STEP", 9, 9, lambda row: _step(row.last_step), palette.text, right=True),
         column("LOSS", 8, 10, _loss, palette.text, right=True),
         column("PROJECT", 8, 7, lambda row: row.info.project, palette.dim, most=20),
@@ -397,7 +397,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         column("CAUSE", 16, 8, lambda row: row.info.cause_text, palette.dim, most=200),
     ]
     return _page(
-        columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter shows it")
+        columns, rows, view, width, height, rule(count_of(len(rows) - 1, "run"), width, palette, "enter to show")
     )
 
 

@@ -18,20 +18,20 @@ from trainvitals.views.tui.view import View
 
 CHART_HEIGHT = 7
 LEAST_CHART = 6
-"""Lines that a curve needs at least, the blank one above it included."""
+"""Minimum lines of a curve, including the blank one above it."""
 ROOMY_HEIGHT = 18
-"""From here on there is room for headings."""
+"""Minimum height for headings."""
 HOST_LINES = 2
-"""So much of the host stays where there are many GPUs: CPU and memory."""
+"""Lines of the host shown with many GPUs: CPU and memory."""
 OUTPUT_LINES = 4
-"""So many lines the pane of the program's output has at least, its heading included."""
+"""Minimum lines of the output pane, including its heading."""
 MOST_OUTPUT_LINES = 14
 OUTPUT_HEIGHT = 14
-"""A lower page has no pane; the page of events shows the output."""
+"""A lower page has no output pane; the events page shows it."""
 NOTE_LINES = 3
 ALERT_LINES = 4
 LEAST_LINES = 4
-"""So few lines a run without hardware takes."""
+"""Lines of a run without hardware."""
 
 
 def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
@@ -56,7 +56,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     host_lines = ([rule("Host", width, palette, snapshot.host)] if roomy and host else []) + host
     if snapshot.gpus:
         if _is_tight(snapshot, width, height - pane - len(lines) - roomy, len(host_lines)):
-            # What is known of every GPU matters more than the last lines about the host and some air.
+            # Every GPU matters more than the last lines about the host and some spacing.
             host = host_lines = host[:HOST_LINES]
             if lines and not lines[-1]:
                 lines.pop()
@@ -78,7 +78,7 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     room = max(height - pane - len(lines), 0)
     lines += (host_lines if len(host_lines) <= room else host)[:room]
     if not snapshot.gpus and snapshot.run is None and not snapshot.system:
-        word = "looking..." if snapshot.waiting or not snapshot.notes else "nothing to show"
+        word = "loading..." if snapshot.waiting or not snapshot.notes else "no data"
         lines += empty(word, width, palette)
     lines += _alert_lines(snapshot, view, width, height - pane - len(lines))
     room = height - len(lines)
@@ -95,17 +95,17 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
 
 
 def has_output(snapshot: Snapshot, height: int) -> bool:
-    """Whether what the program prints has a pane on a page of this height."""
+    """Whether a page of this height has an output pane."""
     return bool(snapshot.output) and height >= OUTPUT_HEIGHT
 
 
 def charts_that_fit(width: int, height: int) -> int:
-    """How many charts to ask for; a few too many cost little."""
+    """How many charts to request; a few too many cost little."""
     return max(width // 44, 1) * max(min((height - LEAST_LINES) // CHART_HEIGHT, 3), 0)
 
 
 def _is_tight(snapshot: Snapshot, width: int, room: int, host: int) -> bool:
-    """Whether there is more to show of the GPUs, or of more of them, if less is shown of the host."""
+    """Whether more GPUs, or more about them, fit if less of the host is shown."""
     for needed in needed_lines(snapshot.gpus, width):
         if needed <= room - host:
             return False

@@ -1,4 +1,4 @@
-"""The run strip: how far the training is, how fast it goes, how healthy it is."""
+"""The run strip: progress, speed and health of the training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainvitals.views.tui.palette import Palette
 from trainvitals.views.tui.snapshot import RunState
 from trainvitals.views.tui.view import View
 
-# Metric, word before it, unit after it: the most telling first, since the last are dropped when it is narrow.
+# Metric, label, unit: the most important first, since the last are dropped in a narrow window.
 _SHOWN = (
     ("loss", "loss", ""),
     ("learning_rate", "lr", ""),
@@ -29,10 +29,10 @@ _SHOWN = (
 )
 _PHASES = BY_ID["step_phases"].metrics
 LEAST_NAME = 24
-"""Where less is left for the name, it comes before how long the run has lasted."""
+"""If less is left for the name, it is shown rather than the duration of the run."""
 QUIET_SECONDS = 30.0
 LEAST_BAR, MOST_BAR = 8, 60
-"""Cells of the bar of phases, its words aside."""
+"""Cells of the bar of phases, without its labels."""
 _CHIP = Style(reverse=True, bold=True)
 
 
@@ -55,7 +55,7 @@ def draw_strip(run: RunState, health: Health, now: float, width: int, height: in
 
 def _name(run: RunState, health: Health, now: float, width: int, palette: Palette) -> Line:
     style = palette.severity(health.severity)
-    end = run.ended if run.ended is not None else now if run.live else None  # it died and nobody noted when
+    end = run.ended if run.ended is not None else now if run.live else None  # it died, and when is unknown
     spent = format_duration(end - run.started) if run.started is not None and end is not None else ""
     word = f" {health.word.upper()} "
     state = run.status if run.status != health.word else ""
@@ -132,7 +132,7 @@ def _phases(run: RunState, width: int, palette: Palette) -> Line:
         return []
     colours = {name: palette.phases.get(name, palette.text) for name, _ in parts}
     labels = {name: _phase(name, value / whole, colours[name], palette) for name, value in parts}
-    # Where not all of them have room beside the bar, the shortest go without words.
+    # If not all of them fit beside the bar, the shortest have no label.
     for name, _ in sorted(parts, key=lambda part: part[1]):
         if width - 2 - sum(map(width_of, labels.values())) >= LEAST_BAR:
             break
