@@ -201,7 +201,7 @@ def test_values_behind_one_that_never_gets_ready_are_kept(monkeypatch: pytest.Mo
         run.log({"loss": ready}, step=1)
         ready.done = True
     assert values(run, "loss") == [2.0] and values(run, "other") == [2.0] and run.refused == 1
-    assert "never came from the device, so not logged: 1" in capfd.readouterr().err
+    assert "never arrived from the device, not logged: 1" in capfd.readouterr().err
 
 
 def test_more_values_on_a_device_than_are_kept_do_not_make_the_loop_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_a_step_that_is_none_is_said_and_the_line_kept(step: Any, capfd: Any) ->
         run.log({"loss": 2.0}, step=step)
     (series,) = RunReader(run.folder).series(["loss"])
     assert series.x.tolist() == [6, 7] and series.y.tolist() == [1.0, 2.0]
-    assert run.refused == 1 and "taken as step 7" in capfd.readouterr().err
+    assert run.refused == 1 and "logged as step 7" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("step", [-5, 0, 2**61, np.int32(4), np.int64(-3), 2.0, True])
@@ -382,7 +382,7 @@ def test_a_forked_child_may_begin_a_run_of_its_own_and_leaves_its_parents_alone(
             other.log({"loss": 1.0}, step=0)
         os._exit(0)
     os.waitpid(child, 0)
-    assert RunReader(run.folder).info.is_live and "still going" not in capfd.readouterr().err
+    assert RunReader(run.folder).info.is_live and "was still active" not in capfd.readouterr().err
     run.log({"loss": 2.0}, step=0)
     run.finish()
     assert values(run, "loss") == [2.0] and open_run("child").info.status == "finished"
@@ -424,7 +424,7 @@ def test_a_spawned_worker_that_is_handed_the_run_logs_into_a_file_of_its_own(tmp
     assert values(reader, "loss") == [1.0, 2.0] and reader.info.status == "finished"
     workers = reader.series(["worker"])
     assert [item.y.tolist() for item in workers] == [[float(item.labels["pid"])] for item in workers]
-    assert len(workers) == 2 and done.stderr.count("a worker process that has no run") == 2
+    assert len(workers) == 2 and done.stderr.count("a worker process without a run") == 2
 
 
 def test_module_level_log_after_the_end_is_said_and_not_raised(capfd: Any) -> None:
@@ -437,7 +437,7 @@ def test_module_level_log_after_the_end_is_said_and_not_raised(capfd: Any) -> No
 
 def test_module_level_log_without_init_is_an_error() -> None:
     done = training("import trainvitals; trainvitals.log({'loss': 1.0})")
-    assert done.returncode == 1 and "log() before init()" in done.stderr
+    assert done.returncode == 1 and "log() called before init()" in done.stderr
 
 
 @pytest.mark.promise("`log()` while the interpreter shuts down", "no crash and no changed exit code")

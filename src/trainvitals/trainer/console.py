@@ -1,4 +1,4 @@
-"""Where this process prints to. If that is a file, its name is all the agent needs to copy it for the Logs page.
+"""Where this process prints to. If that is a file, the agent copies it for the Logs page.
 Tested in tests/trainer/test_tee.py."""
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 from typing import Any
 
 STREAMS = {1: "", 2: "stderr"}
-"""By file descriptor, what the name of a file of its own says."""
+"""The suffix of a separate file, by file descriptor."""
 
 
 def find_files() -> list[dict[str, Any]]:
-    """The files to which standard output and standard error go, each with the place where it is now."""
+    """The files that standard output and standard error go to, each with its current position."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for fd, stream in STREAMS.items():
         try:
@@ -27,7 +27,7 @@ def find_files() -> list[dict[str, Any]]:
         if path is None:
             continue
         if _appends(fd):
-            offset = status.st_size  # its place is told only by the first write
+            offset = status.st_size  # its position is known only after the first write
         place = {"path": path, "device": status.st_dev, "inode": status.st_ino, "offset": offset, "stream": stream}
         found.setdefault((status.st_dev, status.st_ino), {**place, "fds": []})["fds"].append(fd)
     return list(found.values())

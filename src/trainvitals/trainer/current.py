@@ -1,4 +1,4 @@
-"""The run of this process: begun by `init`, logged to by `trainvitals.log`, known to callbacks.
+"""The current run of this process: started by `init`, used by `trainvitals.log` and by callbacks.
 Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _current: Run | None = None
 _ended: Run | None = None
 _reached: dict[Path, Run] = {}
-"""Runs of other processes that this one was handed."""
+"""Runs of other processes that were passed to this one."""
 
 
 def current_run() -> Run | None:
@@ -36,20 +36,20 @@ def make_current(run: Run) -> None:
 
 
 def note_end(run: Run) -> None:
-    """The run has ended: what is logged from now on belongs to none."""
+    """The run has ended: from now on there is no current run."""
     global _current, _ended
     if _current is run:
         _current, _ended = None, run
 
 
 def log(metrics: Mapping[str, Any] | None = None, step: int | None = None, **more: Any) -> None:
-    """`Run.log` of the current run; after its end, warned of and counted as `Run.log` does."""
+    """`Run.log` of the current run; after its end, warns once and counts as `Run.log` does."""
     run = _current or _ended
     if run is not None:
         run.log(metrics, step, **more)
     elif not _is_worker():
-        raise TrainvitalsError("log() before init(): there is no run", hint='first: trainvitals.init(project="...")')
-    else:  # an error here would end a training that is right
+        raise TrainvitalsError("log() called before init()", hint='call trainvitals.init(project="...") first')
+    else:  # an error here would end a correct training
         _warn_worker()
 
 
@@ -66,11 +66,11 @@ def _is_worker() -> bool:
 
 @functools.cache
 def _warn_worker() -> None:
-    print_line("log() in a worker process that has no run: not logged. Pass it the run and call run.log()")
+    print_line("log() in a worker process without a run: not logged. Pass the run to it and call run.log()")
 
 
 def reach(folder: Path, rank: ranks.Rank, given: dict[str, Any], file: RunFile, owner: int, step: int) -> Run:
-    """A pickled run in the process that got it: the same run, a file of its own; only its owner can end it."""
+    """A pickled run in the receiving process: the same run, a separate file; only its owner can end it."""
     from trainvitals.trainer.run import Run
 
     known = _current if owner == os.getpid() else _reached.get(folder)

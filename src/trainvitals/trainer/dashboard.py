@@ -1,4 +1,4 @@
-"""The web dashboard beside a run, when asked for: a process of its own that says its address and ends after the run."""
+"""The web dashboard of a run, if requested: a separate process that prints its address and exits after the run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trainvitals.settings.resolution import mark_warned
 from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"
-"""Set for the programs below one that has a dashboard, so that they do not start another."""
+"""Set for child processes of a program with a dashboard, so that they do not start another."""
 PASSED_ON = ("web.host", "web.port", "web.token", "price.gpu_hour", "price.kwh", "price.currency", "alerts.thresholds")
-"""Settings that the dashboard uses, and that may stand where it cannot see them: in an argument, a flag, a file."""
+"""Settings that the dashboard uses and may not see otherwise: from an argument, a flag, a file."""
 
 
 class Started(NamedTuple):
-    """The address, or why there is none; neither if nobody waited for it."""
+    """The address, or why there is none; neither without waiting."""
 
     address: str = ""
     reason: str = ""
@@ -27,20 +27,20 @@ class Started(NamedTuple):
 def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
     """Start `trainvitals serve` for the runs in the folder of all runs, showing `run_id` first.
 
-    Like the agent it is not a child of this process: a training that waits for its own children never meets it.
-    Without `wait` it prints its address, or why there is none, to our standard error, and nothing waits for it; with
-    it, that is returned, after that many seconds at most.
+    Like the agent it is not a child of this process: a training that waits for its children never sees it. Without
+    `wait` it prints its address, or why there is none, to our standard error; with it, that is returned, after that
+    many seconds at most.
     """
     if os.environ.get(RUNNING):
-        return Started(reason="one is there already")
+        return Started(reason="already running")
     if not sys.executable:
-        return Started(reason="this program does not know where its Python is")
+        return Started(reason="the path of the Python interpreter is unknown")
     os.environ[RUNNING] = "1"
     import subprocess
 
     command = [sys.executable, "-P", "-m", "trainvitals", "serve", run_id]
     command += ["--dir", str(Path(settings.dir).absolute()), "--until-pid", str(os.getpid())]
-    # Not flags: a port that a setting names is a wish, and the next free one will do.
+    # Not flags: a port from a setting is a preference, and the next free one will do.
     given = {find(row.name, "passed on").variable: row.text for row in settings if row.name in PASSED_ON}
     environment = {**os.environ, **given}
     mark_warned(settings, environment)
@@ -72,19 +72,19 @@ def start(settings: Settings, run_id: str, wait: float = 0.0) -> Started:
 def _read_address(descriptor: int, wait: float) -> Started:
     import threading
 
-    said: list[str] = []
+    lines: list[str] = []
 
     def read() -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
             for line in file:
-                said.append(line.removeprefix("trainvitals: ").rstrip())
+                lines.append(line.removeprefix("trainvitals: ").rstrip())
                 if line.startswith("dashboard: "):
                     return
 
-    # A thread and not select(): that knows no pipes on Windows.
+    # A thread and not select(): that does not support pipes on Windows.
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     reader.join(wait)
-    if said and said[-1].startswith("dashboard: "):
-        return Started(said[-1].removeprefix("dashboard: "))
-    return Started(reason="\n".join(said) or f"it has not answered for {wait:g} s")
+    if lines and lines[-1].startswith("dashboard: "):
+        return Started(lines[-1].removeprefix("dashboard: "))
+    return Started(reason="\n".join(lines) or f"no response within {wait:g} s")

@@ -1,4 +1,4 @@
-"""What run.json says when a run begins. Tested in tests/trainer/test_facts.py."""
+"""The contents of run.json when a run begins. Tested in tests/trainer/test_facts.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def describe(
     notes: str,
     rank: ranks.Rank,
 ) -> RunFile:
-    """run.json of a new run or attempt; what an earlier attempt or `trainvitals run` wrote of the run is kept."""
+    """run.json of a new run or attempt; what an earlier attempt or `trainvitals run` wrote about the run is kept."""
     before = run_folder.find_run(place.folder) or RunFile()
     known: dict[str, Any] = {"simulated": effective.simulate_gpus > 0}
     if rank.participant.is_trainer:
@@ -36,7 +36,7 @@ def describe(
         if effective.origin("project") == "argument":  # the script knows better than the command line did
             known["project"] = effective.project
         known |= {"command": before.command, "started": before.started}
-        if not rank.participant.is_trainer:  # one of several, and it may end first: the program itself is the run
+        if not rank.participant.is_trainer:  # one of several, and it may end first: the program as a whole is the run
             known |= {"process": before.process, "argv": before.argv}
     above = os.environ.get("TRAINVITALS_RUN_ID")
     if above and above != place.folder.name:  # another program of the same `trainvitals run` has that one
@@ -65,5 +65,5 @@ def describe(
 def _cwd() -> Path:
     try:
         return Path.cwd()
-    except FileNotFoundError:  # the folder was removed under the training
+    except FileNotFoundError:  # the folder was removed during the training
         return Path("/")

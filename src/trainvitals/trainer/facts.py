@@ -1,4 +1,4 @@
-"""The facts about a run, for run.json: what was started, with what, where. Everything redacted."""
+"""The facts about a run, for run.json: the command, environment, packages and machine. Everything redacted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGES = frozenset({
 })
 # fmt: on
 _MODULES = {"scikit-learn": "sklearn", "nvidia-ml-py": "pynvml", "megatron-core": "megatron", "nemo-toolkit": "nemo"}
-"""What is imported of packages whose module has another name."""
+"""Module names of packages that are imported under another name."""
 
 
 def capture(
@@ -44,8 +44,8 @@ def capture(
     modules: Collection[str] = (),
 ) -> dict[str, Any]:
     """Plain JSON for run.json. `argv` is the command as it was typed (`sys.orig_argv`), `modules` are those that the
-    program has imported. What cannot be told, or is switched off by a setting, is absent."""
-    # `python -c` has a whole program in a word; more than this is cut anyway.
+    program has imported. What is unknown, or disabled by a setting, is absent."""
+    # `python -c` has a whole program in one argument; more than this is cut anyway.
     words = redact_command([word[: 2 * MAX_TEXT] for word in argv], extra=settings.redact)
     facts: dict[str, Any] = {
         "command": shlex.join(words),
@@ -96,8 +96,8 @@ def read_host() -> dict[str, object]:
 def read_packages(paths: Iterable[str]) -> dict[str, str]:
     """Versions of the packages that matter, by name; nothing is imported.
 
-    The names of the folders that installers leave say it all (`torch-2.4.0.dist-info`), and listing them is
-    done in a tenth of the time of importlib.metadata, most of which is its import.
+    The names of the installers' folders are enough (`torch-2.4.0.dist-info`), and listing them takes a tenth of
+    the time of importlib.metadata, most of which is its import.
     """
     found: dict[str, str] = {}
     for folder in paths:
@@ -122,7 +122,7 @@ def find_imported(packages: Iterable[str], modules: Collection[str]) -> list[str
 
 
 def select_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The variables that one of the patterns names."""
+    """The variables that match one of the patterns."""
     wanted = tuple(patterns)
     return {
         name: value for name, value in sorted(environ.items()) if any(fnmatchcase(name, pattern) for pattern in wanted)
@@ -133,10 +133,10 @@ _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16}
 
 
 def correlation_id(environ: Mapping[str, str]) -> str:
-    """What ties log lines and events of one run together: TRAINVITALS_CORRELATION_ID, else the trace id of a
+    """The id that correlates log lines and events of one run: TRAINVITALS_CORRELATION_ID, else the trace id of a
     W3C TRACEPARENT, else 32 new hex digits."""
     given = environ.get("TRAINVITALS_CORRELATION_ID", "")
-    if re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", given):  # it goes into every log line: nothing odd, nothing long
+    if re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", given):  # it goes into every log line: plain and short only
         return given
     trace = _TRACEPARENT.fullmatch(environ.get("TRACEPARENT", ""))
     if trace and (trace[1] != "00" or trace[3] is None):  # version 00 has four parts, later ones may have more

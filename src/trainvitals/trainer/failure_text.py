@@ -1,4 +1,4 @@
-"""What a run that fails says of why: the exception in one line, and how the program came there. Without secrets.
+"""Why a run failed: the exception in one line, and its traceback. Without secrets.
 Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trainvitals.trainer.jsonable import MAX_TEXT
 MAX_CAUSE = 500
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-"""Colours and the like, and the titles of terminals."""
+"""Colours and the like, and terminal titles."""
 _written: BaseException | None = None
 
 
@@ -25,7 +25,7 @@ def explain_exception(exception: BaseException) -> Cause:
 
 def explain_exit(code: object, printed: str = "", handled: BaseException | None = None) -> Cause:
     """What `sys.exit(code)` means: a number, or a text that is printed where the exit code is 1. For a number,
-    `printed` before it, or the exception that was being `handled`, says more."""
+    `printed` before it, or the exception that was being `handled`, is more useful."""
     if not isinstance(code, int):
         return Cause(kind=EXIT_CODE, exit_code=1, detail=_tidy(str(code)))
     if printed:
@@ -40,18 +40,18 @@ def _text_of(exception: BaseException) -> str:
     try:
         return _tidy(str(exception))
     except Exception:  # noqa: BLE001 - the user's class, which may raise anything
-        return "its text cannot be had"
+        return "its text is not available"
 
 
 def _tidy(text: str) -> str:
     """One line without colours, and short."""
-    # A secret that the cut would split must be recognised before.
+    # A secret that the cut would split must be recognized before.
     clean = " ".join(_ESCAPES.sub("", redact_text(text[: 2 * MAX_TEXT])).split())
     return clean if len(clean) <= MAX_CAUSE else f"{clean[: MAX_CAUSE - 1]}…"
 
 
 def format_traceback(exception: BaseException) -> str:
-    """The end of it, which is where it happened."""
+    """The end of the traceback, where it was raised."""
     return cut_traceback("".join(traceback.format_exception(exception)))
 
 

@@ -1,7 +1,7 @@
-"""What git says about the folder a training was started in.
+"""The git state of the folder a training was started in.
 
 Commit, branch and remote are read from git's own files: no process, no lock. Only whether tracked files were
-changed needs the program, and it gets two seconds.
+changed needs the git command, and it gets two seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Repository(NamedTuple):
 def read_git(cwd: Path, environ: Mapping[str, str]) -> dict[str, object]:
     """`root`, `commit`, `branch`, `remote` (without credentials) and `dirty` of the repository around `cwd`.
 
-    What cannot be told is absent: the branch on a detached HEAD, the commit before the first, `dirty` if git
+    What is unknown is absent: the branch on a detached HEAD, the commit before the first, `dirty` if git
     is missing, refuses or takes too long, and everything outside a repository.
     """
     repository = find_repository(cwd)
@@ -106,7 +106,7 @@ def read_remote(repository: Repository) -> str | None:
 
 
 def _read(path: Path) -> str | None:
-    """The file's text; None if it is no file that we may read."""
+    """The file's text; None if it is not a readable file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_MAX_BYTES)
@@ -123,13 +123,13 @@ def _ask_head(repository: Repository, environ: Mapping[str, str]) -> tuple[str |
 
 
 def run_git(arguments: list[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """What the git command says; None if it fails, is not there, or takes longer than STATUS_TIMEOUT."""
+    """The output of a git command; None if it fails, is missing, or takes longer than STATUS_TIMEOUT."""
     elsewhere = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
     environment = {name: value for name, value in environ.items() if name not in elsewhere}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         process = subprocess.Popen(
-            # A repository's own configuration may name a program for fsmonitor: looking must not start it.
+            # A repository's configuration may name a program for fsmonitor: reading the status must not start it.
             ["git", "-c", "core.fsmonitor=false", *arguments],
             cwd=folder,
             env=environment,
@@ -146,6 +146,6 @@ def run_git(arguments: list[str], folder: Path, environ: Mapping[str, str]) -> s
         try:
             process.communicate(timeout=STATUS_TIMEOUT)
         except subprocess.TimeoutExpired:
-            pass  # it hangs in the kernel, on a dead file server; the training does not wait for it
+            pass  # it hangs in the kernel, on a dead file server; the training must not wait for it
         return None
     return output.decode("utf-8", "replace") if process.returncode == 0 else None

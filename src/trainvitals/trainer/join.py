@@ -1,6 +1,6 @@
 """Which run does this process belong to? Alone, under `trainvitals run`, or one rank of many.
 
-Ranks of one launch must find the same run without talking to each other. The first to arrive writes a small file
+Ranks of one launch must find the same run without communicating. The first to arrive writes a small file
 next to the runs, named after what all ranks of the launch share; the others read it.
 """
 
@@ -27,10 +27,10 @@ WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
 JUST_NOW_SECONDS = 10.0
 OLD_SECONDS = 86_400.0
-"""After this long nobody comes to a meeting of ranks whose run is over, wherever they were."""
+"""After this long no rank joins a launch whose run is over, on any machine."""
 
 _ended: list[Path] = []
-"""The runs that have ended in this process: the next one is not to join them again."""
+"""The runs that have ended in this process: the next one must not join them again."""
 
 
 class Place(NamedTuple):
@@ -39,13 +39,13 @@ class Place(NamedTuple):
     folder: Path
     attempt: int
     identity: str | None
-    """By which the ranks that write there know each other; None if there is only one."""
+    """The launch id that the ranks of this run share; None if there is only one."""
 
 
 def find_place(
     effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
 ) -> Place:
-    """Where this process writes: the run it resumes, joins, or begins."""
+    """Where this process writes: the run it resumes, joins, or starts."""
     root = Path(effective.dir).absolute()
     restarts = restart_count(os.environ)
     identity = launch_identity(rank, os.environ)
@@ -60,7 +60,7 @@ def find_place(
         return place
     project = root / folder.project_folder(effective.project)
     earlier = sum(run.parent == project for run in _ended)
-    if identity is not None and earlier:  # every rank counts the same, for they run the same program
+    if identity is not None and earlier:  # every rank counts alike, for they run the same program
         identity = f"{identity}|{earlier}"
     if resume:
         found = _find_resumable(root, project, name, resume)
@@ -77,8 +77,8 @@ def find_place(
 
 
 def _may_begin(run: Path, known: RunFile, identity: str | None) -> bool:
-    """Whether this process is the training of the run that `trainvitals run` has begun, or one of its ranks. Of several
-    that know nothing of each other and come at once, the first is."""
+    """Whether this process is the training of the run that `trainvitals run` started, or one of its ranks. Of several
+    independent ones at once, the first is."""
     if identity is not None:
         return known.kind == COMMAND or known.launch == identity
     return known.kind == COMMAND and joining.take_lead(run, known.attempt)
@@ -98,13 +98,13 @@ def _find_parents_run(identity: str | None) -> Place | None:
 
 
 def find_place_alone(effective: settings.Settings, name: str | None) -> Place:
-    """A folder that no other process knows of."""
+    """A folder that no other process uses."""
     project = Path(effective.dir).absolute() / folder.project_folder(effective.project)
     return Place(project / folder.new_run_id(name), 1, None)
 
 
 def takes_lead(place: Place, rank: ranks.Rank) -> bool:
-    """Whether this process writes run.json: rank 0, or in a run without trainers the first to come."""
+    """Whether this process writes run.json: rank 0, or in a run without trainers the first to join."""
     if rank.participant.is_trainer:
         return rank.rank == 0
     known = folder.find_run(place.folder)
@@ -124,9 +124,7 @@ def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | 
         run = folder.find_run(candidate) or RunFile()
         if candidate.parent == project and name in (None, run.name):
             return candidate
-    print_line(
-        f"resume=True, but there is no earlier run{f' named {name!r}' if name else ''} in {project}: a new one starts"
-    )
+    print_line(f"resume=True, but no earlier run{f' named {name!r}' if name else ''} in {project}: starting a new one")
     return None
 
 
@@ -171,7 +169,7 @@ def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
         return None
     key = ranks.launch_key(environ) or ""
     parts = [key]
-    # Their common parent tells launches apart; also that of a script below `trainvitals run` which names only ranks.
+    # Their common parent distinguishes launches; also that of a script under `trainvitals run` which sets only ranks.
     if rank.is_on_one_machine or (not key and environ.get("TRAINVITALS_RUN_DIR")):
         launcher = _find_launcher(rank, environ)
         parts += [runtime.host_name(), str(launcher), str(runtime.process_start(launcher))]
@@ -195,7 +193,7 @@ def join_launch(project: Path, name: str | None, identity: str, rank: ranks.Rank
     deadline = time.monotonic() + (0.0 if is_first or rank.has_other_roles else WAIT_SECONDS)
     while True:
         known = runtime.read_json(meeting)
-        # On one machine the identity holds the launcher's own process, so no other launch can have left the file; but
+        # On one machine the identity contains the launcher's process, so no other launch can have left the file; but
         # processes with roles may be started by hand, again and again from one shell.
         is_own = rank.is_on_one_machine and not rank.has_other_roles
         if known is not None and (is_own or _is_fresh(meeting, project / str(known.get("run_id")))):
@@ -235,13 +233,13 @@ def remove_old_meetings(project: Path) -> None:
         try:
             if _is_over(path, project):
                 path.unlink()
-        except OSError:  # gone meanwhile, or somebody else's: it harms nobody
+        except OSError:  # gone meanwhile, or another user's: harmless
             continue
 
 
 def _is_over(meeting: Path, project: Path) -> bool:
-    """Whether no rank can come to this meeting any more. A launcher may start its ranks anew after a failure, so the
-    end of the run is not enough: the launcher must be gone, or, where that cannot be seen, a day have passed."""
+    """Whether no rank can join this launch any more. A launcher may restart its ranks after a failure, so the end of
+    the run is not enough: the launcher must be gone or, where that is unknown, a day must have passed."""
     known = runtime.read_json(meeting) or {}
     run = project / str(known.get("run_id"))
     changed = meeting.stat().st_mtime
@@ -265,5 +263,5 @@ def _is_fresh(meeting: Path, run: Path) -> bool:
         return False
     if not (run / layout.RUN_FILE).is_file():
         return age < FRESH_SECONDS  # rank 0 has not written it yet
-    # A very short run may be over before its last rank comes.
+    # A very short run may be over before its last rank joins.
     return age < JUST_NOW_SECONDS or folder.read_state(run)[0] not in ENDED

@@ -1,6 +1,6 @@
-"""What only one process of a run may have: the lead, and a number within a role. The first to create a file has it.
+"""What only one process of a run may claim: the lead, and a number within a role. The first to create a file has it.
 
-On a full or read-only disk every process has it: the training comes first.
+On a full or read-only disk every process wins: the training comes first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainvitals.journal.identity import Participant
 
 
 def take_lead(run: Path, attempt: int) -> bool:
-    """Whether this process is the one that begins the attempt; also if it was before."""
+    """Whether this process leads the attempt; also if it already did."""
     return _claim(run, "lead", attempt)
 
 
@@ -33,5 +33,5 @@ def _claim(run: Path, what: str, attempt: int) -> bool:
     except FileExistsError:
         return path.read_text(encoding="utf-8") == me
     except OSError:
-        pass  # nobody can claim anything here
+        pass  # nothing can be claimed here
     return True

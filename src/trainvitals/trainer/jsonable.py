@@ -26,9 +26,9 @@ _AS_MAPPING = ("model_dump", "to_dict", "_asdict", "as_dict", "flag_values_dict"
 def make_jsonable(value: object) -> Any:
     """`value` as None, bool, number, text, list or dict with text keys.
 
-    Numbers that JSON cannot say are text (`NaN`, `Infinity`). Objects become their fields, arrays their
+    Numbers that JSON does not have are text (`NaN`, `Infinity`). Objects become their fields, arrays their
     numbers if there are few and reading them waits for no device, and the rest its repr. Texts over 10 kB, and
-    what is too deep or too much, are cut and say so. What looks like a secret in a text is redacted: after a
+    what is too deep or too long, are cut and marked. What looks like a secret in a text is redacted: after a
     cut it might not look like one any more.
     """
     return _Copy().convert(value, 0)
@@ -43,7 +43,7 @@ class _Copy:
         self.around: set[int] = set()  # ids of the containers we are in
 
     def convert(self, value: Any, depth: int) -> Any:
-        kind = type(value)  # not isinstance: a proxy may raise when asked for its class
+        kind = type(value)  # not isinstance: a proxy may raise when its class is read
         self.values_left -= 1
         if value is None or kind is bool:
             return value
@@ -114,7 +114,7 @@ class _Copy:
     def text(self, text: str) -> str:
         """At most MAX_TEXT of it, in characters that UTF-8 has."""
         limit = min(MAX_TEXT, max(self.text_left, 0))
-        # Twice the limit is enough to recognise a secret that the cut would split.
+        # Twice the limit is enough to recognize a secret that the cut would split.
         whole = redact_text(text[: 2 * MAX_TEXT])
         text = whole if len(text) <= limit else whole[:limit] + CUT
         self.text_left -= len(text)
@@ -142,7 +142,7 @@ def _fields(value: Any, kind: type, depth: int) -> Mapping[Any, Any] | None:
     if issubclass(kind, SimpleNamespace) or kind.__module__ == "argparse":
         return dict(vars(value))
     for name in _AS_MAPPING:
-        # Asked of the class, so that an object that answers to any name is not believed. An array or a
+        # Looked up on the class, for an object may pretend to have any attribute. An array or a
         # table has fields of another kind.
         method: Callable[[Any], Any] | None = getattr(kind, name, None)
         if method is not None and not hasattr(kind, "shape"):
@@ -156,7 +156,7 @@ def _fields(value: Any, kind: type, depth: int) -> Mapping[Any, Any] | None:
 
 
 def _read(names: Iterable[Any], get: Callable[[Any], Any]) -> dict[Any, Any]:
-    """Each value on its own: one that is missing or refers to nothing must not cost the others."""
+    """Each value separately: one that is missing or dangling must not cost the others."""
     fields = {}
     for name in names:
         try:
@@ -172,7 +172,7 @@ def _describe(value: Any, kind: type) -> str:
         return f"{value.__module__}.{value.__qualname__}"
     if hasattr(kind, "isoformat"):
         return str(value.isoformat())
-    # A model has a repr, but pages of it.
+    # The repr of a model is pages long.
     if not _has_own_repr(kind) or hasattr(kind, "named_parameters"):
         return f"<{kind.__module__}.{kind.__qualname__}>"
     return repr(value)

@@ -1,4 +1,4 @@
-"""When a cell of a notebook is being run: a kernel that waits for its user is no training that hangs."""
+"""When a notebook cell is running: a kernel that waits for its user is not a stalled training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainvitals.journal.encoding import format_time
 
 
 class Cells:
-    """Tells when a cell of this IPython begins, with the time, and when it ends. Neither may raise."""
+    """Callbacks for when a cell of this IPython starts, with the time, and ends. Neither may raise."""
 
     def __init__(self, shell: Any, on_begin: Callable[[str], None], on_end: Callable[[], None]) -> None:
         self._shell = shell

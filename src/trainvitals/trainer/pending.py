@@ -13,11 +13,11 @@ from trainvitals.journal.writer import LineWriter
 from trainvitals.trainer.scalars import Waiting
 
 LIMIT = 10_000
-"""Calls of `log` that are kept at most; a device that is further behind than this does not answer any more."""
+"""Calls of `log` kept at most; a device further behind than this no longer responds."""
 
 
 class Late(NamedTuple):
-    """What arrived of one call of `log`, with the time and step of that call."""
+    """The values of one call of `log` that arrived, with the time and step of that call."""
 
     stamp: str
     step: int
@@ -33,11 +33,11 @@ def _write(writer: LineWriter, arrived: Iterator[Late]) -> list[Late]:
 
 
 class Pending:
-    """What was logged and is not known yet."""
+    """Values that were logged and have not arrived yet."""
 
     def __init__(self) -> None:
         self.lost = 0
-        """Values that never came."""
+        """Values that never arrived."""
         self._calls: deque[tuple[str, int, dict[str, Waiting]]] = deque()
 
     def __len__(self) -> int:
@@ -50,13 +50,13 @@ class Pending:
             self.lost += len(self._calls.popleft()[2])
 
     def take(self) -> Iterator[Late]:
-        """The calls whose values have all arrived, oldest first, up to the first that has to wait."""
+        """The calls whose values have all arrived, oldest first, up to the first incomplete one."""
         while self._calls and all(item.ready() for item in self._calls[0][2].values()):
             stamp, step, items = self._calls.popleft()
             yield Late(stamp, step, {key: item.value() for key, item in items.items()})
 
     def give_up(self) -> Iterator[Late]:
-        """At the end: the values that have arrived, whatever they stand behind. The others are lost."""
+        """At the end: the values that have arrived, in any order. The others are lost."""
         while self._calls:
             stamp, step, items = self._calls.popleft()
             values = {key: item.value() for key, item in items.items() if item.ready()}
@@ -65,11 +65,11 @@ class Pending:
                 yield Late(stamp, step, values)
 
     def write(self, writer: LineWriter) -> list[Late]:
-        """Write what has arrived, and return it. Whoever calls holds the writer's lock."""
+        """Write what has arrived, and return it. The caller holds the writer's lock."""
         return _write(writer, self.take())
 
     def drain(self, writer: LineWriter, seconds: float) -> int:
-        """Write what arrives within `seconds`. Returns how many values never came."""
+        """Write what arrives within `seconds`. Returns how many values never arrived."""
         deadline = time.monotonic() + seconds
         while self._calls and time.monotonic() < deadline:
             with writer.lock:

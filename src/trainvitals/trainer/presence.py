@@ -1,5 +1,5 @@
-"""What ties the process of a run to its agent: its registration, the console that is kept, the signal for its stacks,
-and the cells of a notebook. Tested in tests/trainer/test_run.py."""
+"""What connects the process of a run with its agent: registration, kept console output, the signal for stacks, and
+notebook cells. Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Presence:
         self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
 
     def announce(self, on_cell: Callable[[str], None], on_cell_end: Callable[[], None]) -> None:
-        """Let the agent know that this rank wants to be watched, and see to it that there is an agent."""
+        """Register this rank with the agent, and make sure that an agent runs."""
         try:
             shell = notebook.find_shell()
             arm = self._settings.stack_dumps
@@ -66,14 +66,14 @@ class Presence:
                 self._cells = notebook.Cells(shell, on_cell, on_cell_end)
             if self._settings.agent and not runtime.ensure_agent():
                 print_line(
-                    "the agent could not be started: numbers are kept, hardware is not watched (trainvitals doctor)"
+                    "the agent could not be started: metrics are logged, hardware is not (run trainvitals doctor)"
                 )
         except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
-            said = error if isinstance(error, TrainvitalsError) else repr(error)
-            print_line(f"this run is not watched by an agent: {said!s:.300}")
+            reason = error if isinstance(error, TrainvitalsError) else repr(error)
+            print_line(f"this run is not monitored by an agent: {reason!s:.300}")
 
     def _keep_console(self) -> list[dict[str, Any]]:
-        """See to it that what this process prints is kept. Returns the files that the agent must copy for that."""
+        """Keep the output of this process. Returns the files that the agent must copy for that."""
         files = console.find_files() if self._settings.console != "off" else []
         if self._settings.console == "tee":
             from trainvitals.trainer.tee import Tee
@@ -85,26 +85,26 @@ class Presence:
         return files
 
     def look_after_agent(self) -> None:
-        """A look at a lock now and then; the agent is started again only if it died."""
+        """Check a lock now and then; the agent is restarted only if it died."""
         if time.monotonic() > self._next_check:
             self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
             if self._settings.agent and self._registered is not None:
                 runtime.ensure_agent()
 
     def begin_cell(self, began: str) -> None:
-        """Let the agent know which cell of a notebook is being run: when it began, or that none is. Raises OSError."""
+        """Report the running notebook cell to the agent: when it started, or that none is running. Raises OSError."""
         if self._registered is not None:
             path, registration = self._registered
             self._registered = (path, registrations.note_cell(path, registration, began))
 
     def let_go(self) -> None:
-        """Take off what hangs on the user's program."""
+        """Detach from the user's program."""
         if self._tee is not None:
             self._tee.remove()
         if self._cells is not None:
             self._cells.remove()
 
     def end(self, status: str) -> None:
-        """The rank has ended in this way. Raises OSError."""
+        """Report how the rank ended. Raises OSError."""
         if self._registered is not None:
             registrations.note_end(*self._registered, status)

@@ -16,7 +16,7 @@ class RankFiles:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.is_quiet = False
-        """No warnings: there is no folder yet, which was said when the run began."""
+        """No warnings: there is no folder yet, which was reported when the run began."""
         self._folder = folder
         self._settings = settings
         self._writers: list[LineWriter] = []
@@ -49,7 +49,7 @@ class RankFiles:
             writer.check()
 
     def _warn(self, trouble: str) -> None:
-        # Of a folder that is gone one writer warns for all.
+        # If the folder is gone, one writer warns for all.
         if not self.is_quiet and trouble != self._last_trouble:
             self._last_trouble = trouble
             print_line(trouble)

@@ -1,4 +1,4 @@
-"""Which rank of how many this process is, from what its launcher left in the environment."""
+"""The rank and world size of this process, from its launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SINGLE = "single"
 
 
 class Rank(NamedTuple):
-    """One process of a launch. A process that nobody launched with others is rank 0 of 1."""
+    """One process of a launch. A process launched alone is rank 0 of 1."""
 
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
-    """Ranks on this machine; where the launcher does not say, as many as this rank proves."""
+    """Ranks on this machine; if the launcher does not set it, as many as this rank implies."""
     launcher: str = SINGLE
     local_size_is_known: bool = True
-    """Whether the launcher said how many ranks are on this machine; a guess may differ from rank to rank."""
+    """Whether the launcher set how many ranks are on this machine; a guess may differ from rank to rank."""
     role: str = TRAINER
     has_other_roles: bool = False
-    """Whether a role was named, even that of a trainer: the run has processes with others, which have to meet."""
+    """Whether a role was set, even that of a trainer: the run has processes with others, which must find each other."""
     is_known: bool = True
-    """Whether anybody gave this process its rank; else it is numbered when it joins the run."""
+    """Whether this process was given a rank; else it is numbered when it joins the run."""
 
     @property
     def participant(self) -> Participant:
@@ -42,7 +42,7 @@ class Rank(NamedTuple):
 
 
 class _Variables(NamedTuple):
-    """What one launcher calls the four numbers."""
+    """The variable names of one launcher."""
 
     launcher: str
     rank: str
@@ -75,8 +75,8 @@ _LAUNCHERS = (
 
 
 def find_own(environ: Mapping[str, str], role: str | None, rank: int | None, world_size: int | None) -> Rank:
-    """The rank of this process: what the program says, else what its launcher left, else what torch.distributed knows,
-    which needs no variables where the processes were started with `mp.spawn`."""
+    """The rank of this process: as passed by the program, else from its launcher's variables, else from
+    torch.distributed, for processes started with `mp.spawn`."""
     found = find_rank(environ)
     group = _find_group_rank() if rank is None and found.launcher == SINGLE else None
     if rank is not None:
@@ -91,7 +91,7 @@ def find_own(environ: Mapping[str, str], role: str | None, rank: int | None, wor
 
 
 def is_spawned(environ: Mapping[str, str]) -> bool:
-    """Whether this process was started by `multiprocessing`, and nobody gave it a rank or a role."""
+    """Whether this process was started by `multiprocessing`, without a rank or a role."""
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is None or multiprocessing.parent_process() is None or environ.get(ROLE_VARIABLE):
         return False
@@ -118,17 +118,17 @@ def find_rank(environ: Mapping[str, str]) -> Rank:
         if rank is None or world_size is None or rank >= world_size:
             continue
         if names.launcher == "mpich" and slurm and (slurm.rank, slurm.world_size) == (rank, world_size):
-            break  # srun speaks PMI too, and Slurm's own variables know the local rank
+            break  # srun sets PMI variables too, and only Slurm's own have the local rank
         local_rank = _number(environ, names.local_rank)
         local_size = _number(environ, names.local_world_size)
         if local_size is None and environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
-            local_size = world_size  # they meet on this machine, so they are all here; Lightning says no more
+            local_size = world_size  # they rendezvous on this machine, so they are all here; Lightning sets no more
         return _fit(rank, world_size, local_rank, local_size, names.launcher)
     return slurm or Rank()
 
 
 def take_word_for(rank: int, world_size: int | None, found: Rank) -> Rank:
-    """The rank that the program itself says it is, with what was found where it says nothing."""
+    """The rank passed by the program, completed with what was found."""
     size = world_size or max(found.world_size, rank + 1)
     if min(found.local_world_size, size) == 1:  # started by hand, such as with mp.spawn: all on this machine
         return found._replace(
@@ -148,7 +148,7 @@ def _fit(rank: int, world_size: int, local_rank: int | None, local_size: int | N
 
 
 def _find_lightning_rank(environ: Mapping[str, str]) -> int | None:
-    """Lightning starts its own processes and tells them all but their rank."""
+    """Lightning starts its own processes and passes them everything but their rank."""
     local_rank, node_rank = _number(environ, "LOCAL_RANK"), _number(environ, "NODE_RANK")
     if local_rank is None or node_rank is None:
         return None
@@ -187,16 +187,16 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
-# What a scheduler calls one run of a job; all ranks of it see the same.
+# A scheduler's id of one run of a job; the same for all of its ranks.
 _JOB = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID", "LSB_JOBID")
 
 
 def launch_key(environ: Mapping[str, str]) -> str | None:
     """What all ranks of one launch share and, where the launcher allows, no other launch has; the same for
-    restarts in one torchrun. None for a single process, and where nothing tells (MPICH outside a job).
+    restarts in one torchrun. None for a single process, and where nothing identifies it (MPICH outside a job).
 
-    A torchrun over several machines without `--rdzv-id` is told only by its address and port, which a later
-    launch may use again.
+    A torchrun over several machines without `--rdzv-id` is identified only by its address and port, which a later
+    launch may reuse.
     """
     rank = find_rank(environ)
     if rank.world_size < 2:

@@ -1,4 +1,4 @@
-"""What a run could not log: counted, warned of once, and never raised into the user's loop unless asked for.
+"""Values that a run could not log: counted, warned about once, and raised into the user's loop only in strict mode.
 Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Refusals:
         """Raises MetricError in strict mode."""
         self.count += 1
         if self._strict:
-            raise MetricError(what, hint="log numbers only; put text and lists into config= or run.event()")
+            raise MetricError(what, hint="log numbers only; put text and lists in config= or run.event()")
         self.warn_once("refused", f"{what}: {outcome} (shown once; further ones are only counted)")
 
     def survive(self, error: Exception) -> None:
-        """A fault of ours. What a signal handler of the program raised is the program's own."""
+        """A bug of ours. Exceptions of the program's signal handlers are passed on."""
         if is_from_handler(error):
             raise error
         self.count += 1
-        self.warn_once("failed", f"log() failed, the training goes on: {error!r:.300}")
+        self.warn_once("failed", f"log() failed, training continues: {error!r:.300}")
 
     def warn_once(self, topic: str, text: str) -> None:
         if topic not in self._warned:

@@ -1,4 +1,4 @@
-"""What was passed to `log`, sorted: numbers to write, numbers that a device is still computing, the step.
+"""The arguments of `log`, sorted: numbers to write, numbers that a device is still computing, the step.
 Tested in tests/trainer/test_run.py."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class RowValues(NamedTuple):
     """One call of `log`."""
 
     step: Any
-    """As it was passed; None if it was not."""
+    """As passed; None if it was not."""
     values: dict[str, Any]
     waiting: dict[str, scalars.Waiting]
 
@@ -27,7 +27,7 @@ def sort_values(
     refusals: Refusals,
     on_foreign: Callable[[], None],
 ) -> RowValues:
-    """Flatten nested mappings and convert what is a number; what is not is refused. `on_foreign` is called for each
+    """Flatten nested mappings and convert numbers; anything else is refused. `on_foreign` is called for each
     tensor, array or the like."""
     flat: dict[str, Any] = {}
     for name, item in itertools.chain(scalars.flatten(metrics or {}), scalars.flatten(more)):
@@ -39,7 +39,7 @@ def sort_values(
         step = inner if step is None else step
     if "timestamp" in flat:
         flat.pop("timestamp")
-        refusals.refuse("'timestamp' is a name that the journal uses itself; choose another")
+        refusals.refuse("'timestamp' is a reserved name; choose another")
     values: dict[str, Any] = {}
     waiting: dict[str, scalars.Waiting] = {}
     for key, item in flat.items():
@@ -62,7 +62,7 @@ def sort_values(
 
 
 def choose_step(step: Any, following: int, refusals: Refusals) -> int:
-    """The step as a whole number; `following` if none was passed or it is none."""
+    """The step as an integer; `following` if none was passed or it is invalid."""
     if step is None:
         return following
     if type(step) is int and -(2**63) <= step < 2**64:
@@ -71,5 +71,5 @@ def choose_step(step: Any, following: int, refusals: Refusals) -> int:
     if isinstance(converted, (int, float)) and abs(converted) < 2**62:
         return int(converted)
     what = converted.what if isinstance(converted, scalars.Refused) else "NaN or beyond 64 bits"
-    refusals.refuse(f"step= is {what}, not a whole number", f"taken as step {following}")
+    refusals.refuse(f"step= is {what}, not an integer", f"logged as step {following}")
     return following

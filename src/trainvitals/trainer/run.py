@@ -1,8 +1,8 @@
 """A run, as the training sees it: log, event, finish.
 
 `log` encodes one line and hands it to the kernel; nothing else happens in the user's process. No thread, no socket,
-no queue. Nothing here raises into the loop: what cannot be logged is counted and warned of once (or raised, in strict
-mode).
+no queue. Nothing here raises into the loop: what cannot be logged is counted and warned about once (or raised, in
+strict mode).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DEVICE_WAIT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
-"""How long the end of a program may wait for room on the disk."""
+"""How long the exit of a program may wait for disk space."""
 
 _dumps = orjson.dumps
 _NEWLINE = orjson.OPT_APPEND_NEWLINE
@@ -71,7 +71,7 @@ class Run:
         self.rank = rank.rank
         self.world_size = rank.world_size
         self.automatic = False
-        """Begun by `trainvitals run`, not by the program."""
+        """Started by `trainvitals run`, not by the program."""
         self.watching: Watch | None = None
         """What `watch` started."""
         self._rank = rank
@@ -83,7 +83,7 @@ class Run:
         self._step = first_step - 1
         self._clock: tuple[int, bytes] = (0, b"")  # a whole second in ns, and how a line of that second begins
         self._fd = -1
-        self._careful = False  # tensors or arrays were logged: every call goes the slow way, which looks after them
+        self._careful = False  # tensors or arrays were logged: every call takes the slow path, which handles them
         self._python_rules: PythonRules | None = None
         self._status: str | None = None
         self._pending = Pending()
@@ -98,7 +98,7 @@ class Run:
             self._events = self._files.open(name._replace(table="events", rank=rank.rank))
 
     def start(self, *, homeless: bool) -> None:
-        """Begin, in the process that called `init`. `homeless` if there is no folder yet."""
+        """Start, in the process that called `init`. `homeless` if there is no folder yet."""
         self._homeless = self._files.is_quiet = homeless and bool(self._files)
         atexit.register(self._at_exit)
         if self._files and not homeless:
@@ -108,7 +108,7 @@ class Run:
         self._presence.announce(self._begin_cell, self._end_cell)
 
     def reach(self, owner: int) -> None:
-        """Be a copy in another process than `owner`: write a file of its own, and leave the end to it."""
+        """Be a copy in another process than `owner`: write a separate file, and leave the end to the owner."""
         self._owner = owner
         for writer in (self._writer, self._events):
             if writer is not None:
@@ -122,7 +122,7 @@ class Run:
     def _use_fd(self, fd: int) -> None:
         self._fd = -1 if self._careful else fd
 
-    # -- who it is
+    # -- identity
 
     @property
     def id(self) -> str:
@@ -146,12 +146,12 @@ class Run:
 
     @property
     def participant(self) -> Participant:
-        """Who of the run this process is."""
+        """Which participant of the run this process is."""
         return self._rank.participant
 
     @property
     def step(self) -> int:
-        """The step logged last, -1 before the first."""
+        """The last logged step, -1 before the first."""
         return self._step
 
     @property
@@ -161,7 +161,7 @@ class Run:
 
     @property
     def dropped(self) -> int:
-        """Lines that could not be written and are lost: the disk was full for longer than memory could bridge."""
+        """Lines that could not be written and are lost: the disk was full for longer than the buffer lasted."""
         return self._files.dropped
 
     @property
@@ -171,7 +171,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, MetricSummary]:
-        """Last, lowest and highest value of every metric with their steps, read back from the folder."""
+        """Last, min and max of every metric with their steps, read back from the folder."""
         from trainvitals.journal.reader import RunReader
 
         return RunReader(self.folder).summary(participant=self.participant)
@@ -187,10 +187,10 @@ class Run:
         When it returns, the line can be read by any other process and survives `kill -9`; a value that is still being
         computed on a device follows as soon as it is ready. Nested mappings are flattened with `/`.
         """
-        # The way of nearly every call: a flat dict of finite Python numbers, a whole step, a file that can be written.
-        # Everything else goes the slow way below. Each test here costs as much as a digit of the line, so there are
-        # few: `sum` is a finite float only if every value is a finite number of Python; what is no number raises.
-        # The type is asked first, because comparing the sum of tensors would wait for their device.
+        # The fast path of nearly every call: a flat dict of finite Python numbers, an integer step, a writable file.
+        # Everything else takes the slow path below. Each test here costs as much as a digit of the line, so there are
+        # few: `sum` is a finite float only if every value is a finite Python number; anything else raises.
+        # The type is checked first, because comparing the sum of tensors would wait for their device.
         try:
             total = sum(metrics.values(), 0.0)  # type: ignore[union-attr]
             if (
@@ -212,7 +212,7 @@ class Run:
                     assert self._writer is not None
                     self._writer.mark_torn()
         except Exception as error:
-            # Whatever it is, the slow way reports it or survives it.
+            # Whatever it is, the slow path reports it or survives it.
             if is_from_handler(error):
                 raise  # perhaps just after the line was written, which must not be written twice
         try:
@@ -234,7 +234,7 @@ class Run:
     def _log_slowly(self, metrics: Mapping[str, Any] | None, step: Any, more: Mapping[str, Any]) -> None:
         if self._status is not None:
             self._refusals.count += 1
-            text = f"log() after finish(): run {self.id} has ended, so this is not logged"
+            text = f"log() after finish(): run {self.id} has ended, not logged"
             self._refusals.warn_once("ended", text)
             return
         writer = self._writer
@@ -267,13 +267,13 @@ class Run:
             self._python_rules.check(row.values, number)
 
     def _be_careful(self) -> None:
-        """From now on every call goes the slow way."""
+        """From now on every call takes the slow path."""
         self._careful, self._fd = True, -1
         self.log = self._log_carefully  # type: ignore[method-assign]
 
     @property
     def alerts(self) -> PythonRules:
-        """Rules of your own in Python, judged in this process: `run.alerts.add_rule(...)` (docs/alerts.md)."""
+        """Your own rules in Python, evaluated in this process: `run.alerts.add_rule(...)` (docs/alerts.md)."""
         if self._python_rules is None:
             from trainvitals.alerts.python_rules import PythonRules
 
@@ -292,7 +292,7 @@ class Run:
             self._presence.look_after_agent()
 
     def _move_in(self) -> None:
-        """Make the folder that could not be made when the run began, if that is possible by now."""
+        """Create the folder that could not be created when the run began, if that is possible by now."""
         try:
             self._document.create()
         except (JournalError, OSError):
@@ -309,7 +309,7 @@ class Run:
         return watch(self, model, optimizer, loader, **options)
 
     def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
-        """A line of `step` that was measured beside the loop, at that time; the count of steps stays as it is."""
+        """A line of `step` that was measured outside the loop, at that time; the step count is unchanged."""
         second, rest = divmod(microseconds, 1_000_000)
         if second != self._clock[0] // 1_000_000_000:
             self._every_second(second)
@@ -319,7 +319,7 @@ class Run:
             self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
 
     def add_config(self, values: Mapping[str, Any]) -> None:
-        """Add to the configuration what is known only now; what was there before stays."""
+        """Add to the configuration what is known only now; existing values are kept."""
         try:
             self._document.add_config(values)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
@@ -328,8 +328,8 @@ class Run:
     def _begin_cell(self, began: str) -> None:
         try:
             self._presence.begin_cell(began)
-        except OSError as error:  # the runtime folder cannot be written: an idle notebook may be called stalled
-            text = f"the agent does not learn which cell is being run: {error.strerror}"
+        except OSError as error:  # the runtime folder is not writable: an idle notebook may be reported as stalled
+            text = f"cannot report the running cell to the agent: {error.strerror}"
             self._refusals.warn_once("cell", text)
 
     def _end_cell(self) -> None:
@@ -342,7 +342,7 @@ class Run:
         self._step = max(self._step, step)
 
     def event(self, event: str, message: str = "", *, severity: str = "info", **data: Any) -> None:
-        """Write down that something happened: a checkpoint, an evaluation, a change of the data."""
+        """Record an event: a checkpoint, an evaluation, a change of the data."""
         if self._events is None or self._status is not None:
             return
         try:
@@ -365,7 +365,7 @@ class Run:
     def finish(self, status: str = "finished", *, exception: BaseException | None = None) -> None:
         """End the run. `status` is `finished` or `failed`; safe to call twice."""
         if status not in ENDED:
-            raise TrainvitalsError(f"status '{status}' is not one of {', '.join(ENDED)}", hint='say finish("failed")')
+            raise TrainvitalsError(f"status '{status}' is not one of {', '.join(ENDED)}", hint='use finish("failed")')
         self._finish(status, exception=exception)
 
     def _finish(
@@ -417,7 +417,7 @@ class Run:
                     self._refusals.warn_once("dropped", text)
 
     def hand_over(self) -> None:
-        """The program calls init() itself after all: leave the folder to it, as it was found."""
+        """The program calls init() itself: hand over the folder as it was found."""
         self._presence.let_go()
         if self.watching is not None:
             self.watching.close()
@@ -433,10 +433,10 @@ class Run:
         lost = self._pending.drain(self._writer, DEVICE_WAIT_SECONDS) if self._writer is not None else 0
         if lost:
             self._refusals.count += lost
-            self._refusals.warn_once("device", f"values that never came from the device, so not logged: {lost}")
+            self._refusals.warn_once("device", f"values that never arrived from the device, not logged: {lost}")
 
     def _at_exit(self) -> None:
-        """The interpreter ends without finish(): write how, as far as it can be known from here."""
+        """The interpreter exits without finish(): record how, as far as known here."""
         exception = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if exception is None or hasattr(sys, "ps1"):
             # An exit code cannot be seen from inside; the agent or `trainvitals run` corrects this if it was not 0.
@@ -446,7 +446,7 @@ class Run:
         else:
             self._finish("failed", exception=exception)
 
-    # -- copies: there is one run, and a worker process that is handed it writes a file of its own
+    # -- copies: there is one run, and a worker process that receives it writes a separate file
 
     def __copy__(self) -> Run:
         return self

@@ -20,7 +20,7 @@ from trainvitals.trainer.ranks import Rank
 
 
 class RunDocument:
-    """Written by rank 0, or in a run without trainers by the first to come; all know what is in it."""
+    """Written by rank 0, or in a run without trainers by the first to join; all know its contents."""
 
     def __init__(self, folder: Path, file: RunFile, rank: Rank, settings: Settings) -> None:
         self.file = file
@@ -29,12 +29,12 @@ class RunDocument:
         self._settings = settings
 
     def create(self) -> None:
-        """Make the folder and write run.json. Raises JournalError or OSError."""
+        """Create the folder and write run.json. Raises JournalError or OSError."""
         run_folder.create(self._folder, self._settings.shared)
         self._write(self.file)
 
     def add_config(self, values: Mapping[str, Any]) -> None:
-        """Add what is known only now; what was there before stays."""
+        """Add what is known only now; existing values are kept."""
         more = redact(facts.make_jsonable(values), extra=self._settings.redact)
         self.file = replace(self.file, config={**more, **(self.file.config or {})})
         written = run_folder.find_run(self._folder)
@@ -42,22 +42,22 @@ class RunDocument:
             self._write(replace(written, config=self.file.config))
 
     def leave_to_command(self) -> None:
-        """The run is that of `trainvitals run` again, until the program begins its own."""
+        """Hand the run back to `trainvitals run`, until the program starts its own."""
         if self._is_ours(run := self._read()):
             self._write(replace(run, kind=COMMAND))
 
     def write_end(self, status: str, cause: Cause | None, last_step: int | None, tentative: bool) -> None:
-        """How the run ended, as far as this process knows: without trainers others may go on, and the agent decides."""
+        """How the run ended, as this process knows it: without trainers the agent decides, for others may continue."""
         run = self._read()
         if not self._is_ours(run) or run.attempt != self.file.attempt:
-            return  # not ours to write, or a newer attempt of the run is under way elsewhere
+            return  # not ours to write, or a newer attempt of the run is active elsewhere
         if status == "failed" and (self._rank.world_size > 1 or self._rank.has_other_roles):
             # The follower behind it is heavy and rarely needed. Not so late on any other way out: whatever makes a
             # dataclass as the interpreter ends makes CPython forget that an interrupt ended it, and exit with 1.
             from trainvitals.journal.failures import read_failures
 
             first = next(iter(read_failures(self._folder, self.file.attempt)), None)
-            if first is not None and first.participant != self._rank.participant:  # often why this one fails, too
+            if first is not None and first.participant != self._rank.participant:  # often the cause of this one
                 cause = first.cause.about(first.participant)
         found = {item.host: item.hardware for item in run_folder.read_statuses(self._folder) if item.hardware}
         run = replace(

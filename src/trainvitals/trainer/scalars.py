@@ -1,6 +1,6 @@
-"""Turning what people log into numbers, without importing what they log it with.
+"""Converting logged values to numbers, without importing their libraries.
 
-Python numbers pass through; numpy and CPU tensors give their item; a value that still lies on a device is kept as a
+Python numbers pass through; numpy and CPU tensors give their item; a value that is still on a device is kept as a
 `Waiting` and read when it is ready, so that logging never makes the training wait for the device.
 Tested in tests/trainer/test_run.py.
 """
@@ -24,7 +24,7 @@ class Waiting(Protocol):
 
 
 class Refused(NamedTuple):
-    """A value that is not a number, and what it is in words."""
+    """A value that is not a number, with a description."""
 
     what: str
 
@@ -32,7 +32,7 @@ class Refused(NamedTuple):
 def flatten(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested mappings as flat pairs with `/` between the keys."""
     for key, value in metrics.items():
-        word = str.__str__(key) if isinstance(key, str) else key  # of a member of a text enumeration, its value
+        word = str.__str__(key) if isinstance(key, str) else key  # of a string enum, the value
         name = f"{prefix}{word}"
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}/")
@@ -41,7 +41,7 @@ def flatten(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def convert(value: Any) -> float | int | Waiting | Refused | None:
-    """One value as a number, as one to come, or as refused. None stays None: nothing was measured."""
+    """One value as a number, as pending, or as refused. None stays None: nothing was measured."""
     if value is None:
         return None
     kind = type(value)
@@ -113,7 +113,7 @@ class TorchWaiting:
 
 
 class ArrayWaiting:
-    """An array whose library says when it is ready."""
+    """An array whose library reports when it is ready."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

@@ -1,8 +1,8 @@
-"""Letting the agent ask for the Python stacks of this process when it stops stepping.
+"""Letting the agent request the Python stacks of this process when it stops stepping.
 
 faulthandler writes them from a signal handler in C, so it works when every Python thread is stuck, needs no ptrace
-rights and does not stop the process. The signal is a real-time one that nobody uses; if somebody does, it is left
-alone. The agent sends it only after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.py.
+rights and does not stop the process. The signal is an unused real-time one; if it is in use, it is left alone.
+The agent sends it only after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def arm(folder: Path, participant: Participant) -> tuple[int | None, Path | None
         return None, None
     place = run_folder.make_within(folder, layout.STACKS)
     path = place / f"{participant.file_part}.txt"
-    # It stays open for as long as the signal may come.
+    # It stays open for as long as the signal may arrive.
     file = os.fdopen(run_folder.open_within(place, path.name), "ab", buffering=0)
     faulthandler.register(number, file=file, all_threads=True, chain=False)
     _armed = (number, file)

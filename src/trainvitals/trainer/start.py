@@ -43,7 +43,7 @@ def init(
         if before.automatic:
             before.hand_over()
         else:
-            print_line(f"run {before.id} was still going; it is finished now, because init() was called again")
+            print_line(f"run {before.id} was still active and is now finished, because init() was called again")
             before.finish()
     name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
@@ -58,7 +58,7 @@ def init(
         leads = join.takes_lead(place, own)
     except (JournalError, OSError) as error:
         if effective.strict or isinstance(error.__cause__, (NotADirectoryError, FileExistsError)):
-            raise  # the place itself is a mistake, which room on the disk would not mend
+            raise  # the place itself is wrong, which disk space would not fix
         place, homeless = join.find_place_alone(effective, name), True
         print_line(f"{error}\n  Training continues; what it logs is kept in memory until the folder can be created.")
     file = description.describe(place, effective, name, config, tags, notes, own)
@@ -84,14 +84,14 @@ def init(
 
 
 def begin_automatically() -> Run:
-    """The run of a program that did not ask for one (`trainvitals run`); an `init()` of its own takes it over."""
+    """The run of a program that did not call `init()` (`trainvitals run`); a later `init()` takes it over."""
     run = init(role=WORKER if ranks.is_spawned(os.environ) else None)
     run.automatic = True
     return run
 
 
 def _check_rules(effective: settings.Settings) -> None:
-    """A rule or a threshold that cannot be used is an error now, not a silence later."""
+    """An invalid rule or threshold is an error now, not a missing alert later."""
     if effective.alerts_thresholds:
         from trainvitals.conditions import Conditions
 

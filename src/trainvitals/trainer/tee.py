@@ -1,4 +1,4 @@
-"""A copy of what Python prints, for the Logs page: only with `console=tee`, for it touches the program's streams.
+"""A copy of Python's output, for the Logs page: only with `console=tee`, for it touches the program's streams.
 
 Where output goes to a terminal or a pipe, only the process itself can see it. The `write` of `sys.stdout` and
 `sys.stderr` is wrapped; they stay the same objects with the same file descriptors, encoding and buffer. What C code
@@ -21,7 +21,7 @@ from trainvitals.settings import Settings
 
 
 class Tee:
-    """Copies what Python prints to the run folder, line by line. Never raises, whatever the disk does."""
+    """Copies Python's output to the run folder, line by line. Never raises, whatever the disk does."""
 
     def __init__(self, folder: Path, participant: Participant, settings: Settings, streams: Sequence[Any]) -> None:
         mode = settings.file_mode
@@ -47,7 +47,7 @@ class Tee:
         try:
             stream.write = write
         except AttributeError:
-            return  # a stream of somebody else's making that allows no change
+            return  # a foreign stream that cannot be modified
         self._placed.append((stream, write))
 
     def _copy(self, name: str, text: str) -> None:
@@ -67,12 +67,12 @@ class Tee:
         self._lost = 0 if self._log.append(note + ready) else self._lost + len(ready)
 
     def _note_fork(self) -> None:
-        """What the parent had begun is the parent's."""
+        """A forked child drops the parent's unfinished line."""
         if os.getpid() != self._pid:
             self._pid, self._lock, self._tidiers, self._lost = os.getpid(), threading.RLock(), {}, 0
 
     def remove(self) -> None:
-        """Give the streams back as they were and write what is unfinished."""
+        """Restore the streams and write the unfinished lines."""
         for stream, write in self._placed:
             if vars(stream).get("write") is write:
                 del stream.write

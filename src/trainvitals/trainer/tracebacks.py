@@ -1,6 +1,6 @@
 """Keeping our own frames out of the tracebacks of the user's program.
 
-A function that we put around one of theirs catches what it raises, takes its own frame out, and lets it go:
+A wrapper around one of the program's functions catches what it raises, removes its own frame, and re-raises:
 
     try:
         return original(*args, **kwargs)
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 def drop_frame(error: BaseException) -> None:
-    """Take the frame that has just caught `error` out of its traceback. A bare `raise` must follow: unlike
+    """Remove the frame that has just caught `error` from its traceback. A bare `raise` must follow: unlike
     `raise error`, it does not add the frame again."""
     trace = error.__traceback__
     if trace is not None:

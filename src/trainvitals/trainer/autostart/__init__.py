@@ -1,6 +1,6 @@
-"""Watching a training that does not know of us: what `trainvitals run` gives to the programs it starts.
+"""Watching a program without changes to it: what `trainvitals run` adds to the programs it starts.
 
-Every Python below `trainvitals run` finds `site/sitecustomize.py` first on its path. It waits for torch and the
+Every Python under `trainvitals run` finds `site/sitecustomize.py` first on its path. It waits for torch and the
 frameworks to be imported; when something is trained for the first time, the run begins (`beginning.py`). A Python that
 imports none of them is left alone. A hook that cannot be placed is an event of the run, never an error.
 """
@@ -20,7 +20,7 @@ def python_path(existing: str | None) -> str:
 
 
 def place(hook: str, module: str) -> None:
-    """Place one hook, now that `module` is there. Whatever goes wrong, the program's import has succeeded."""
+    """Install one hook, now that `module` is imported. Whatever goes wrong, the program's import has succeeded."""
     try:
         import_module(hook).autostart()
     except Exception as error:  # noqa: BLE001 - the boundary around the user's program
@@ -28,4 +28,4 @@ def place(hook: str, module: str) -> None:
             return  # no such integration in this version of trainvitals
         from trainvitals.trainer.autostart.trouble import note_trouble
 
-        note_trouble(f"{module} was imported, but nothing could be hooked into it: {error!r:.300}")
+        note_trouble(f"cannot hook into {module}: {error!r:.300}")

@@ -1,8 +1,8 @@
-"""Why a Python below `trainvitals run` fails, where no run of its own can tell: an error before the first step, wrong
-arguments, `sys.exit("text")`.
+"""Why a Python under `trainvitals run` fails when it has no run yet: an error before the first step, wrong arguments,
+`sys.exit("text")`.
 
-`site/sitecustomize.py` calls `note_exit` when the program asks for a bad exit code, and `write_failure` when the
-interpreter ends. Nothing of this changes what the program prints.
+`site/sitecustomize.py` calls `note_exit` when the program requests a non-zero exit code, and `write_failure` when the
+interpreter exits. Nothing of this changes what the program prints.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _printed_by_argparse(caller: FrameType) -> str:
 
 
 def write_failure(began: float) -> None:
-    """The interpreter ends: write what the exit code will not tell. `began` is when this process started."""
+    """The interpreter exits: write what the exit code does not contain. `began` is when this process started."""
     if hasattr(sys, "ps1"):
         return
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -61,6 +61,6 @@ def _write(cause: Cause, trace: str, began: float) -> None:
     rank = ranks.find_rank(os.environ)
     data = {"reason": cause.as_json(), "traceback": trace, "began": began}
     attempt = 1 + join.restart_count(os.environ)
-    # Without others it is not a rank but any program, of which there may be many.
+    # Without others it is not a rank but some program, of which there may be many.
     number = rank.rank if rank.world_size > 1 else None
     write_event(FAILED, str(cause), severity="critical", rank=number, attempt=attempt, data=data)

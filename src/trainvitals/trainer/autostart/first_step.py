@@ -1,4 +1,4 @@
-"""The beginning of a training, in a program that did not ask to be watched: from its first batch on it is.
+"""The start of a training in a program that does not call `watch`: it is watched from its first batch on.
 
 When torch is imported, two hooks on all optimizers and `Moments` are placed, which only take notes; the run begins when
 something is trained for the first time, and has what was noted until then.
@@ -34,7 +34,7 @@ class Beginning:
             self._moments.optimizer_ends(optimizer, args, kwargs)
 
     def begin_if_new(self) -> None:
-        """Watch the current run, if it is another than before or none yet."""
+        """Watch the current run, if it is a new one."""
         if self._given_up:
             return
         try:
@@ -76,12 +76,12 @@ class Beginning:
 
 
 def autostart() -> None:
-    """torch is there: wait for a training. Nothing else is started until then."""
+    """torch is imported: wait for a training. Nothing else is started until then."""
     optimizers = import_module("torch.optim.optimizer")
     moments = import_module("trainvitals.trainer.watch.moments").Moments()
     beginning = Beginning(moments)
     moments.begin_observing = beginning.begin_if_new
     for refused in import_module("trainvitals.trainer.watch.taps").listen(moments):
-        note_trouble(f"not seen by the phases: {refused}")
+        note_trouble(f"not included in the phases: {refused}")
     optimizers.register_optimizer_step_pre_hook(beginning.before)
     optimizers.register_optimizer_step_post_hook(beginning.after)

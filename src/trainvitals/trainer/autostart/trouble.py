@@ -1,4 +1,4 @@
-"""Events of a program below `trainvitals run` that has no run of its own to write them to."""
+"""Events of a program under `trainvitals run` that has no run to write them to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_event(
         row = new_event(event, message, severity=severity, rank=rank, host=runtime.host_name(), data=more)
         writer.append(encode_line(row.as_json()))
         writer.close(0)
-    except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: there is nobody left to tell
+    except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: there is no one left to notify
         pass
 
 

@@ -1,6 +1,6 @@
-"""Runs when a Python below `trainvitals run` starts: waits for torch or a framework to be imported, or for a failure.
+"""Runs when a Python under `trainvitals run` starts: waits for torch or a framework to be imported, or for a failure.
 
-Every Python started below pays for this file, so it imports nothing, not even trainvitals, until one of the modules
+Every Python started there pays for this file, so it imports nothing, not even trainvitals, until one of the modules
 in WANTED has been imported by the program. Understood by any Python 3, does nothing in one that is too old.
 Tested in tests/trainer/test_autostart.py.
 """
@@ -8,7 +8,7 @@ Tested in tests/trainer/test_autostart.py.
 import os
 import sys
 
-# A module to wait for, and the module of ours whose `autostart()` places the hook once it is there.
+# A module to wait for, and our module whose `autostart()` installs the hook once it is imported.
 WANTED = {
     "torch": "trainvitals.trainer.autostart.first_step",
     "transformers.trainer": "trainvitals.integrations.transformers",
@@ -41,7 +41,7 @@ class Finder:
 
 
 class Loader:
-    """Loads with the real loader, then places the hook. The module never sees anything but its real loader."""
+    """Loads with the real loader, then installs the hook. The module never sees anything but its real loader."""
 
     def __init__(self, loader, hook):  # type: ignore[no-untyped-def]
         self._loader = loader
@@ -75,7 +75,7 @@ def _drop_frame(error: BaseException) -> None:
 
 
 class Ending:
-    """Looks on when the program fails, so that the run can tell why: an exit code alone says little."""
+    """Notes why the program fails: an exit code alone says little."""
 
     def __init__(self) -> None:
         # Built into the interpreter, all three.
@@ -90,7 +90,7 @@ class Ending:
         atexit.register(self._at_exit)
 
     def wrap_exit(self):  # type: ignore[no-untyped-def]
-        """What to put in the place of `sys.exit`; pickled, it is `sys.exit` wherever it is read."""
+        """A replacement for `sys.exit`; pickled, it is `sys.exit` wherever it is loaded."""
         original = sys.exit
 
         def exit(*status):  # type: ignore[no-untyped-def]
