@@ -29,7 +29,7 @@ def run_python(folder: Path, *arguments: str, **environment: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "goes on without it" not in done.stderr
+    assert "continues without it" not in done.stderr
 
 
 def run_automatically(folder: Path, *arguments: str) -> list[Path]:

@@ -78,14 +78,14 @@ def test_of_several_gpus_those_that_are_not_there_are_said(capfd: pytest.Capture
 def test_a_machine_without_gpus_is_said_to_have_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with trainvitals.GPUMonitor(sample_interval=0.01, world=World(sysfs_root=str(tmp_path))):
         pass
-    assert "no GPU answers (trainvitals doctor says why)" in capfd.readouterr().err
+    assert "no GPU responds (run trainvitals doctor)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("index", ["x", "0", -1, 1.5, None])
 def test_what_is_no_index_of_a_gpu_is_refused(index: Any) -> None:
-    with pytest.raises(ValueError, match="gpu_index is a whole number such as 0, not"):
+    with pytest.raises(ValueError, match="gpu_index must be an integer such as 0, not"):
         trainvitals.GPUMonitor(gpu_index=index)
-    with pytest.raises(ValueError, match="device_ids are whole numbers such as 0, not"):
+    with pytest.raises(ValueError, match="device_ids must be integers such as 0, not"):
         trainvitals.GPUResourceMonitor(device_ids=[index])
 
 
@@ -122,7 +122,7 @@ def test_numbers_go_to_the_console_and_a_missing_wandb_run_is_said_once(capfd: p
     monitor.stop_monitoring()
     said = capfd.readouterr().err
     assert said.count("gpu_0_power_usage_w") >= 3
-    assert said.count("there is no W&B run") == 1
+    assert said.count("no active W&B run") == 1
 
 
 def test_numbers_go_to_the_wandb_run_of_the_program_with_its_own_next_step(tmp_path: Path) -> None:

@@ -62,4 +62,4 @@ for _ in range(3):
     (run,) = run_automatically(tmp_path, "train.py")
     assert not rows_of(run, "training_metrics*")
     (event,) = [row for row in rows_of(run, "events*") if row["event"] == "autostart"]
-    assert "inside jax.jit cannot be seen" in event["message"]
+    assert "inside jax.jit are invisible" in event["message"]

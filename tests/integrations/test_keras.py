@@ -90,7 +90,7 @@ def read(folder: Path, pattern: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_fit_is_logged_step_by_step_and_epoch_by_epoch(tmp_path: Path, backend: str) -> None:
     said = run_keras(tmp_path, backend)
-    assert "the training goes on without it" in said  # the saboteur's fit
+    assert "training continues without it" in said  # the saboteur's fit
     descriptions = (tmp_path / "runs").glob("*/*/run.json")
     folder = min(descriptions, key=lambda path: json.loads(path.read_text())["created"]).parent
     rows = read(folder, "training_metrics*")

@@ -166,7 +166,7 @@ def test_a_failure_of_ours_is_said_once_and_does_not_stop_the_training(
     trainer.add_callback(Saboteur())
     trainer.train()
     assert trainer.state.global_step == 4
-    assert capfd.readouterr().err.count("the training goes on without it") == 1
+    assert capfd.readouterr().err.count("training continues without it") == 1
 
 
 def test_an_option_that_is_none_is_refused_before_the_training(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Callbacks for the frameworks people train with, and the classic monitors. One file per framework.
+"""Callbacks for training frameworks, and the classic monitors. One file per framework.
 
 Each is imported only when it is used (`trainvitals.TransformersCallback` imports transformers then). They translate:
-what a framework says becomes lines and events of a run; everything that is measured is measured by `trainer.watch`.
+what a framework reports becomes lines and events of a run; all measurements are made by `trainer.watch`.
 
 Another package's callback class, an entry point of the group `trainvitals.integrations`, is `trainvitals.ItsName`.
 """

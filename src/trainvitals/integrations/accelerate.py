@@ -19,8 +19,8 @@ from trainvitals.trainer.run import Run
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
-    """Logs to the current run, or to one of its own that it begins with `options` (`project=`, `name=`, `dir=`, any
-    setting). Every rank writes its own lines; the setting `rank_zero_only` leaves that to the first."""
+    """Logs to the current run, or starts one with `options` (`project=`, `name=`, `dir=`, any setting). Every rank
+    writes its own lines; with the setting `rank_zero_only` only rank 0 does."""
 
     name = "trainvitals"
     requires_logging_directory = False
@@ -37,7 +37,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     @guarded
     def start(self) -> None:
-        """`init_trackers` was called. Models and optimizers are found when they make their first step."""
+        """`init_trackers` was called. Models and optimizers are found at their first step."""
         self._begin({})
 
     @guarded
@@ -52,7 +52,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
 
     @guarded
     def finish(self) -> None:
-        """`end_training` was called: the end of the run too, if it is the tracker's own."""
+        """`end_training` was called: ends the run too, if the tracker started it."""
         self.attachment.end_training()
         self.attachment.finish()
 

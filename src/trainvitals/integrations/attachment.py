@@ -26,14 +26,14 @@ _INIT = ("name", "config", "tags", "notes", "resume", "role", "rank", "world_siz
 
 
 class Attachment:
-    """A callback's hold on a run: the one the program began, or one of its own.
+    """A callback's attachment to a run: the program's, or one that it starts.
 
-    A run of its own stays open after the training, for `evaluate()` and `test()` that come later. It ends with the
+    A run that it started stays open after the training, for a later `evaluate()` and `test()`. It ends with the
     program, with `trainvitals.finish()`, or when the next training begins.
     """
 
     def __init__(self, options: Mapping[str, Any], watch: bool | Mapping[str, Any], *, automatic: bool = False) -> None:
-        """SettingError, now, for an option that is none. `watch` is False, True, or the options of `Run.watch`."""
+        """SettingError at once for an unknown option. `watch` is False, True, or the options of `Run.watch`."""
         given = {key: value for key, value in options.items() if key not in _INIT and value is not None}
         effective = settings.resolve_for_training(given)
         if watch:
@@ -41,16 +41,16 @@ class Attachment:
         self.run: Run | None = None
         self.watching: Watch | None = None
         self.failed = False
-        """Something of ours raised; it was said once, and from then on nothing is done."""
+        """Something of ours raised; it was reported once, and from then on nothing is done."""
         self._options = dict(options)
         self._watch = watch
         self.automatic = automatic
-        """Placed by `trainvitals run`, not by the program."""
+        """Installed by `trainvitals run`, not by the program."""
         self._own = False
 
     def begin(self, config: Mapping[str, Any], *, resume: str | None = None, fresh: bool = False) -> Run:
-        """The run to write to, with `config` added. `resume` names the run that a checkpoint came from; `fresh` asks
-        for another run than the one that this callback had before."""
+        """The run to write to, with `config` added. `resume` is the run that a checkpoint came from; `fresh` requests
+        a new run instead of the one that this callback had before."""
         run = current_run()
         if run is not None and (self._own and fresh if run is self.run else run in _over):
             run.finish()
@@ -72,11 +72,11 @@ class Attachment:
             try:
                 return init(**{**options, "resume": resume})
             except TrainvitalsError:
-                print_line(f"the checkpoint names run {resume}, which is not there: a new one starts")
+                print_line(f"run {resume} of the checkpoint does not exist: starting a new one")
         return init(**options)
 
     def watch(self, model: Any = None, optimizer: Any = None, *, report: bool = True) -> None:
-        """Measure phases, gradients and memory, unless the program asked for that itself. With `report`, each step's
+        """Measure phases, gradients and memory, unless the program does that itself. With `report`, each step's
         loss and learning rate are written too."""
         assert self.run is not None
         there = self.run.watching
@@ -91,7 +91,7 @@ class Attachment:
         return self.watching is not None and self.watching.alive and self.watching.options.report
 
     def leave_reporting(self) -> None:
-        """The program logs a loss of its own: its line is the one."""
+        """The program logs its own loss: that line is used."""
         if self.watching is not None and self.watching.options.report:
             self.watching.options = replace(self.watching.options, report=False)
 
@@ -104,7 +104,7 @@ class Attachment:
             _over.add(self.run)
 
     def finish(self, exception: BaseException | None = None) -> None:
-        """End the run, if this callback began it and it is still going."""
+        """End the run, if this callback started it and it is still active."""
         if self.run is not None and self._own and self.run is current_run():
             if isinstance(exception, KeyboardInterrupt):
                 self.run.__exit__(type(exception), exception, None)
@@ -113,7 +113,7 @@ class Attachment:
 
     def fail(self, where: str, error: Exception) -> None:
         self.failed = True
-        text = f"{where} failed, the training goes on without it: {error!r:.300}"
+        text = f"{where} failed, training continues without it: {error!r:.300}"
         print_line(text)
         if self.run is not None:
             self.run.event("integration", text, severity="warning")
@@ -130,7 +130,7 @@ class Attached(Protocol):
 
 
 def guarded(method: Callable[..., None]) -> Callable[..., None]:
-    """Around everything that a framework calls: what fails is said once, and the training goes on."""
+    """Around everything that a framework calls: a failure is reported once, and the training continues."""
 
     @functools.wraps(method)
     def call(self: Attached, /, *args: Any, **kwargs: Any) -> None:
@@ -139,7 +139,7 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
         try:
             method(self, *args, **kwargs)
         except MetricError:
-            raise  # strict mode: asked for
+            raise  # strict mode
         except Exception as error:
             if is_from_handler(error):
                 raise

@@ -1,11 +1,11 @@
 """Flax NNX under `trainvitals run`: steps, their times, and the loss where the step returns it.
 
-JAX runs Python only while it traces a function, and the compiled function calls nobody. `nnx.jit` keeps a function of
-Python around it, so its calls can be counted: one that was seen to update an `nnx.Optimizer` while it was traced makes
-a step with each call. A step inside a bare `jax.jit` cannot be seen.
+JAX runs Python only while it traces a function; the compiled function makes no callbacks. `nnx.jit` keeps a Python
+function around it, so its calls can be counted: one that updated an `nnx.Optimizer` while it was traced is a step with
+each call. A step inside a bare `jax.jit` is invisible.
 
-JAX returns before it has computed, so the time of a call says nothing. A step is timed when its result is seen to be
-ready as the next one begins, which is so where the program reads the loss; steps in between share the time.
+JAX returns before it has computed, so the duration of a call means nothing. A step is timed when its result is ready as
+the next one begins, which is the case where the program reads the loss; steps in between share the time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Steps:
     def __init__(self) -> None:
         self.attachment = make_automatic()
         self.calls: list[Any] = []
-        """The compiled functions that are being called, the outermost first."""
+        """The compiled functions on the call stack, outermost first."""
         self.training: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those that update an optimizer."""
         self._step = -1
@@ -50,15 +50,15 @@ class Steps:
             self.end_step(None, optimizer, time.perf_counter_ns(), self.is_ready())
         elif not self._warned:
             self._warned = True
-            note_trouble("flax: a step inside jax.jit cannot be seen; use nnx.jit, or log it: trainvitals.log")
+            note_trouble("flax: steps inside jax.jit are invisible; use nnx.jit, or log them with trainvitals.log")
 
     def is_ready(self) -> bool:
-        """Whether the newest step is over, not only begun."""
+        """Whether the newest step is finished, not only dispatched."""
         return self._newest is not None and bool(self._newest.is_ready())
 
     @guarded
     def end_step(self, result: Any, optimizer: Any, began: int, was_ready: bool) -> None:
-        """A step that `began` at that time has been asked for; `was_ready` if the one before it was over by then."""
+        """A step was dispatched at `began`; `was_ready` if the one before it was finished by then."""
         run = self.attachment.run
         if run is None:
             run = self.attachment.begin({})
@@ -82,7 +82,7 @@ def _counter_of(optimizer: Any) -> Any:
 
 
 def find_loss(result: Any) -> Any:
-    """The loss among what a step returns: a scalar, the first of several values, or the one of that name."""
+    """The loss in the return value of a step: a scalar, the first of several values, or the one of that name."""
     if isinstance(result, Mapping):
         result = result.get("loss")
     elif isinstance(result, (tuple, list)) and result:

@@ -2,8 +2,8 @@
 
     model.fit(..., callbacks=[trainvitals.KerasCallback()])
 
-A step is a batch, counted on from the optimizer's iterations; the first is 1. Keras hands over the loss and the
-metrics as their mean since the epoch began, and they are logged as such.
+A step is a batch, continuing the optimizer's iterations; the first is 1. Keras reports the loss and the metrics as
+their mean since the start of the epoch, and they are logged as such.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from trainvitals.integrations.attachment import Attachment, guarded
 
 
 class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Logs a `fit()` to the current run, or to one of its own that it begins with `options` (`project=`, `name=`,
-    `dir=`, any setting). `monitor` is the metric whose best value is kept; `mode` is `min`, `max` or `auto`."""
+    """Logs a `fit()` to the current run, or starts one with `options` (`project=`, `name=`, `dir=`, any setting).
+    `monitor` is the metric whose best value is kept; `mode` is `min`, `max` or `auto`."""
 
     async_safe = True
-    """Keras may hand over the numbers of a batch in a thread, while the next batch is under way."""
+    """Keras may report the metrics of a batch in a thread, while the next batch is running."""
 
     def __init__(self, *, monitor: str = "val_loss", mode: str = "auto", **options: Any) -> None:
         super().__init__()
         if mode not in ("auto", "min", "max"):
-            raise ValueError(f"mode is 'auto', 'min' or 'max', not {mode!r}")
+            raise ValueError(f"mode must be 'auto', 'min' or 'max', not {mode!r}")
         self.attachment = Attachment(options, False)
         self._monitor = monitor
         self._higher = mode == "max" or (mode == "auto" and not monitor.endswith(("loss", "error", "perplexity")))
@@ -93,7 +93,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if rate is not None:
             values["learning_rate"] = rate
         run.log({**values, "epoch": epoch + 1}, step=self._base)
-        run.event("epoch", f"epoch {epoch + 1} is over", epoch=epoch + 1)
+        run.event("epoch", f"epoch {epoch + 1} finished", epoch=epoch + 1)
         self._keep_best((logs or {}).get(self._monitor))
 
     @guarded
@@ -104,7 +104,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._noted = {}
         self.attachment.end_training()
         if self.attachment.run is not None:
-            self.attachment.run.event("train_end", f"the training is over after {self._base} steps")
+            self.attachment.run.event("train_end", f"training finished after {self._base} steps")
 
     @guarded
     def on_test_end(self, logs: Any = None) -> None:
@@ -140,7 +140,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.attachment.run.log({f"best/{_rename(self._monitor)}": self._best}, step=self._base)
 
     def _note_saves(self) -> None:
-        """Keras tells no callback that ModelCheckpoint saved: look at the two methods it calls, during `fit()` only."""
+        """Keras does not notify callbacks of a ModelCheckpoint: wrap the two methods it calls, during `fit()` only."""
         run = self.attachment.run
         for name in ("save", "save_weights"):
             original = getattr(self.model, name)
@@ -153,7 +153,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
                 run.event("checkpoint", str(filepath), path=str(filepath))
                 return result
 
-            self.model.__dict__[name] = noted  # past Keras' own __setattr__, which would track it
+            self.model.__dict__[name] = noted  # bypasses Keras' __setattr__, which would track it
             self._noted[name] = original
 
 

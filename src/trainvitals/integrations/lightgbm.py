@@ -19,8 +19,8 @@ from trainvitals.trainer.tracebacks import drop_frame
 
 
 class LightGBMCallback:
-    """Logs `lightgbm.train`, `lightgbm.cv` and the estimators to the current run, or to one of its own that it begins
-    with `options` (`project=`, `name=`, `dir=`, any setting)."""
+    """Logs `lightgbm.train`, `lightgbm.cv` and the estimators to the current run, or starts one with `options`
+    (`project=`, `name=`, `dir=`, any setting)."""
 
     order = 0
     """Before LightGBM's own: the one for early stopping raises an exception."""
@@ -35,7 +35,7 @@ class LightGBMCallback:
 
     @guarded
     def __call__(self, env: Any) -> None:
-        if env.iteration == env.begin_iteration:  # LightGBM calls after a round only: its beginning is not known
+        if env.iteration == env.begin_iteration:  # LightGBM calls only after a round: its start is unknown
             self._rounds.begin("a boosting", {key: str(value) for key, value in env.params.items()}, is_timed=False)
         results = env.evaluation_result_list or ()
         values = {f"{data}/{name}": score for data, name, score, *_ in results}
@@ -44,7 +44,7 @@ class LightGBMCallback:
 
 @functools.cache
 def _find_automatic() -> LightGBMCallback:
-    """One for the whole program: the next training goes on in the same run."""
+    """One for the whole program: the next training continues in the same run."""
     callback = LightGBMCallback()
     callback._attach(make_automatic())
     return callback

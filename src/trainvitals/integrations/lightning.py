@@ -1,10 +1,10 @@
-"""Lightning: a callback that watches, and a logger for those who want one.
+"""Lightning: a callback that watches, and a logger.
 
     trainer = L.Trainer(callbacks=[trainvitals.LightningCallback()])
     trainer = L.Trainer(logger=trainvitals.LightningLogger())
 
-The callback logs what `self.log` was given and measures phases, gradients and memory. The logger logs the same values
-the way Lightning hands them to every logger. With both, each value is logged once, by the logger. Steps have the
+The callback logs the values of `self.log` and measures phases, gradients and memory. The logger logs the same values
+as Lightning passes them to every logger. With both, each value is logged once, by the logger. Steps have the
 numbers that Lightning gives to its loggers; the first is 0.
 """
 
@@ -31,8 +31,8 @@ _Logger: Any = import_module(f"{_lightning.__name__}.loggers").Logger
 
 
 class LightningCallback(_Callback):  # type: ignore[misc]
-    """Logs and watches a `Trainer`'s training in the current run, or in one of its own that it begins with `options`
-    (`project=`, `name=`, `dir=`, any setting). Checkpoints carry the name of the run, so resuming goes on with it."""
+    """Logs and watches a `Trainer`'s training in the current run, or starts one with `options` (`project=`, `name=`,
+    `dir=`, any setting). Checkpoints contain the id of the run, so resuming continues it."""
 
     def __init__(self, *, watch: bool | Mapping[str, Any] = True, **options: Any) -> None:
         self.attachment = Attachment(options, watch)
@@ -46,7 +46,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
     @guarded
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         if _is_served(trainer, self):
-            self.attachment.failed = True  # not a failure, but the same: from now on nothing is done
+            self.attachment.failed = True  # not a failure, but with the same effect: from now on nothing is done
             return
         self.attachment.begin(describe(trainer, pl_module), resume=self._resume, fresh=self._resume is None)
 
@@ -66,7 +66,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         self._log_best(trainer)
         self._stop()
         if self.attachment.run is not None:
-            self.attachment.run.event("train_end", f"the training is over after {trainer.global_step} steps")
+            self.attachment.run.event("train_end", f"training finished after {trainer.global_step} steps")
 
     @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -88,7 +88,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
             self._wrapped = None
         self.attachment.end_training()
 
-    # -- what it says
+    # -- what it logs
 
     @guarded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -104,7 +104,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         self._log_values(trainer)
         if self.attachment.run is not None:
             epoch = trainer.current_epoch
-            self.attachment.run.event("epoch", f"epoch {epoch} is over", epoch=epoch)
+            self.attachment.run.event("epoch", f"epoch {epoch} finished", epoch=epoch)
 
     @guarded
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -121,7 +121,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
             self.attachment.run.event("evaluation", ", ".join(logged))
 
     def _log_values(self, trainer: Any) -> list[str]:
-        """Log what the loop under way has for the loggers now; the names of it."""
+        """Log the current loop's values for the loggers; returns their names."""
         run = self.attachment.run
         if run is None or _has_our_logger(trainer):
             return []
@@ -158,8 +158,8 @@ class LightningCallback(_Callback):  # type: ignore[misc]
 
 
 class LightningLogger(_Logger):  # type: ignore[misc]
-    """A logger in the sense of Lightning, on the current run or one of its own. Checkpoints go into the run's folder
-    unless `ModelCheckpoint` says otherwise."""
+    """A Lightning logger, for the current run or one that it starts. Checkpoints go into the run's folder unless
+    `ModelCheckpoint` has another."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class LightningLogger(_Logger):  # type: ignore[misc]
 
     @property
     def experiment(self) -> Run:
-        """The run, begun when it is first asked for."""
+        """The run, started on first use."""
         if self.attachment.run is None:
             self.attachment.begin({})
         assert self.attachment.run is not None
@@ -234,11 +234,11 @@ def _add_to_every(trainer: Any) -> None:
     trainer.__init__ = __init__
 
 
-# -- small questions
+# -- helpers
 
 
 def describe(trainer: Any, module: Any) -> dict[str, Any]:
-    """The hyperparameters: of the module, of the data module, and what the Trainer was told."""
+    """The hyperparameters: of the module, of the data module, and of the Trainer."""
     found: dict[str, Any] = {}
     for part in (getattr(trainer, "datamodule", None), module):
         if part is not None and getattr(part, "hparams", None):
@@ -280,7 +280,7 @@ def _timed(training_step: Any, watch: Any, module: Any) -> Any:
 
 
 def _is_served(trainer: Any, callback: LightningCallback) -> bool:
-    """The program gave a callback itself, so the automatic one has nothing to do."""
+    """Whether the program added a callback itself, so that the automatic one has nothing to do."""
     others = [item for item in trainer.callbacks if isinstance(item, LightningCallback) and item is not callback]
     return callback.attachment.automatic and bool(others)
 

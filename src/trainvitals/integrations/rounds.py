@@ -1,7 +1,7 @@
-"""Trainings that are made of rounds, such as boosting: what a library calls back with becomes a line per round.
+"""Trainings in rounds, such as boosting: a library's callbacks become a line per round.
 
-A program may fit many models one after the other, as a search over parameters does. They share one run: its steps are
-counted on, and an event says where each training begins.
+A program may fit many models one after the other, as a search over parameters does. They share one run: its steps
+continue, and an event marks where each training begins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RoundLog:
         self._attachment = attachment
         self._first = 0
         self._ended: int | None = None
-        """When the round before ended; None if that is not known."""
+        """When the previous round ended; None if unknown."""
 
     def begin(self, what: str, config: Mapping[str, Any], *, is_timed: bool = True) -> None:
         """A training begins. `is_timed` if its first round begins now."""
@@ -30,20 +30,20 @@ class RoundLog:
         self._first = run.step + 1
         self._ended = time.perf_counter_ns() if is_timed else None
         if before is run:
-            run.event("training", f"{what} begins at step {self._first}", config=dict(config))
+            run.event("training", f"{what} starts at step {self._first}", config=dict(config))
 
     def end_round(self, number: int, values: Mapping[str, Any]) -> None:
-        """The round `number`, counted from 0, is over; `batch_time` is the time since the round before was."""
+        """The round `number`, counted from 0, is over; `batch_time` is the time since the end of the previous one."""
         run = self._attachment.run
         if run is None:
             return
         times = {} if self._ended is None else {"batch_time": (time.perf_counter_ns() - self._ended) / 1e9}
         run.log({**values, **times}, step=self._first + number)
-        self._ended = time.perf_counter_ns()  # without what this cost
+        self._ended = time.perf_counter_ns()  # without our own overhead
 
 
 def make_automatic() -> Attachment:
-    """For what `trainvitals run` places."""
+    """For the callbacks that `trainvitals run` installs."""
     return Attachment({}, False, automatic=True)
 
 

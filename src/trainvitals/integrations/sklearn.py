@@ -1,5 +1,5 @@
-"""scikit-learn's fits that can be followed while they go on, under `trainvitals run`: multi-layer perceptrons and
-gradient boosting. The loops of other estimators are in compiled code that calls nobody.
+"""scikit-learn fits that can be followed live, under `trainvitals run`: multi-layer perceptrons and gradient boosting.
+The loops of other estimators are in compiled code without callbacks.
 
 A step is an epoch or a boosting stage; the first is 0. Tested in tests/integrations/test_rounds.py.
 """

@@ -23,8 +23,8 @@ _RENAMED = {"grad_norm": "gradient_norm", "train_loss": "train_loss_mean"}
 
 
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
-    """Logs a `Trainer`'s training to the current run, or to one of its own that it begins with `options`
-    (`project=`, `name=`, `dir=`, any setting)."""
+    """Logs a `Trainer`'s training to the current run, or starts one with `options` (`project=`, `name=`, `dir=`, any
+    setting)."""
 
     def __init__(self, *, watch: bool | Mapping[str, Any] = True, **options: Any) -> None:
         self.attachment = Attachment(options, watch)
@@ -46,7 +46,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             resume=(earlier or {}).get("run"),
             fresh=state.global_step == 0,
         )
-        # Checkpoints carry the name of their run, so that a training that resumes from one goes on with it.
+        # Checkpoints contain the id of their run, so that a training resumed from one continues it.
         if isinstance(state.stateful_callbacks, dict):
             state.stateful_callbacks[STATE_KEY] = {"run": str(run.folder)}
         self._best = state.best_metric
@@ -62,15 +62,15 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     @guarded
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.attachment.run is not None and state.epoch is not None:
-            self.attachment.run.event("epoch", f"epoch {state.epoch:g} is over", epoch=state.epoch)
+            self.attachment.run.event("epoch", f"epoch {state.epoch:g} finished", epoch=state.epoch)
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.attachment.end_training()
         if self.attachment.run is not None:
-            self.attachment.run.event("train_end", f"the training is over after {state.global_step} steps")
+            self.attachment.run.event("train_end", f"training finished after {state.global_step} steps")
 
-    # -- what it says
+    # -- what it logs
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -107,7 +107,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class AutomaticCallback(TransformersCallback):
-    """What `trainvitals run` adds to every Trainer: it steps aside for a callback that the program gave."""
+    """What `trainvitals run` adds to every Trainer: it does nothing if the program added a callback itself."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,8 +20,8 @@ from trainvitals.integrations.rounds import RoundLog, is_main_process, make_auto
 
 
 class XGBoostCallback(TrainingCallback):  # type: ignore[misc]
-    """Logs `xgboost.train`, `xgboost.cv` and the estimators to the current run, or to one of its own that it begins
-    with `options` (`project=`, `name=`, `dir=`, any setting)."""
+    """Logs `xgboost.train`, `xgboost.cv` and the estimators to the current run, or starts one with `options`
+    (`project=`, `name=`, `dir=`, any setting)."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class XGBoostCallback(TrainingCallback):  # type: ignore[misc]
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """The parameters, as the booster understood them; nothing of a cross-validation, which has one for each fold."""
+    """The parameters, as the booster parsed them; none for a cross-validation, which has a booster for each fold."""
     if not hasattr(model, "save_config"):
         return {}
     import json
@@ -70,7 +70,7 @@ _automatic: XGBoostCallback | None = None
 
 
 def _find_automatic() -> XGBoostCallback:
-    """One for the whole program: the next training goes on in the same run."""
+    """One for the whole program: the next training continues in the same run."""
     global _automatic
     if _automatic is None:
         _automatic = XGBoostCallback()

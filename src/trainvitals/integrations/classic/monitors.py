@@ -1,6 +1,6 @@
-"""GPUMonitor, GPUResourceMonitor and SystemMonitor: what the hardware does, for the program that asks.
+"""GPUMonitor, GPUResourceMonitor and SystemMonitor: hardware readings inside a program.
 
-The agent writes the same readings into the run folder without any of these; they are for code that wants them in hand.
+The agent writes the same readings into the run folder without any of these; they are for code that uses them directly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class GPUMonitor:
     """One GPU, read every `sample_interval` seconds in a thread. Also a context manager."""
 
     def __init__(self, gpu_index: int = 0, sample_interval: float = 1.0, *, world: World | None = None) -> None:
-        self.gpu_index = check_index(gpu_index, "gpu_index is a whole number")
+        self.gpu_index = check_index(gpu_index, "gpu_index must be an integer")
         self.sample_interval = sample_interval
         gpus = (self.gpu_index,)
         self._sampler = ClassicSampler(gpu_sources(), sample_interval, wanted=self._is_mine, gpus=gpus, world=world)
@@ -28,7 +28,7 @@ class GPUMonitor:
         return sample.table == "gpu" and sample.labels.get("gpu_index") == self.gpu_index
 
     def start(self) -> None:
-        """Begin to read. Where there is no such GPU this is said once, and there are no readings."""
+        """Start reading. Without such a GPU this warns once, and there are no readings."""
         self._sampler.start()
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ class GPUResourceMonitor:
     ) -> None:
         """`device_ids` are the GPUs to read, all if None. `log_to_wandb` adds the numbers to the current W&B run,
         `log_to_console` writes a line to stderr, each time they are read."""
-        refusal = "device_ids are whole numbers"
+        refusal = "device_ids must be integers"
         self._devices = None if device_ids is None else {check_index(index, refusal) for index in device_ids}
         self._to_wandb = log_to_wandb
         self._to_console = log_to_console
@@ -173,6 +173,6 @@ class GPUResourceMonitor:
             wandb = sys.modules.get("wandb")
             if wandb is None or wandb.run is None:
                 self._to_wandb = False
-                print_line("log_to_wandb: there is no W&B run (wandb.init() comes first), so nothing is added to one")
+                print_line("log_to_wandb: no active W&B run, so nothing is logged to it (call wandb.init() first)")
             else:
                 wandb.log(metrics, commit=False)

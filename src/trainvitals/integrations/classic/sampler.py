@@ -1,4 +1,4 @@
-"""Reading sources at an interval, in a thread of its own, inside the program that asks."""
+"""Reading sources at an interval, in a separate thread of the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDISCOVER_SECONDS = 30.0
 
 
 class ClassicSampler:
-    """The newest reading of every unit, and the lowest, mean and highest value of everything numeric.
+    """The newest reading of every unit, and min, mean and max of everything numeric.
 
     A unit that cannot be read has no reading; nothing here raises because of hardware.
     """
@@ -34,7 +34,7 @@ class ClassicSampler:
         on_round: Callable[[], None] = lambda: None,
         world: World | None = None,
     ) -> None:
-        """`interval` in seconds. `gpus` are those that were asked for by index: one that is not there is said.
+        """`interval` in seconds. `gpus` are the requested indices: a missing one is reported.
         `on_round` is called after each round of readings, in the sampler's thread."""
         if not interval > 0:
             raise ValueError(f"the interval must be more than 0 seconds, not {interval!r}")
@@ -60,7 +60,7 @@ class ClassicSampler:
     # -- running
 
     def start(self) -> None:
-        """Read once, so that there is something to see at once, and go on in a thread. Safe to call twice."""
+        """Read once, so that there is a reading at once, and continue in a thread. Safe to call twice."""
         if self._thread is not None:
             return
         self._stop.clear()
@@ -68,9 +68,9 @@ class ClassicSampler:
         self._round()
         missing = [index for index in self._gpus if index not in self._seen]
         if missing and self._seen:
-            self._tell("none", no_such_gpu(missing, sorted(self._seen)))
+            self._warn_once("none", no_such_gpu(missing, sorted(self._seen)))
         elif not self._latest:
-            self._tell("none", "nothing to read: no GPU answers (trainvitals doctor says why)")
+            self._warn_once("none", "nothing to read: no GPU responds (run trainvitals doctor)")
         self._thread = threading.Thread(target=self._work, name="trainvitals-monitor", daemon=True)
         self._thread.start()
 
@@ -80,7 +80,7 @@ class ClassicSampler:
         self._stop.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
-            if not thread.is_alive():  # else a unit hangs, and what it holds is in use
+            if not thread.is_alive():  # else a unit hangs, and its resources are in use
                 self._close()
 
     def _close(self) -> None:
@@ -90,7 +90,7 @@ class ClassicSampler:
             try:
                 unit.close()
             except Exception as error:  # noqa: BLE001 - the boundary around a source
-                self._tell(key, f"{key} could not be closed: {error!r:.200}")
+                self._warn_once(key, f"{key} could not be closed: {error!r:.200}")
 
     def _work(self) -> None:
         while not self._stop.wait(self._interval):
@@ -105,7 +105,7 @@ class ClassicSampler:
             self._rounds += 1
             self._on_round()
         except Exception as error:  # noqa: BLE001 - the boundary around a source, in a thread that must live on
-            self._tell("round", f"a reading failed: {error!r:.300}")
+            self._warn_once("round", f"a reading failed: {error!r:.300}")
 
     def _discover(self) -> None:
         self._discovered = time.monotonic()
@@ -115,7 +115,7 @@ class ClassicSampler:
             except SourceUnavailable:
                 continue  # no such hardware
             except Exception as error:  # noqa: BLE001 - the boundary around a source, which may be another package's
-                self._tell(name, f"the source {name} failed: {error!r:.200}")
+                self._warn_once(name, f"source {name} failed: {error!r:.200}")
                 continue
             for unit in found:
                 self._units.setdefault(unit.key, unit)
@@ -124,7 +124,7 @@ class ClassicSampler:
         try:
             read = [item for item in unit.read() if isinstance(item, Sample)]
         except Exception as error:  # noqa: BLE001 - the boundary around a source
-            self._tell(key, f"{key} cannot be read now: {error!r:.200}")
+            self._warn_once(key, f"{key} cannot be read now: {error!r:.200}")
             with self._lock:
                 self._latest.pop(key, None)
             self._units.pop(key, None)
@@ -162,14 +162,14 @@ class ClassicSampler:
     def seconds(self) -> float:
         return time.monotonic() - self._began if self._began else 0.0
 
-    def _tell(self, topic: str, text: str) -> None:
+    def _warn_once(self, topic: str, text: str) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
             print_line(text)
 
 
 def check_index(index: object, refusal: str) -> int:
-    """The index of a GPU; ValueError if it is none."""
+    """The index of a GPU; ValueError if it is invalid."""
     try:
         number = operator.index(index)  # type: ignore[arg-type]
     except TypeError:

@@ -1,4 +1,4 @@
-"""GPUMonitoringCallback: the GPU beside the steps of a Transformers `Trainer`."""
+"""GPUMonitoringCallback: GPU readings with the steps of a Transformers `Trainer`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GPUMonitoringCallback(TransformersCallback):
     def __init__(self, monitor: GPUMonitor, log_interval: int = 10, **options: Any) -> None:
         super().__init__(**options)
         if log_interval < 1:
-            raise ValueError(f"log_interval must be 1 or more steps, not {log_interval}")
+            raise ValueError(f"log_interval must be at least 1 step, not {log_interval}")
         self.monitor = monitor
         self.log_interval = log_interval
 
