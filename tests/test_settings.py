@@ -246,18 +246,18 @@ def test_a_variable_that_names_no_setting_is_told_once_with_the_nearest(
     settings = resolve_in(tmp_path, environ={"TRAINVITALS_INTERVALL": "1", "TRAINVITALS_XYZZY": "1"})
     first, second = complaints(settings)
     assert first == (
-        "the variable TRAINVITALS_INTERVALL names no setting and is ignored, did you mean 'TRAINVITALS_INTERVAL'?"
+        "variable TRAINVITALS_INTERVALL is ignored: it is not a setting, did you mean 'TRAINVITALS_INTERVAL'?"
     )
-    assert second == "the variable TRAINVITALS_XYZZY names no setting and is ignored: see trainvitals config --describe"
+    assert second == "variable TRAINVITALS_XYZZY is ignored: it is not a setting; see trainvitals config --describe"
     assert complaints(settings) == []
 
 
-def test_what_the_process_above_has_told_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_the_parent_process_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainvitals.settings.resolution._warned", set())
     environ = {"TRAINVITALS_INTERVALL": "1"}
     mark_warned(resolve_in(tmp_path, environ=environ), environ)
     more = resolve_in(tmp_path, environ={**environ, "TRAINVITALS_GPU": "1"})
-    assert [text.split()[2] for text in complaints(more, environ)] == ["TRAINVITALS_GPU"]
+    assert [text.split()[1] for text in complaints(more, environ)] == ["TRAINVITALS_GPU"]
 
 
 def test_what_a_program_of_an_alert_is_told_is_no_mistake(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_an_empty_file_is_fine(tmp_path: Path) -> None:
 
 def test_a_setting_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trainvitals.yaml").write_text("interval: 1\nproject: x\ninterval: 2\n")
-    assert "stands twice: trainvitals.yaml:1 and trainvitals.yaml:3" in refusal(tmp_path)
+    assert "is given twice: trainvitals.yaml:1 and trainvitals.yaml:3" in refusal(tmp_path)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
@@ -666,7 +666,7 @@ def test_a_broken_file_of_ones_own_stops_no_training_unless_strict(tmp_path: Pat
 
     done = train()
     assert done.stdout == "trained\n", done.stderr
-    assert done.stderr.count("The file is ignored, the training goes on") == 1 and "trainvitals.yaml" in done.stderr
+    assert done.stderr.count("The file is ignored, training continues") == 1 and "trainvitals.yaml" in done.stderr
     assert train("strict").returncode == 1
     assert train(TRAINVITALS_CONFIG="trainvitals.yaml").returncode == 1, "named, it has to be right"
 

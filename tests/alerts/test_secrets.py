@@ -68,7 +68,7 @@ def test_a_keyring_that_cannot_be_asked_is_an_error_that_says_so(monkeypatch: py
     before = package.get_keyring()
     package.set_keyring(package.backends.fail.Keyring())
     try:
-        with pytest.raises(SettingError, match="cannot be asked for 'team/hook': NoKeyringError"):
+        with pytest.raises(SettingError, match="cannot read 'team/hook' from the keyring: NoKeyringError"):
             read_secret("keyring:team/hook")
     finally:
         package.set_keyring(before)

@@ -266,7 +266,7 @@ def test_an_address_in_the_file_of_a_configuration_is_read_from_there_when_it_is
     monitor.stop_monitoring()
     assert read_address(address.reference) == secret
     assert not [file for file in folder.rglob("*") if file.is_file() and b"abcdefghijklmnop" in file.read_bytes()]
-    with pytest.raises(SettingError, match="put it into an environment variable"):
+    with pytest.raises(SettingError, match="put it in an environment variable"):
         trainvitals.TrainingMonitor({"alerting": {"slack_notifications": secret}})
 
 

@@ -258,7 +258,7 @@ def test_things_that_are_no_model_and_no_optimizer_are_said(run: Run) -> None:
 def test_an_unknown_option_is_refused_at_the_call_with_the_nearest_name(run: Run) -> None:
     with pytest.raises(SettingError, match="watch\\(\\) has no option 'layer_every', did you mean 'layers_every'"):
         run.watch(nn.Linear(1, 1), layer_every=3)
-    with pytest.raises(SettingError, match="gradients_every='often' is not a whole number"):
+    with pytest.raises(SettingError, match="gradients_every='often' is not an integer"):
         run.watch(nn.Linear(1, 1), gradients_every="often")
 
 

@@ -463,7 +463,7 @@ class _Parser:
         self.take("steps", "step", "points", "point")
         if steps != int(steps) or not 1 <= steps <= MAX_STEPS:
             self.fail(
-                f"a window is a whole number of steps from 1 to {MAX_STEPS:,}, or a duration such as 5m",
+                f"a window is a number of steps from 1 to {MAX_STEPS:,}, or a duration such as 5m",
                 token.position,
             )
         return Window(steps=int(steps))

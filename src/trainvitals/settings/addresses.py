@@ -1,7 +1,7 @@
-"""Where messages go and metrics come from, kept so that a secret in an address is never written or shown.
+"""Addresses of channels and metrics pages, kept so that a secret in an address is never written or shown.
 
 An address is a text such as `ntfy://topic`, or refers to one: `env:NAME`, `file:PATH`, `keyring:SERVICE/USER`, or with
-`${env:NAME}` inside. What is passed on to another process (`reference`) is never the secret itself but where it stands.
+`${env:NAME}` inside. What is passed on to another process (`reference`) is never the secret itself but where it is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 REFERENCES = (*PLACES, "config")
 SHOWN = 12
 UNSAFE = (
-    "safe in an argument or a flag, because it holds a secret; put it into an environment variable and write env:NAME, "
-    "or into trainvitals.yaml"
+    "safe in an argument or a flag, because it holds a secret; put it in an environment variable and write env:NAME, "
+    "or in trainvitals.yaml"
 )
 
 
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """What another process can find the address by; empty if only this process knows it."""
+        """A reference by which another process can find the address; empty if only this process knows it."""
         if self.is_open:
             return self.url
         return f"config:{self.where}#{self.name}" if self.where else ""
@@ -64,13 +64,13 @@ class Address(NamedTuple):
 
 
 class BadEntry(ValueError):
-    """One of the addresses cannot be used; the others are not to blame."""
+    """One of the addresses cannot be used; the others can."""
 
     def __init__(self, entry: object) -> None:
         super().__init__("an address such as ntfy://topic, env:SLACK_URL or bell:")
         text = str(entry)
         self.entry = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-        """Enough to find it by: what has no scheme may be a token as it stands."""
+        """Enough to recognize it: without a scheme it may be a token."""
 
 
 def _parse(value: object) -> tuple[Address, ...]:
@@ -108,13 +108,13 @@ def _parse(value: object) -> tuple[Address, ...]:
 
 
 def find_where(setting: str, origin: str, path: Path | None) -> str:
-    """Where another process can read the value of a setting again; empty if only this process knows it."""
+    """Where another process can read the value of a setting; empty if only this process knows it."""
     place = str(path) if path is not None else f"${origin}" if origin.startswith("TRAINVITALS_") else ""
     return f"{place}#{setting}" if place else ""
 
 
 def place(addresses: tuple[Address, ...], where: str) -> tuple[Address, ...]:
-    """The same, knowing where they stand. ValueError if one with a secret stands where nothing else can find it."""
+    """The same, with where they are. ValueError if one with a secret is where no other process can find it."""
     placed = tuple(address if address.where else address._replace(where=where) for address in addresses)
     if not all(address.reference for address in placed):
         raise ValueError(UNSAFE)
@@ -122,11 +122,11 @@ def place(addresses: tuple[Address, ...], where: str) -> tuple[Address, ...]:
 
 
 def read_address(url: str, environment: Environment = os.environ.get) -> str:
-    """The address with every reference looked up, by the process that sends. SettingError says which one could not be
-    found, not its value."""
+    """The address with every reference looked up, by the process that sends. SettingError names the one that could not
+    be found, not its value."""
     if url.startswith("config:"):
         url = _read_config(url.removeprefix("config:"), environment)
-    # What a reference leads to may hold references itself, but not lead on to another file.
+    # The target of a reference may contain references itself, but not to another file.
     return read_inside(read_secret(url, environment) if is_reference(url) else url, environment)
 
 
@@ -138,12 +138,12 @@ def _read_config(rest: str, environment: Environment) -> str:
     except ValueError:
         found = {}
     if name not in found:
-        raise SettingError(f"{where.removeprefix('$')} names no '{name}' any more")
+        raise SettingError(f"'{name}' is no longer in {where.removeprefix('$')}")
     return found[name]
 
 
 def read_value(where: str, environment: Environment) -> object:
-    """The value of a setting where `find_where` has found it, as it stands there; None if it is not there any more."""
+    """The raw value of a setting where `find_where` has found it; None if it is no longer there."""
     from trainvitals.settings.files import read_text
     from trainvitals.settings.translation import read_entries
 
@@ -163,7 +163,7 @@ _PAGE = re.compile(r"https?://[^\s/]|(?:env|keyring|config):.|file:(?!//).")
 
 
 def _parse_pages(value: object) -> tuple[Address, ...]:
-    expected = "a list of addresses that begin with http:// or https://, or env:NAME where one with a password stands"
+    expected = "a list of addresses that begin with http:// or https://, or env:NAME for one with a password"
     try:
         found = _parse(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ways to notify somebody: one row each. A scheme without a row goes through Apprise.
+"""Notification channels: one row each. A scheme without a row goes through Apprise.
 
 The rows are here, below `alerts`, because a setting must know whether an address of a channel may be shown. The
 channels themselves are in `trainvitals.alerts.channels`; other packages add rows through the entry points
@@ -21,11 +21,11 @@ class ChannelRow:
     module: str
     """Has `send(url, outgoing)`, as described in `trainvitals.alerts.channels`."""
     is_plain: bool = False
-    """Whether an address holds no secret unless there is a password or token in it; otherwise it is never shown."""
+    """Whether an address is not a secret unless it contains a password or token; otherwise it is never shown."""
     keeps_state: bool = False
-    """Whether it goes on showing that an alert fires until it is notified of the end, even if no person needs to be."""
+    """Whether it keeps showing an alert as firing until notified of the end, even if nobody needs that message."""
     takes_pictures: bool = False
-    """Whether a message may come with a chart."""
+    """Whether a message may include a chart."""
 
 
 REGISTRY: Registry[ChannelRow] = Registry(
@@ -43,9 +43,9 @@ REGISTRY: Registry[ChannelRow] = Registry(
 )
 
 APPRISE = ChannelRow("apprise", "trainvitals.alerts.channels.services", takes_pictures=True)
-"""Every scheme that has no row."""
+"""Every scheme without a row."""
 
 
 def find_channel(url: str) -> ChannelRow:
-    """The channel that an address leads to."""
+    """The channel of an address."""
     return REGISTRY.get(url.partition(":")[0].lower()) or APPRISE

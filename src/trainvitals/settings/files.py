@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 NAMES = ("trainvitals.yaml", "trainvitals.yml", "pyproject.toml")
 MAX_BYTES = 1_000_000
-_SUCH_AS = "such as interval: 0.5; every name: trainvitals config --describe"
+_SUCH_AS = "such as interval: 0.5; all names: trainvitals config --describe"
 _EXPECTED = f"lines of 'name: value', {_SUCH_AS}"
 
 Entry = tuple[str, object, str]
-"""Name with its sections (`alerts.cooldown`), value, and where it stands (`trainvitals.yaml:3`)."""
+"""Name with its sections (`alerts.cooldown`), value, and its place (`trainvitals.yaml:3`)."""
 
 
 def find_file(start: Path | None) -> tuple[tuple[Path, str] | None, list[str]]:
-    """The first file of ours from `start` upward, and its text; None if there is none. And what to say of files that
-    were passed over because somebody else may have put them there."""
+    """The first settings file from `start` upward, and its text; None if there is none. And warnings about files that
+    were skipped because another user may have put them there."""
     passed_over = []
     for folder in (start, *start.parents) if start else ():
         for name in NAMES:
             path = folder / name
-            # os.path, not Path: a folder we may not enter has no file for us, and is no error.
+            # os.path, not Path: an inaccessible folder has no file for us, and is not an error.
             if os.path.isfile(path):  # noqa: PTH113
                 why = find_distrust(path, start) if start else None
                 if why is not None:
@@ -50,11 +50,11 @@ def read_text(path: Path, shown: str) -> str:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise SettingError(f"no configuration file {shown}", hint="name one that exists") from None
+        raise SettingError(f"no configuration file {shown}", hint="check the path") from None
     except OSError as error:
-        raise SettingError(f"cannot read {shown}: {error.strerror}", hint="name another: --config FILE") from None
+        raise SettingError(f"cannot read {shown}: {error.strerror}", hint="use another with --config FILE") from None
     if len(data) > MAX_BYTES:
-        raise SettingError(f"{shown} is no settings file: it is larger than {MAX_BYTES:,} bytes")
+        raise SettingError(f"{shown} is not a settings file: it is larger than {MAX_BYTES:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -63,13 +63,13 @@ def read_text(path: Path, shown: str) -> str:
 
 
 def parse_file(path: Path, text: str, shown: str, names: Collection[str]) -> list[Entry]:
-    """The settings in the text of that file, in its order. `names` are those there are: they say whether a
-    mapping is a section or a value."""
+    """The settings in the text of that file, in its order. `names` are all setting names: they decide
+    whether a mapping is a section or a value."""
     try:
         parse = parse_toml if path.suffix == ".toml" else parse_yaml
         return parse(text, shown, names)
     except RecursionError:
-        raise SettingError(f"{shown} is no settings file: it is nested too deeply") from None
+        raise SettingError(f"{shown} is not a settings file: it is nested too deeply") from None
 
 
 def parse_mapping(given: Mapping[str, object], shown: str, names: Collection[str], prefix: str = "") -> list[Entry]:
@@ -139,7 +139,7 @@ def _plain(node: Node, known: dict[int, object]) -> object:
 
 
 def _has_table(text: str, shown: str) -> bool:
-    # Most projects never name us: they are not parsed, and a mistake in their file is not ours to report.
+    # Most projects never mention us: they are not parsed, and errors in their file are not ours to report.
     return "trainvitals" in text and _read_table(text, shown) is not None
 
 
@@ -147,7 +147,7 @@ def parse_toml(text: str, shown: str, names: Collection[str]) -> list[Entry]:
     """The settings in the table `[tool.trainvitals]`."""
     table = _read_table(text, shown)
     if table is None:
-        raise SettingError(f"{shown} has no table [tool.trainvitals]", hint="add it, or leave the file out")
+        raise SettingError(f"{shown} has no table [tool.trainvitals]", hint="add it, or omit the file")
     return list(_walk_toml(table, "", text, shown, names))
 
 
@@ -160,7 +160,7 @@ def _read_table(text: str, shown: str) -> dict[str, object] | None:
         reason, _, end = str(error).partition(" (at ")
         at = re.match(r"line (\d+), column (\d+)", end)
         place = f"{shown}:{at[1]}:{at[2]}" if at else shown
-        raise SettingError(f"{place}: not TOML: {reason}", hint="correct that line") from None
+        raise SettingError(f"{place}: not TOML: {reason}", hint="fix that line") from None
     table = tool.get("trainvitals") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise SettingError(f"{shown}: tool.trainvitals is not a table", hint="write [tool.trainvitals]")
@@ -178,7 +178,7 @@ def _walk_toml(table: dict[str, object], prefix: str, text: str, shown: str, nam
 
 
 def _find_toml_line(text: str, prefix: str, key: str) -> int | None:
-    """Where `key = ` stands under its own header: tomllib does not say. None if it is written another way."""
+    """The line of `key = ` under its header, which tomllib does not report. None if it is written another way."""
     wanted = f"tool.trainvitals.{prefix}".rstrip(".")
     header = ""
     for number, line in enumerate(text.splitlines(), 1):

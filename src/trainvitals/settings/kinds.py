@@ -1,7 +1,7 @@
 """Kinds of values: how each is read from text or an object, and written so that it reads back.
 
-`parse` takes text (environment, YAML, flags) as well as objects (arguments, TOML). What does not fit is a
-ValueError whose text says what would: "a duration such as 500ms ...".
+`parse` takes text (environment, YAML, flags) as well as objects (arguments, TOML). An invalid value is a
+ValueError whose text is what was expected: "a duration such as 500ms ...".
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _parse_path(value: object) -> Path:
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else b""
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ValueError("a path")
-    # os.path, not Path: without a home folder "~" stays as it is instead of raising.
+    # os.path, not Path: without a home folder "~" is kept instead of raising.
     return Path(os.path.expanduser(text))  # noqa: PTH111
 
 
@@ -73,7 +73,7 @@ PATH = Kind("path", _parse_path)
 
 
 def _whole(value: object, expected: str) -> int:
-    """A whole number of Python or numpy, or as text."""
+    """A Python or numpy integer, or text."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -83,7 +83,7 @@ def _whole(value: object, expected: str) -> int:
 
 
 def _real(value: object, expected: str) -> float:
-    """A number of Python or numpy, or as text."""
+    """A Python or numpy number, or text."""
     try:
         if isinstance(value, (bool, bytes, bytearray)):
             raise TypeError
@@ -93,7 +93,7 @@ def _real(value: object, expected: str) -> float:
 
 
 def _in_range(number: float, at_least: float, expected: str) -> float:
-    """`number`, if it is that much and finite (and so never NaN)."""
+    """`number`, if it is that large and finite (and so never NaN)."""
     if not at_least <= number < float("inf"):
         raise ValueError(expected)
     return number
@@ -104,8 +104,8 @@ def _format_number(value: float) -> str:
 
 
 def integer(at_least: int, at_most: int) -> Kind[int]:
-    """A whole number in a range."""
-    expected = f"a whole number from {at_least} to {at_most}"
+    """An integer in a range."""
+    expected = f"an integer from {at_least} to {at_most}"
 
     def parse(value: object) -> int:
         number = _whole(value, expected)
@@ -113,11 +113,11 @@ def integer(at_least: int, at_most: int) -> Kind[int]:
             raise ValueError(expected)
         return number
 
-    return Kind("whole number", parse)
+    return Kind("integer", parse)
 
 
 def number(at_least: float) -> Kind[float]:
-    """A number that is not too small."""
+    """A number with a lower bound."""
     expected = f"a number of at least {at_least:g}"
     return Kind("number", lambda value: _in_range(_real(value, expected), at_least, expected), _format_number)
 
@@ -134,7 +134,7 @@ def parse_duration(value: object) -> float:
     total, position = 0.0, 0
     while match := _DURATION_PART.match(value, position):
         amount, unit = float(match[1]), match[2].lower()
-        # 1/1000 is no exact float: dividing gives the same 0.05 as writing 0.05.
+        # 1/1000 is not exact as a float: dividing gives the same 0.05 as writing 0.05.
         total += amount / 1000 if unit == "ms" else amount * _SECONDS[unit]
         position = match.end()
     if position == 0:
@@ -155,7 +155,7 @@ def format_duration(seconds: float) -> str:
 
 
 def duration(at_least: float = 0.0) -> Kind[float]:
-    """A span of time, in seconds."""
+    """A duration, in seconds."""
     expected = f"a duration of at least {format_duration(at_least)}"
     return Kind("duration", lambda value: _in_range(parse_duration(value), at_least, expected), format_duration)
 
@@ -196,7 +196,7 @@ def _format_items(value: tuple[object, ...]) -> str:
 
 
 def _parse_texts(value: object) -> tuple[str, ...]:
-    expected = "a list of texts, or one text with commas"
+    expected = "a list of strings, or one string with commas"
     texts = []
     for item in _items(value, expected):
         if not isinstance(item, str) or not item.strip():
@@ -229,11 +229,11 @@ def _parse_gpus(value: object) -> tuple[int | str, ...]:
 GPUS: Kind[tuple[int | str, ...]] = Kind("list of GPUs", _parse_gpus, _format_items)
 
 
-# -- structures, for what has an inside of its own
+# -- structures
 
 
 def parse_structure(value: object, expected: str) -> object:
-    """The object itself, or what it is as JSON text; `none` is nothing."""
+    """The object itself, or parsed from JSON text; `none` is empty."""
     if not isinstance(value, str):
         return value
     if value.strip().lower() == "none":
@@ -268,7 +268,7 @@ def _parse_numbers(value: object) -> dict[str, float]:
     pairs = parse_structure(value, expected) or {}
     if not isinstance(pairs, dict):
         raise ValueError(expected)
-    return {str(name): _real(number, f"{expected}: '{name}' is none") for name, number in pairs.items()}
+    return {str(name): _real(number, f"{expected}: '{name}' is not a number") for name, number in pairs.items()}
 
 
 NUMBERS: Kind[dict[str, float]] = Kind("mapping of numbers", _parse_numbers, format_structure)

@@ -1,4 +1,4 @@
-"""Where values come from, and which of them counts."""
+"""Where values come from, and which of them wins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainvitals.settings.kinds import OBJECTS
 from trainvitals.settings.table import PREFIX, TABLE, Row, Setting, Settings, explain_removed, find
 
 SYSFS_VARIABLE = "TRAINVITALS_SYSFS_ROOT"
-"""Where sysfs is instead of /sys: for tests with devices that are not there."""
+"""Where sysfs is instead of /sys: for tests with simulated devices."""
 # Variables with our prefix that are not settings: how our own processes find each other.
 RESERVED = frozenset(
     {
@@ -37,19 +37,19 @@ RESERVED = frozenset(
     }
 )
 MEANT_FOR_PEOPLE = (CONFIG_VARIABLE, "TRAINVITALS_ROLE", "TRAINVITALS_RUNTIME_DIR")
-"""Those of them that somebody may want to type."""
-TOLD = "_TRAINVITALS_TOLD"
-"""Set for the programs below one that has said which variables name no setting, so that they do not say it again."""
+"""Those of them that a user may want to set."""
+WARNED = "_TRAINVITALS_WARNED"
+"""Set for child processes by one that has printed its warnings about settings, so that they do not repeat them."""
 _warned: set[str] = set()
 
 
 class _Given(NamedTuple):
-    """A value as it stands in its place, not yet parsed."""
+    """A raw value, not yet parsed."""
 
     value: object
     origin: str
     folder: Path | None = None
-    """Of the file it stands in: a relative path in a file is meant from there."""
+    """Of the file it is in: a relative path is relative to that."""
     path: Path | None = None
     """The file itself."""
 
@@ -66,8 +66,7 @@ def resolve(
     """The settings in force. A value of None, or an empty variable, means "not given".
 
     The file is `config`, or what TRAINVITALS_CONFIG names, or the first found from `folder` (the current one)
-    upward, if `search`. Raises SettingError for an unknown name, a value that does not fit, or a file that cannot be
-    used.
+    upward, if `search`. Raises SettingError for an unknown name, an invalid value, or an unusable file.
     """
     environ = os.environ if environ is None else environ
     if config is None and environ.get(CONFIG_VARIABLE):
@@ -86,7 +85,7 @@ def resolve(
             try:
                 again = _read_again(value.removeprefix("config:"), environ)
             except SettingError as error:
-                ignored.append(f"setting '{row.name}' is not used: {error.message}")
+                ignored.append(f"setting '{row.name}' is ignored: {error.message}")
                 continue
             given[row.attribute] = again
         elif value is not None:
@@ -104,8 +103,8 @@ def resolve(
 def resolve_for_training(
     arguments: Mapping[str, object], check: Callable[[Settings], None] = lambda settings: None
 ) -> Settings:
-    """`resolve`, for a training that is about to begin: a file that was found and cannot be used, or of which `check`
-    says so, is ignored and said once, unless `strict`. What was named or passed is still an error."""
+    """`resolve`, for a training that is about to begin: an invalid file that was found, or one rejected by `check`, is
+    ignored with one warning, unless `strict`. Errors in what was named or passed are still raised."""
     try:
         settings = resolve(arguments)
         check(settings)
@@ -115,15 +114,15 @@ def resolve_for_training(
         check(without)
         if without.strict:
             raise
-        return without.noting(f"{error.message}. The file is ignored, the training goes on")
+        return without.noting(f"{error.message}. The file is ignored, training continues")
 
 
 def complaints(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """What to say of variables that name no setting and of files that are not used: of each once, in this process or
-    the one that started it."""
-    told = _warned.union(environ.get(TOLD, "").split(","))
+    """Warnings about variables that are not settings and about unused files: each once, in this process or the one that
+    started it."""
+    known = _warned.union(environ.get(WARNED, "").split(","))
     new = {_token(item): item for item in _find_warnings(settings)}
-    found = [text for token, text in new.items() if token not in told]
+    found = [text for token, text in new.items() if token not in known]
     _warned.update(new)
     return found
 
@@ -138,22 +137,22 @@ def _token(text: str) -> str:
 
 
 def mark_warned(settings: Settings, environ: MutableMapping[str, str] = os.environ) -> None:
-    """The programs that get this environment need not complain again."""
-    if said := _find_warnings(settings):
-        environ[TOLD] = ",".join(map(_token, said))
+    """Programs with this environment need not repeat the warnings."""
+    if found := _find_warnings(settings):
+        environ[WARNED] = ",".join(map(_token, found))
 
 
 def describe_unknown(variable: str) -> str:
-    """That the variable names no setting, and which name was meant."""
+    """That the variable is not a setting, and which name was probably meant."""
     known = [name.removeprefix(PREFIX) for name in (*(row.variable for row in TABLE), *MEANT_FOR_PEOPLE)]
     if removed := explain_removed(variable.removeprefix(PREFIX).lower()):
-        return f"the variable {variable} is ignored, {removed}"
+        return f"variable {variable} is ignored: {removed}"
     close = nearest(variable.removeprefix(PREFIX), known, PREFIX)
-    return f"the variable {variable} names no setting and is ignored{close or ': see trainvitals config --describe'}"
+    return f"variable {variable} is ignored: it is not a setting{close or '; see trainvitals config --describe'}"
 
 
 def _read_again(where: str, environ: Mapping[str, str]) -> _Given:
-    """What another process found there and did not pass on because it holds a secret."""
+    """What another process found there and did not pass on because it contains a secret."""
     place, _, _ = where.rpartition("#")
     value = read_value(where, environ.get)
     if place.startswith("$"):
@@ -191,7 +190,7 @@ def _redact(value: object) -> Any:
 
 
 def _quote(name: str, value: object) -> str:
-    """A value that was refused, short, and without the token that it may be or hold."""
+    """A rejected value, shortened, and without any token in it."""
     from reprlib import Repr
 
     short = Repr()
@@ -200,11 +199,11 @@ def _quote(name: str, value: object) -> str:
 
 
 def _read_file(folder: Path | None, config: Path | None, *, search: bool = True) -> tuple[dict[str, _Given], list[str]]:
-    """What the file says, by attribute; empty if there is none. And what to say of files that are not used."""
+    """The values in the file, by attribute; empty if there is none. And warnings about unused files."""
     try:
         start = Path.cwd() if folder is None else folder.absolute()
     except FileNotFoundError:
-        start = None  # the current folder was removed: nothing to look up, but a named file still counts
+        start = None  # the current folder was removed: nothing to search, but a named file still counts
     ignored: list[str] = []
     found: tuple[Path, str] | None = None
     if config is not None:
@@ -225,7 +224,7 @@ def _read_file(folder: Path | None, config: Path | None, *, search: bool = True)
             continue
         row = find(name, origin)
         if row.attribute in given:
-            raise SettingError(f"setting '{row.name}' stands twice: {given[row.attribute].origin} and {origin}")
+            raise SettingError(f"setting '{row.name}' is given twice: {given[row.attribute].origin} and {origin}")
         given[row.attribute] = _Given(value, origin, path.absolute().parent, path.absolute())
     return {attribute: value for attribute, value in given.items() if value.value is not None}, ignored
 

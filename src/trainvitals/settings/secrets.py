@@ -1,4 +1,4 @@
-"""Secrets are said by where they stand, and read by the process that needs them.
+"""Secrets are given by reference, and read by the process that needs them.
 
 `env:NAME`, `file:PATH` or `keyring:SERVICE/USER`; inside a longer text `${env:NAME}`. So nothing secret is in a
 registration, a run folder, or the output of `trainvitals config`.
@@ -24,7 +24,7 @@ _EXPECTED = "env:NAME, file:PATH or keyring:SERVICE/USER"
 
 
 def is_reference(text: str) -> bool:
-    """Whether this says where a secret stands."""
+    """Whether this is a reference to a secret."""
     return text.partition(":")[0] in PLACES
 
 
@@ -32,8 +32,8 @@ def _parse_secret(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
     kind, _, rest = text.partition(":")
     if not is_reference(text) or not rest.strip():
-        raise ValueError(f"where the secret stands: {_EXPECTED}, never the secret itself")
-    # The process that reads it may stand in another folder.
+        raise ValueError(f"a reference to the secret: {_EXPECTED}, never the secret itself")
+    # The process that reads it may be in another folder.
     return f"file:{Path(rest.strip()).expanduser().absolute()}" if kind == "file" else f"{kind}:{rest.strip()}"
 
 
@@ -65,11 +65,11 @@ def _parse_link(value: object) -> str:
 
 
 LINK: Kind[str] = Kind("text", _parse_link)
-"""An address for people: what looks like a secret in it is left out, because it goes into every message."""
+"""An address to show: what looks like a secret in it is removed, because it goes into every message."""
 
 
 def _parse_targets(value: object) -> dict[str, str]:
-    expected = f"a mapping of exporters to where each goes (with a password in it: {_EXPECTED})"
+    expected = f"a mapping of exporters to addresses (with a password in it: {_EXPECTED})"
     pairs = parse_structure(value, expected) or {}
     if not isinstance(pairs, dict) or not all(isinstance(text, str) and text.strip() for text in pairs.values()):
         raise ValueError(expected)
@@ -85,7 +85,7 @@ TARGETS: Kind[dict[str, str]] = Kind("mapping of addresses", _parse_targets, for
 
 
 def read_secret(reference: str, environment: Environment = os.environ.get) -> str:
-    """What stands there. SettingError says that it is not there; never what it is."""
+    """The value of a reference. SettingError if it is missing; never with the value."""
     kind, _, rest = reference.partition(":")
     name = rest.strip()
     if kind == "env":
@@ -106,7 +106,7 @@ def _read_file(path: Path) -> str:
         value = path.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
-            f"the secret in {path} cannot be read: {getattr(error, 'strerror', None) or 'not text'}"
+            f"cannot read the secret in {path}: {getattr(error, 'strerror', None) or 'not text'}"
         ) from None
     if not value:
         raise SettingError(f"{path} is empty")
@@ -119,11 +119,11 @@ def _read_keyring(name: str) -> str:
     try:
         keyring = import_module("keyring")
     except ImportError:
-        raise SettingError("keyring: references need the package keyring", hint="pip install keyring") from None
+        raise SettingError("keyring: references require the package keyring", hint="pip install keyring") from None
     try:
         value = keyring.get_password(service, user)
     except Exception as error:  # noqa: BLE001 - any backend may be behind it, locked or broken in a way of its own
-        raise SettingError(f"the keyring cannot be asked for '{name}': {type(error).__name__}") from None
+        raise SettingError(f"cannot read '{name}' from the keyring: {type(error).__name__}") from None
     if not value:
         raise SettingError(f"the keyring has no entry '{name}'", hint=f"keyring set {service} {user}")
     return str(value)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 PREFIX = "TRAINVITALS_"
 SECTIONS = ("alerts", "price", "prometheus", "watch", "web")
-"""Of the file: what an attribute begins with is the section of its setting."""
+"""Of the file: the first part of an attribute is the section of its setting."""
 
 
 class Setting(Generic[T]):
@@ -73,7 +73,7 @@ class Setting(Generic[T]):
 
 
 def optional(kind: Kind[T], help: str, *, word: str = "none") -> Setting[T | None]:
-    """A setting that may be left open: its default is None, and `word` says None in a file or a variable."""
+    """A setting that may be unset: its default is None, and `word` means None in a file or a variable."""
 
     def parse(value: object) -> T | None:
         return None if isinstance(value, str) and value.strip().lower() == word else kind.parse(value)
@@ -85,14 +85,14 @@ def optional(kind: Kind[T], help: str, *, word: str = "none") -> Setting[T | Non
 
 
 class Row(NamedTuple):
-    """The value in force of one setting, the same as text, and where it came from."""
+    """The effective value of one setting, the same as text, and where it came from."""
 
     name: str
     value: Any
     text: str
     origin: str
     where: str = ""
-    """Where another process can read it again, if it holds a secret and so is not passed on (`find_where`)."""
+    """Where another process can read it, if it contains a secret and so is not passed on (`find_where`)."""
 
 
 # fmt: off
@@ -114,153 +114,149 @@ _CAPTURE_ENV = (
 
 
 class Settings:
-    """The table, and the values in force. Made by `resolve`; never changes.
+    """The table, and the effective values. Made by `resolve`; never changes.
 
     A key in a section of the file has a dot in its name: the attribute `alerts_cooldown` is `alerts.cooldown`.
     """
 
     # Where things are
-    dir = Setting(Path("./trainvitals_runs"), PATH, "Folder that holds all runs")
-    project = Setting("default", NAME, "Project of a run: a folder inside `dir`")
-    shared = Setting(False, SWITCH, "Let the umask say who may read a run, not folders 0700 and files 0600")
+    dir = Setting(Path("./trainvitals_runs"), PATH, "Folder of all runs")
+    project = Setting("default", NAME, "Project of a run: a subfolder of `dir`")
+    shared = Setting(False, SWITCH, "Use the umask for run files instead of 0700/0600")
 
     # What is measured, and how often
-    interval = Setting(1.0, duration(0.05), "Time between two samples; of the ranks' processes at least 2s")
-    gpu_interval = optional(duration(0.05), "Time between two samples of a GPU; none: `interval`")
-    gpus = optional(GPUS, "GPUs to measure, by index or UUID", word="all")
-    sources = optional(TEXTS, "Sources to measure with, by name", word="all")
+    interval = Setting(1.0, duration(0.05), "Sampling interval; for the ranks' processes at least 2s")
+    gpu_interval = optional(duration(0.05), "Sampling interval of GPUs; none: `interval`")
+    gpus = optional(GPUS, "GPUs to monitor, by index or UUID", word="all")
+    sources = optional(TEXTS, "Sources to sample, by name", word="all")
     openmetrics = Setting(
-        (), PAGES, "Exporters to scrape into the run, such as DCGM exporter; one with a password: env:NAME"
+        (), PAGES, "Metrics pages to scrape into the run, such as DCGM exporter; with a password: env:NAME"
     )
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
     # How the training process behaves
-    strict = Setting(False, SWITCH, "Raise where a problem is otherwise counted and said once: for tests")
+    strict = Setting(False, SWITCH, "Raise instead of warning once (for tests)")
     rank_zero_only = Setting(False, SWITCH, "Only rank 0 writes")
     summary = Setting(True, SWITCH, "Print a short summary when a run ends")
 
-    autostart = Setting(True, SWITCH, "Under `trainvitals run`, watch trainings that do not ask for it")
+    autostart = Setting(True, SWITCH, "Under `trainvitals run`, watch trainings that do not call `watch`")
 
     # What the program prints
     console = Setting(
         "file",
         choice("file", "tee", "off"),
-        "Keep what it prints: `file`, where output goes to a file; `tee`, else by wrapping `sys.stdout`; or `off`",
+        "Keep the output: `file` if it goes to a file; `tee` also otherwise, by wrapping `sys.stdout`; or `off`",
     )
-    console_size_mb = Setting(16.0, size("MB", 0.1), "Size of a rank's kept output above which the oldest goes")
+    console_size_mb = Setting(16.0, size("MB", 0.1), "Maximum size of a rank's kept output; the oldest is dropped")
 
     # What `watch` looks at, counted in optimizer steps
-    watch_gradients_every = Setting(1, integer(0, 10**9), "Steps between two gradient norms; 0: never")
-    watch_layers_every = Setting(100, integer(0, 10**9), "Steps between two looks at every layer; 0: never")
-    watch_track_layers = Setting((), TEXTS, "Layers to look at, by name or pattern; none: all")
-    watch_max_layers = Setting(200, integer(1, 100_000), "Layers beyond which modules are put together")
-    watch_histograms_every = Setting(0, integer(0, 10**9), "Steps between two histograms of every layer; 0: never")
-    watch_activations = Setting((), TEXTS, "Modules whose outputs are looked at, by name or pattern")
-    watch_activations_every = Setting(100, integer(0, 10**9), "Steps between two looks at activations; 0: never")
-    watch_memory_every = Setting(10, integer(0, 10**9), "Steps between two looks at memory; 0: never")
-    watch_count_flops = Setting(False, SWITCH, "Count the FLOPs of one forward, for FLOP/s and MFU")
+    watch_gradients_every = Setting(1, integer(0, 10**9), "Steps between gradient norms; 0: never")
+    watch_layers_every = Setting(100, integer(0, 10**9), "Steps between layer statistics; 0: never")
+    watch_track_layers = Setting((), TEXTS, "Layers to measure, by name or pattern; none: all")
+    watch_max_layers = Setting(200, integer(1, 100_000), "Maximum number of layers; beyond that, modules are merged")
+    watch_histograms_every = Setting(0, integer(0, 10**9), "Steps between histograms of every layer; 0: never")
+    watch_activations = Setting((), TEXTS, "Modules whose outputs are measured, by name or pattern")
+    watch_activations_every = Setting(100, integer(0, 10**9), "Steps between activation statistics; 0: never")
+    watch_memory_every = Setting(10, integer(0, 10**9), "Steps between memory readings; 0: never")
+    watch_count_flops = Setting(False, SWITCH, "Count the FLOPs of one forward pass, for FLOP/s and MFU")
     watch_budget_percent = Setting(
         0.5,
         number(0),
-        "Share of the time that looks at gradients, layers, activations and memory may take: what would take more is "
-        "looked at less often; 0: no limit",
+        "Share of the time for measuring gradients, layers, activations and memory; what takes more is measured less "
+        "often; 0: no limit",
     )
 
     # The agent
     agent = Setting(True, SWITCH, "Start the agent if none runs on this machine")
-    agent_idle_timeout = Setting(60.0, duration(), "Time without any run after which the agent ends")
+    agent_idle_timeout = Setting(60.0, duration(), "The agent exits after this time without a run")
     stall_after = Setting(
-        60.0, duration(1), "Time without a step after which a rank is stalled, or ten of its median steps if longer"
+        60.0, duration(1), "A rank is stalled after this time without a step, or ten median steps if longer"
     )
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
 
     # Alerts
-    alerts_enabled = Setting(True, SWITCH, "Judge rules and send messages")
-    alerts_notify = Setting((), ADDRESSES, "Where messages go: Apprise URLs, https://, env:NAME ... (docs/alerts.md)")
-    alerts_rules = Setting((), OBJECTS, "Rules of your own (docs/alerts.md)")
+    alerts_enabled = Setting(True, SWITCH, "Evaluate rules and send notifications")
+    alerts_notify = Setting((), ADDRESSES, "Notification channels: Apprise URLs, env:NAME ... (docs/alerts.md)")
+    alerts_rules = Setting((), OBJECTS, "Your own rules (docs/alerts.md)")
     alerts_thresholds = Setting(
         {}, NUMBERS, "Thresholds to change, for alerts, findings, colours, `watch` and Prometheus rules (docs/rules.md)"
     )
-    alerts_disable = Setting((), TEXTS, "Built-in rules to switch off, by name; `all`")
+    alerts_disable = Setting((), TEXTS, "Built-in rules to disable, by name; `all`")
     alerts_min_severity = Setting(
-        "warning", choice("info", "warning", "critical"), "Lower than this is recorded, not sent"
+        "warning", choice("info", "warning", "critical"), "Minimum severity to send; lower ones are only recorded"
     )
-    alerts_cooldown = Setting(300.0, duration(), "Least time between two messages of one rule")
-    alerts_repeat = optional(duration(1), "Time after which a message is sent again while it lasts")
-    alerts_escalate_after = optional(duration(1), "Time without `trainvitals alerts ack` after which more are told")
-    alerts_escalate_notify = Setting((), TEXTS, "Names of the channels to tell then; they get nothing else")
+    alerts_cooldown = Setting(300.0, duration(), "Minimum time between two notifications of one rule")
+    alerts_repeat = optional(duration(1), "Repeat the notification after this time while the alert is active")
+    alerts_escalate_after = optional(duration(1), "Escalate if not acknowledged (`alerts ack`) within this time")
+    alerts_escalate_notify = Setting((), TEXTS, "Channels to escalate to, by name; they get nothing else")
     alerts_actions = Setting({}, LISTS, "Actions by rule: stop, checkpoint, dump_stacks (docs/alerts.md)")
-    alerts_kill_after = optional(
-        duration(), "Time after which a run that was asked to stop is killed (SIGKILL); none: never"
-    )
+    alerts_kill_after = optional(duration(), "Kill a run (SIGKILL) that does not stop within this time; none: never")
     alerts_checkpoint_signal = Setting("SIGUSR1", TEXT, "Signal that makes your training save a checkpoint")
     alerts_baseline = Setting(
-        "early", TEXT, "What rules compare with: `early` (of the run itself), `best` of the project, or a run"
+        "early", TEXT, "Baseline of the rules: `early` (the start of this run), `best` of the project, or a run"
     )
-    alerts_link = optional(LINK, "Address of the dashboard to put into messages")
+    alerts_link = optional(LINK, "Address of the dashboard to link in notifications")
 
     # Prometheus and the like: docs/prometheus.md
-    prometheus_port = optional(integer(1, 65535), "Port on which metrics are served to Prometheus; none: not served")
+    prometheus_port = optional(integer(1, 65535), "Port to serve metrics on for Prometheus; none: not served")
     prometheus_address = Setting(
-        "127.0.0.1", TEXT, "Address to serve on; any but this machine's own needs a token or a password"
+        "127.0.0.1", TEXT, "Address to serve on; any but loopback requires a token or a password"
     )
-    prometheus_token = optional(SECRET, "Bearer token that a scrape must show")
-    prometheus_password = optional(SECRET, "`user:password` that a scrape must show")
+    prometheus_token = optional(SECRET, "Bearer token required from scrapes")
+    prometheus_password = optional(SECRET, "`user:password` required from scrapes")
     prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)")
-    prometheus_tls_key = optional(PATH, "Key of the TLS certificate (PEM)")
+    prometheus_tls_key = optional(PATH, "Private key of the TLS certificate (PEM)")
     prometheus_names = Setting(
-        "mb", choice("mb", "base"), "Units of the names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)"
+        "mb", choice("mb", "base"), "Units in names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)"
     )
-    prometheus_compat = Setting((), choices("dcgm", "nvidia_smi"), "Other exporters whose names are served as well")
+    prometheus_compat = Setting((), choices("dcgm", "nvidia_smi"), "Other exporters whose names are also served")
     prometheus_user_metrics = Setting(
         "label",
         choice("label", "name", "both"),
-        "Your own metrics by label (training_metric), by sanitised name, or both",
+        "Your own metrics by label (training_metric), by sanitized name, or both",
     )
-    prometheus_max_user_series = Setting(2000, integer(0, 1_000_000), "Series of your own metrics at most")
-    prometheus_remote_write = optional(TARGET, "Server to which everything is pushed by remote write")
-    prometheus_pushgateway = optional(TARGET, "Pushgateway to which runs are pushed")
+    prometheus_max_user_series = Setting(2000, integer(0, 1_000_000), "Maximum number of series of your own metrics")
+    prometheus_remote_write = optional(TARGET, "Server to push everything to by remote write")
+    prometheus_pushgateway = optional(TARGET, "Pushgateway to push runs to")
     prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
-    prometheus_push_interval = Setting(15.0, duration(1), "Time between two pushes")
+    prometheus_push_interval = Setting(15.0, duration(1), "Push interval")
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
 
-    export = Setting({}, TARGETS, "Exporters of other packages by name, and where each goes (docs/plugins.md)")
+    export = Setting({}, TARGETS, "Exporters of other packages by name, with the address of each (docs/plugins.md)")
 
     # The run folder
-    rotate_size_mb = Setting(
-        16.0, size("MB", 0.001), "Size at which a journal file is closed for a new one; after an hour in any case"
-    )
-    keep_jsonl = Setting(False, SWITCH, "Keep a journal file after it was sealed to Parquet")
-    max_age = optional(duration(60), "Age at which an ended run is removed; none: never")
+    rotate_size_mb = Setting(16.0, size("MB", 0.001), "Rotate a journal file at this size; after an hour in any case")
+    keep_jsonl = Setting(False, SWITCH, "Keep journal files after sealing them to Parquet")
+    max_age = optional(duration(60), "Remove ended runs after this time; none: never")
     max_size_gb = optional(
-        size("GB", 0.001), "Size of all runs above which the oldest ended ones are removed; none: no limit"
+        size("GB", 0.001), "Maximum size of all runs; the oldest ended ones are removed; none: no limit"
     )
 
     # The dashboard in the browser
-    dashboard = Setting(False, SWITCH, "Serve the dashboard while the run lives, and say its address")
-    web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback needs a token")
+    dashboard = Setting(False, SWITCH, "Serve the dashboard during the run, and print its address")
+    web_host = Setting("127.0.0.1", TEXT, "Address to listen on; any but loopback requires a token")
     web_token = Setting(
-        True, SWITCH, "Ask for a token on loopback too, where other accounts of this machine can connect"
+        True, SWITCH, "Require a token on loopback too, where other accounts of this machine can connect"
     )
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one")
-    price_gpu_hour = optional(number(0), "Price of an hour of one GPU, to show what a run costs")
-    price_kwh = optional(number(0), "Price of a kWh, where there is no price of an hour")
+    price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
+    price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
     price_currency = optional(TEXT, "Currency of the prices, such as USD")
 
     # What run.json says
-    capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and whether files were changed")
+    capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")
     capture_env = Setting(
-        _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are redacted all the same"
+        _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are still redacted"
     )
-    redact = Setting((), TEXTS, "Keys to redact, `*` allowed, besides those that are known to name a secret")
+    redact = Setting((), TEXTS, "Additional keys to redact, `*` allowed")
 
     __slots__ = ("_rows", "ignored_files", "unknown_environment")
     _rows: Mapping[str, Row]
     unknown_environment: tuple[str, ...]
-    """Variables with our prefix that name no setting: worth a warning, never a reason to stop a training."""
+    """Variables with our prefix that are not settings: worth a warning, never a reason to stop a training."""
 
     ignored_files: tuple[str, ...]
-    """Files, and removed settings in files, that were found and are not used: which and why, in words."""
+    """Warnings about files, and removed settings in files, that were found and are not used."""
 
     def __init__(
         self, rows: Mapping[str, Row], unknown_environment: tuple[str, ...], ignored_files: tuple[str, ...] = ()
@@ -271,15 +267,15 @@ class Settings:
         object.__setattr__(self, "ignored_files", ignored_files)
 
     def noting(self, ignored_file: str) -> Settings:
-        """The same, with one more file that is not used."""
+        """The same, with one more unused file."""
         return Settings(self._rows, self.unknown_environment, (*self.ignored_files, ignored_file))
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
-        raise AttributeError(f"'{attribute}' cannot be set: settings do not change once they are resolved")
+        raise AttributeError(f"cannot set '{attribute}': settings do not change once they are resolved")
 
     @property
     def file_mode(self) -> int:
-        """With which rights a file of a run is made: the umask takes away from these."""
+        """The permissions of a new run file, before the umask."""
         return 0o666 if self.shared else 0o600
 
     def __iter__(self) -> Iterator[Row]:
@@ -292,14 +288,14 @@ class Settings:
         return self._rows[find(name, "asked for").attribute].origin
 
     def as_json(self) -> dict[str, object]:
-        """Plain values by name; `resolve(arguments=...)` makes the same values of them again. Of what holds a secret,
-        where it is."""
+        """Plain values by name, from which `resolve(arguments=...)` makes the same settings. Of a value with a secret,
+        its place."""
         return {row.name: f"config:{row.where}" if row.where else _plain(row.value) for row in self}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, tuple) and value and isinstance(value[0], Address):
-        return {item.name: item.reference for item in value}  # where it stands, never the secret itself
+        return {item.name: item.reference for item in value}  # its place, never the secret itself
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, dict):

@@ -41,7 +41,8 @@ def test_a_file_that_is_not_yaml_is_a_usage_error(machine: Any) -> None:
     assert done.returncode == 2
     assert "trainvitals.yaml:2:1: not YAML" in done.stderr
     assert (
-        "\n  lines of 'name: value', such as interval: 0.5; every name: trainvitals config --describe\n" in done.stderr
+        "\n  lines of 'name: value', such as interval: 0.5; for all names: trainvitals config --describe\n"
+        in done.stderr
     )
     assert machine.run("config", "--describe").returncode == 0
 
@@ -56,7 +57,7 @@ def test_an_unknown_key_suggests_the_nearest(machine: Any) -> None:
 def test_a_variable_that_names_no_setting_is_said(machine: Any) -> None:
     done = machine.run("config", environ={"TRAINVITALS_INTREVAL": "1"})
     assert done.returncode == 0
-    assert done.stderr.count("TRAINVITALS_INTREVAL names no setting") == 1
+    assert done.stderr.count("TRAINVITALS_INTREVAL is ignored: it is not a setting") == 1
     assert "did you mean 'TRAINVITALS_INTERVAL'?" in done.stderr
 
 

@@ -110,7 +110,7 @@ _METAVARS = {
     "duration": "SECONDS",
     "path": "DIR",
     "name": "NAME",
-    "whole number": "N",
+    "integer": "N",
     "list of GPUs": "LIST",
     "list of URLs": "URLS",
 }
@@ -157,8 +157,8 @@ def number(low: float, *, above: bool = False, whole: bool = False) -> Callable[
     """A type for argparse: a finite number of at least `low`, or above it."""
 
     def parse(text: str) -> float | int:
-        kind = "whole number" if whole else "number"
-        expected = f"'{text}' is not a {kind} {'above' if above else 'of at least'} {low:g}"
+        kind = "an integer" if whole else "a number"
+        expected = f"'{text}' is not {kind} {'above' if above else 'of at least'} {low:g}"
         try:
             value: float | int = int(text) if whole else float(text)
         except ValueError:

@@ -114,7 +114,7 @@ def _number(flag: str, text: str | None, most: int) -> int:
     if text is None:
         return 0
     if not (text.isascii() and text.isdecimal()) or int(text) > most:
-        raise UsageError(f"{flag}: '{text}' is not a whole number from 0 to {most}")
+        raise UsageError(f"{flag}: '{text}' is not an integer from 0 to {most}")
     return int(text)
 
 
