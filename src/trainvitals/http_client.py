@@ -1,7 +1,7 @@
-"""HTTP requests to servers that are not ours, and may be slow, broken or hostile.
+"""HTTP requests to foreign servers, which may be slow, broken or hostile.
 
-A request ends within its time as a whole, where the timeout of a socket begins again with every byte. No redirect is
-followed: it would carry a password to another place, or turn a message that was posted into a page that was read.
+The time limit is for the whole request, whereas the timeout of a socket restarts with every byte. No redirect is
+followed: it would send a password elsewhere, or turn a POST into a GET.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from trainvitals.safe_text import one_line
+
 MOST_OF_AN_ANSWER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said, whatever it was."""
+    """The answer of a server, whatever its status."""
 
     status: int
     reason: str
     headers: Mapping[str, str]
     body: bytes
-    """Its beginning, or as much as came in time."""
+    """Its beginning, or as much as arrived in time."""
 
     @property
     def is_good(self) -> bool:
@@ -37,21 +39,20 @@ class Answer:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds from now, if the server asks for them."""
+        """Seconds from now, if the server asks to wait."""
         return parse_retry_after(self.headers.get("Retry-After"))
 
     @property
     def text(self) -> str:
-        """The first line of the body as far as it can be printed, without the escape sequences of a hostile one."""
-        line = self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0]
-        return "".join(letter for letter in line if letter.isprintable())
+        """The first line of the body, safe to print."""
+        return one_line(self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0])
 
 
 def send(request: urllib.request.Request, seconds: float) -> Answer:
     """The answer to a request over HTTP or HTTPS; raises OSError if there is none, with the reason."""
     watch = _Watch(seconds)
     opener = urllib.request.OpenerDirector()  # not the usual one, which follows redirects and reads files
-    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Http(watch), _Https(watch)):
+    for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Handler(watch)):
         opener.add_handler(handler)
     with watch:
         try:
@@ -59,17 +60,17 @@ def send(request: urllib.request.Request, seconds: float) -> Answer:
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             if watch.is_over or isinstance(reason, TimeoutError):
-                raise TimeoutError(f"no answer within {seconds:g} s") from None
+                raise TimeoutError(f"no response within {seconds:g} s") from None
             raise OSError(str(reason) or type(error).__name__) from error
         with response:
-            if watch.is_over:  # a status line that was cut off looks like a whole one
-                raise TimeoutError(f"no answer within {seconds:g} s")
+            if watch.is_over:  # a truncated status line looks like a complete one
+                raise TimeoutError(f"no response within {seconds:g} s")
             body = bytearray()
             try:
                 while len(body) < MOST_OF_AN_ANSWER and (piece := response.read1(MOST_OF_AN_ANSWER - len(body))):
                     body += piece
             except (OSError, http.client.HTTPException, ValueError):
-                pass  # the status is known, and what else it says is not waited for
+                pass  # the status is known, the rest is not worth waiting for
             return Answer(response.status, response.reason or "", response.headers, bytes(body))
 
 
@@ -88,7 +89,7 @@ def parse_retry_after(text: str | None) -> float | None:
 
 
 class _Watch:
-    """Cuts a connection off when its time is over."""
+    """Cuts off a connection when its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
@@ -118,6 +119,8 @@ class _Watch:
 
 
 class _Connection(http.client.HTTPConnection):
+    """A connection that `watch` can cut off."""
+
     def __init__(self, watch: _Watch, host: str, **more: Any) -> None:
         super().__init__(host, **more)
         self._watch = watch
@@ -127,29 +130,19 @@ class _Connection(http.client.HTTPConnection):
         self._watch.guard(self.sock)
 
 
-class _SecureConnection(http.client.HTTPSConnection):
-    def __init__(self, watch: _Watch, host: str, **more: Any) -> None:
-        super().__init__(host, **more)
-        self._watch = watch
-
-    def connect(self) -> None:
-        super().connect()
-        self._watch.guard(self.sock)
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same over TLS."""
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens such connections."""
+
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
         self._watch = watch
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(functools.partial(_Connection, self._watch), request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__()
-        self._watch = watch
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(functools.partial(_SecureConnection, self._watch), request)

@@ -176,7 +176,7 @@ def test_a_child_that_hangs_is_ended(receiver: Receiver) -> None:
     receiver.hang.set()
     result = carry(receiver.url, message().body, send_seconds=600.0, child_seconds=2.0)
     assert not result.sent
-    assert "no answer" in result.reason
+    assert "no response" in result.reason
 
 
 def test_adding_a_message_waits_for_nothing() -> None:

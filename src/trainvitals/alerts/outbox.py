@@ -73,7 +73,7 @@ def carry(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Result(False, f"no answer within {child_seconds:g} s")
+        return Result(False, f"no response within {child_seconds:g} s")
     except OSError as error:
         return Result(False, f"cannot start a child process: {error.strerror}")
     try:

@@ -6,20 +6,19 @@ import os
 from pathlib import Path
 
 from trainvitals.alerts.channels import NotSent, Outgoing
+from trainvitals.safe_text import one_line
 
 
 def send(url: str, outgoing: Outgoing) -> None:
     if not outgoing.terminals:
         raise NotSent("the training process has no terminal", final=True)
-    # Control characters in a title would be commands to the terminal.
-    line = "".join(character for character in outgoing.title if character.isprintable())
     for terminal in outgoing.terminals:
         try:
             descriptor = os.open(terminal, os.O_WRONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
             raise NotSent(f"{terminal}: {error.strerror}", final=True) from None
         try:
-            os.write(descriptor, f"\r\n\atrainvitals: {line}\r\n".encode())
+            os.write(descriptor, f"\r\n\atrainvitals: {one_line(outgoing.title)}\r\n".encode())
         finally:
             os.close(descriptor)
 

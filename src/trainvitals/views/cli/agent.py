@@ -14,13 +14,13 @@ from trainvitals.errors import AgentError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import Latest, LatestRun, read_agent
 from trainvitals.journal.encoding import parse_time
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, number, resolve_settings
 from trainvitals.views.cli.exporter_flags import add_exporter_flags, check_exporter, exporter_environment
 from trainvitals.views.cli.start_run import check_runtime
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.safe_text import one_line
 
 # -- start
 

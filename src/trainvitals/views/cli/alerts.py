@@ -22,12 +22,12 @@ from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import format_time, spell_all
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, width
-from trainvitals.views.data.safe_text import one_line
 
 _STYLES = {"critical": "red", "warning": "yellow", "info": "dim", "resolved": "green", "firing": "red"}
 

@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings, complaints, resolve
 from trainvitals.settings.resolution import mark_warned
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_line
 from trainvitals.views.cli import terminal
-from trainvitals.views.data.safe_text import one_line
 
 
 class UsageError(TrainvitalsError):

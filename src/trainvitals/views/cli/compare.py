@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "

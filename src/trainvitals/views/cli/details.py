@@ -12,13 +12,13 @@ from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import RunSummary
 from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
-from trainvitals.views.data.safe_text import one_line
 
 if TYPE_CHECKING:  # a summary needs no numpy
     from trainvitals.views.data.shapes import FindingsJson

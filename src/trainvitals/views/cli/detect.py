@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
 from trainvitals.views.cli.terminal import is_terminal
-from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Find anomalies in a column of a CSV file. Prints the rows where one begins as CSV, with the kind of anomaly and a "

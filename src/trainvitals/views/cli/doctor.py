@@ -8,11 +8,11 @@ import sys
 import textwrap
 
 from trainvitals import __version__
+from trainvitals.safe_text import one_line
 from trainvitals.views.cli import checks
 from trainvitals.views.cli.arguments import Parser
 from trainvitals.views.cli.checks import Checked
 from trainvitals.views.cli.terminal import Paint, is_terminal, width
-from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Check everything trainvitals uses and report what is missing, with the command that fixes it. Changes nothing. "

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainvitals.journal.contracts import Reader
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
-from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Export the rows of a run as JSON, JSONL, CSV or Parquet, live or ended; or the run as a page (html), or its "

@@ -25,6 +25,7 @@ from trainvitals.journal.documents.run import ENDED, MONITOR, RunFile, new_run
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.follower import Follower
 from trainvitals.journal.identity import gpu_key
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.stderr import print_line
@@ -40,7 +41,6 @@ from trainvitals.views.cli.start_run import (
 )
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
-from trainvitals.views.data.safe_text import one_line
 
 DESCRIPTION = (
     "Monitor the hardware of this machine: one line per sample with utilization and memory of each GPU, a table at "

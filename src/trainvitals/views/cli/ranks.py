@@ -11,7 +11,7 @@ from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
-from trainvitals.views.data.safe_text import one_line
+from trainvitals.safe_text import one_line
 
 MAX_RANKS = 4
 

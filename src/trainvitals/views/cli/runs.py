@@ -15,6 +15,7 @@ from trainvitals.journal.documents.run import ENDED, RUNNING, UNREADABLE
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.run_info import RunInfo
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_error, print_line
 from trainvitals.views.cli.arguments import (
     Action,
@@ -28,7 +29,6 @@ from trainvitals.views.cli.arguments import (
 from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, confirm, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import ListedRun, read_row
-from trainvitals.views.data.safe_text import one_line
 
 STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
 

@@ -21,6 +21,7 @@ from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
+from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_error
 from trainvitals.views.cli.ranks import RankEnd, format_ranks, read_ranks
 from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, draw_table, is_terminal, shorten, width
@@ -28,7 +29,6 @@ from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 from trainvitals.views.data.run_details import find_last_step
 from trainvitals.views.data.run_rows import ListedRun, make_row, read_row
-from trainvitals.views.data.safe_text import one_line
 
 _FIRST = ("loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
 """Metrics that are shown first, by any of their names."""

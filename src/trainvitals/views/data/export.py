@@ -18,8 +18,8 @@ from trainvitals.journal import layout
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.fields import Document
 from trainvitals.journal.encoding import encode_line
+from trainvitals.safe_text import csv_cell
 from trainvitals.views.data.parquet import CSV_SPELLING, find_types, write_parquet
-from trainvitals.views.data.safe_text import csv_cell
 
 FORMATS = ("json", "jsonl", "csv", "parquet")
 TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)

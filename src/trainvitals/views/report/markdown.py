@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
-from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.data.shapes import (
     AlertsJson,
     ComparisonJson,

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from trainvitals.views.data.safe_text import one_line
+from trainvitals.safe_text import one_line
 from trainvitals.views.tui.palette import Palette
 
 Line = list[Segment]

@@ -15,7 +15,7 @@ import orjson
 
 from trainvitals.journal.encoding import dump_json, format_time, spell, spell_all
 from trainvitals.runtime import write_atomically
-from trainvitals.views.data.safe_text import csv_cell
+from trainvitals.safe_text import csv_cell
 from trainvitals.views.tui.snapshot import Snapshot
 from trainvitals.views.tui.view import View
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
-from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.tui import check_extra
 
 KEPT_LINES = 2000

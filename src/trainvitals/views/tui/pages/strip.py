@@ -8,8 +8,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.health import Health
+from trainvitals.safe_text import one_line
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
-from trainvitals.views.data.safe_text import one_line
 from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.paint import Line, bar, crop, fit, stacked, width_of
 from trainvitals.views.tui.palette import Palette

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainvitals.views.data.safe_text import csv_cell, one_line
+from trainvitals.safe_text import csv_cell, one_line
 
 
 def test_text_from_anywhere_cannot_move_the_cursor_or_turn_the_line_around() -> None:
