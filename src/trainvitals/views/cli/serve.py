@@ -24,7 +24,7 @@ EXAMPLES = """
 trainvitals serve
 trainvitals serve latest --open
 trainvitals serve --port 9000 --dir /mnt/shared/runs
-trainvitals serve --link                   # another link to the server that runs
+trainvitals serve --link                   # another link to the running server
 trainvitals serve --host 0.0.0.0           # for other machines too
 """
 
@@ -34,16 +34,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_settings("dir")
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", metavar="PORT", help="port to listen on; 0 for any free port (default: 8080)")
-    parser.add_argument("--link", action="store_true", help="print a new link to a server that runs, and end")
+    parser.add_argument("--link", action="store_true", help="print a new link to the running server and exit")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="file with a token to use instead of yours")
-    parser.add_argument("--no-token", action="store_true", help="let every account of this machine look")
+    parser.add_argument("--no-token", action="store_true", help="give every account of this machine access")
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
     parser.add_argument("--allow-edit", action="store_true", help="let viewers tag and remove runs and silence alerts")
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument(
-        "--until-pid", metavar="PID", help="stop when this process has ended, a minute later if somebody is viewing"
+        "--until-pid", metavar="PID", help="stop when this process exits, a minute later if anybody is viewing"
     )
     parser.add_config()
 
@@ -127,7 +127,7 @@ def _show_link(address: str, arguments: argparse.Namespace) -> None:
 
 
 def _choose_token(arguments: argparse.Namespace, settings: Settings, host: str) -> str | None:
-    """What viewers must show; None where that was not wanted and the address is only this machine's."""
+    """The token required from viewers; None if disabled and only this machine can connect."""
     from trainvitals.views.web.server import choose_token
 
     if arguments.token_file is not None:
@@ -136,7 +136,7 @@ def _choose_token(arguments: argparse.Namespace, settings: Settings, host: str) 
         return _read_token(arguments.token_file)
     token = choose_token(host, settings.web_token and not arguments.no_token)
     if arguments.no_token and token is not None:
-        raise UsageError(f"--no-token: other machines reach {host}, so a token is needed")
+        raise UsageError(f"--no-token: other machines reach {host}, so a token is required")
     return token
 
 
@@ -159,7 +159,7 @@ def _check_extra() -> None:
         import uvicorn  # noqa: F401
     except ImportError:
         raise TrainvitalsError(
-            "the web dashboard needs Starlette and uvicorn, which are not installed",
+            "the web dashboard requires Starlette and uvicorn, which are not installed",
             hint="install them: pip install 'trainvitals[web]'",
         ) from None
     del starlette

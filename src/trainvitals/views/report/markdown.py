@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from trainvitals.analysis.wording import count_of
 from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
 from trainvitals.views.data.shapes import (
@@ -125,7 +126,7 @@ def _findings(diagnosis: DiagnosisJson) -> list[str]:
         lines += [f"  - {text(line)}" for line in finding["evidence"]]
         lines.append(f"  - What to do: {text(finding['advice'])}")
     if not diagnosis["findings"]:
-        lines.append(f"No problems found. {len(diagnosis['fine'])} checks passed.")
+        lines.append(f"No problems found. {count_of(len(diagnosis['fine']), 'check')} passed.")
     lines.append("")
     if diagnosis["from_step"] is not None:
         lines += [f"Only steps from {diagnosis['from_step']:,} on were checked.", ""]
