@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import trainvitals
-from trainvitals.alerts import records
+from trainvitals.alerts import python_rules, records
 from trainvitals.errors import SettingError
 from trainvitals.journal.documents.rows import AlertRow
 
@@ -134,3 +137,113 @@ def test_rules_that_cannot_be_used_stop_init_and_not_the_training_later(tmp_path
             agent=False,
             alerts_rules=[{"name": "a", "when": "loss > medain(loss, 5)"}],
         )
+
+
+@pytest.mark.parametrize(
+    ("logged", "asked"),
+    [("lr", "learning_rate"), ("learning_rate", "lr"), ("grad_norm", "gradient_norm"), ("gradient_norm", "grad_norm")],
+)
+def test_a_known_metric_goes_by_any_of_its_spellings(run: trainvitals.Run, logged: str, asked: str) -> None:
+    run.alerts.add_rule("x", lambda m: getattr(m, asked) > 1, message=f"at {{{asked}}}")
+    run.log({logged: 2.0}, step=1)
+    assert [row.message for row in rows(run)] == ["at 2"]
+
+
+def test_what_watch_measured_is_seen_too(run: trainvitals.Run) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.watch(model, optimizer, budget_percent=0)
+    run.alerts.add_rule("norm", lambda m: m.grad_norm > 0 and m.batch_time > 0, message="{grad_norm:.3f} {batch_time}")
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    run.finish()
+    assert [(row.rule, "?" in row.message) for row in rows(run)] == [("norm", False)]
+
+
+def write_latest(folder: Path, temperatures: list[float]) -> None:
+    """As the agent of this process would: this process is taken for it."""
+    samples = {
+        "cpu": {"table": "system", "values": {"cpu_usage_percent": 97.0}},
+        "memory": {"table": "system", "values": {"memory_usage_percent": 50.0}},
+    } | {
+        f"gpu{index}": {"table": "gpu", "labels": {"gpu_index": index}, "values": {"temperature_celsius": value}}
+        for index, value in enumerate(temperatures)
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    agent = {"pid": os.getpid()}
+    (folder / "agent.json").write_text(json.dumps(agent))
+    (folder / "latest.json").write_text(json.dumps({"agent": agent, "samples": samples}))
+
+
+def test_readings_of_the_host_and_the_gpus_are_seen(
+    run: trainvitals.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainvitals import runtime
+
+    monkeypatch.setattr(runtime, "agent_is_alive", lambda: True)
+    write_latest(runtime.runtime_dir(), [60.0, 91.0])
+    run.alerts.add_rule("cpu", lambda m: m.cpu_usage_percent > 90, message="CPU {cpu_usage_percent:.0f}")
+    run.alerts.add_rule(
+        "hot", lambda m: m.gpu_temperature > 90, message="{gpu_temperature} {gpu_0_temperature_celsius}"
+    )
+    run.alerts.add_rule("not there", lambda m: m.gpu_7_temperature_celsius > 0)
+    run.alerts.add_rule("not measured", lambda m: m.gpu_power_watts > 0)
+    run.log({"loss": 1.0}, step=0)
+    assert [(row.rule, row.message) for row in rows(run)] == [("cpu", "CPU 97"), ("hot", "91 60")]
+
+
+def test_without_an_agent_there_are_no_readings(run: trainvitals.Run) -> None:
+    run.alerts.add_rule("cpu", lambda m: m.cpu_usage_percent >= 0)
+    run.log({"loss": 1.0}, step=0)
+    assert rows(run) == []
+
+
+def test_a_name_that_never_appears_is_reported_once_with_the_nearest(
+    run: trainvitals.Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.alerts.add_rule("typo", lambda m: m.losss > 1)
+    run.alerts.add_rule("late", lambda m: m.accuracy > 1)
+    run.log({"loss": 1.0}, step=0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(python_rules, "MISSING_SECONDS", -1.0)
+    run.log({"loss": 1.0, "accuracy": 1.0}, step=1)
+    run.log({"loss": 1.0}, step=2)
+    expected = "trainvitals: rule 'typo' is not judged: no 'losss' was logged for a minute, did you mean 'loss'?\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_name_that_never_appeared_in_a_short_run_is_reported_at_its_end(
+    run: trainvitals.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.alerts.add_rule("typo", lambda m: m.losss > 1)
+    run.log({"loss": 1.0}, step=0)
+    run.finish()
+    assert "rule 'typo' is not judged: no 'losss' was logged in this run" in capsys.readouterr().err
+
+
+limit = 3
+
+
+def test_messages_may_use_names_of_the_program(run: trainvitals.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    target, about = torch.tensor(0.5), "mnist"
+    inner = 1.0
+
+    def condition(m: Any) -> bool:
+        return bool(m.loss > inner)
+
+    message = "{loss:.1f} {inner:.1f} {target:.2f} {about} {limit} {nowhere}"
+    run.alerts.add_rule("scope", condition, message=message)
+    inner = 1.5  # the condition sees this one
+    run.log({"loss": 2.0}, step=1)
+    assert [row.message for row in rows(run)] == ["2.0 1.5 0.50 mnist 3 {nowhere?}"]
+    assert "its message uses nowhere, which was not logged and is not in scope" in capsys.readouterr().err
+    assert (target, about) == (torch.tensor(0.5), "mnist")
+
+
+def test_metrics_survive_being_copied(run: trainvitals.Run) -> None:
+    copied = []
+    run.alerts.add_rule("copy", lambda m: copied.append(copy.copy(m)))
+    run.log({"loss": 2.0}, step=1)
+    assert copied[0].loss == 2.0

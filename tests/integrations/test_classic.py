@@ -206,9 +206,21 @@ def test_a_training_monitor_watches_the_model_it_is_given(tmp_path: Path) -> Non
 def test_a_training_monitor_that_is_switched_off_does_nothing(tmp_path: Path) -> None:
     monitor = trainvitals.TrainingMonitor({"monitoring": {"enabled": False}})
     monitor.start_monitoring()
+    monitor.alert_system.add_alert_rule("high", lambda m: m.loss > 0, action=pytest.fail)
     monitor.log_training_step(loss=1.0)
     monitor.stop_monitoring()
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_rule_that_is_added_before_monitoring_starts_waits_for_it() -> None:
+    monitor = trainvitals.TrainingMonitor()
+    target = 0.5
+    alerts: list[Any] = []
+    monitor.alert_system.add_alert_rule("high", lambda m: m.loss > 0, message="above {target}", action=alerts.append)
+    monitor.start_monitoring()
+    monitor.log_training_step(loss=1.0)
+    monitor.stop_monitoring()
+    assert [alert.message for alert in alerts] == [f"above {target}"]
 
 
 def test_a_key_without_effect_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:

@@ -317,6 +317,8 @@ class Run:
             start = self._clock[1][len(LINE_START) :].decode()
             stamp = f"{start}{rest // 1000:03d}Z"
             self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
+        if self._python_rules is not None:
+            self._python_rules.check(values, step)
 
     def add_config(self, values: Mapping[str, Any]) -> None:
         """Add to the configuration what is known only now; existing values are kept."""
@@ -395,6 +397,8 @@ class Run:
             if self.refused:
                 text = f"{self.refused} values were not numbers and were not logged"
                 self.event("refused", text, severity="warning")
+            if self._python_rules is not None:
+                self._python_rules.close()
             self._status = status
             self._close_writers(0.0 if self._homeless else CLOSE_SECONDS)
             stacks.disarm()

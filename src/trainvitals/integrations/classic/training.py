@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainvitals.errors import TrainvitalsError
+from trainvitals.alerts.python_rules import RuleBook, WaitingRules
 from trainvitals.integrations.attachment import Attachment, guarded
 from trainvitals.integrations.classic.configuration import read_configuration, report_notes
 from trainvitals.integrations.classic.monitors import GPUMonitor, GPUResourceMonitor, SystemMonitor
 from trainvitals.settings.kinds import parse_duration
 from trainvitals.trainer.run import Run
-
-if TYPE_CHECKING:
-    from trainvitals.alerts.python_rules import PythonRules
 
 
 class TrainingMonitor:
@@ -27,6 +24,7 @@ class TrainingMonitor:
         self._configuration = read_configuration(config)
         report_notes(self._configuration)
         self.attachment = Attachment(self._configuration.settings, self._configuration.watch or True)
+        self._waiting_rules = WaitingRules()
         self.system_monitor = SystemMonitor(parse_duration(self._configuration.settings.get("interval", 1.0)))
 
     @property
@@ -35,16 +33,17 @@ class TrainingMonitor:
         return self.attachment.run
 
     @property
-    def alert_system(self) -> PythonRules:
-        """`alert_system.add_alert_rule(name, condition, ...)`: the run's own conditions (docs/alerts.md)."""
-        if self.attachment.run is None:
-            raise TrainvitalsError("there is no run yet to judge", hint="first: monitor.start_monitoring()")
-        return self.attachment.run.alerts
+    def alert_system(self) -> RuleBook:
+        """`alert_system.add_alert_rule(name, condition, ...)`: the run's own conditions (docs/alerts.md). Before
+        `start_monitoring` they wait for it, and if monitoring is off they do nothing."""
+        return self.attachment.run.alerts if self.attachment.run is not None else self._waiting_rules
 
     def start_monitoring(self) -> None:
         """Begin a run, or use the one that the program began."""
         if self._configuration.enabled and self.attachment.run is None:
-            self.attachment.begin({})
+            run = self.attachment.begin({})
+            for rule in self._waiting_rules.rules:
+                run.alerts.accept(rule)
             self.system_monitor.start()
 
     @guarded
