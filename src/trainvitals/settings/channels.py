@@ -7,7 +7,9 @@ channels themselves are in `trainvitals.alerts.channels`; other packages add row
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainvitals.plugins import Registry
 
@@ -46,6 +48,51 @@ APPRISE = ChannelRow("apprise", "trainvitals.alerts.channels.services", takes_pi
 """Every scheme without a row."""
 
 
+CHAT = ChannelRow("chat", "trainvitals.alerts.channels.chats")
+"""The web hook of a chat service, as it is copied from there."""
+
+
+class ChatService(NamedTuple):
+    name: str
+    pattern: re.Pattern[str]
+    """Of host and path."""
+
+
+_CHATS = (
+    ChatService("Slack", re.compile(r"hooks\.slack(?:-gov)?\.com/services/.+")),
+    ChatService("Discord", re.compile(r"(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+/?")),
+    ChatService(
+        "Teams",
+        re.compile(
+            r"[\w.-]+\.webhook\.office\.com/webhookb2/.+|outlook\.office(?:365)?\.com/webhook/.+"
+            r"|[\w.-]+\.(?:logic\.azure|api\.powerplatform)\.com/(?:.+/)?workflows/.+"
+        ),
+    ),
+    ChatService("Google Chat", re.compile(r"chat\.googleapis\.com/v1/spaces/[^/]+/messages/?")),
+    ChatService("Telegram", re.compile(r"api\.telegram\.org/bot\d+:[\w-]+(?:/\w*)?")),
+    # On any host: the ids of Mattermost are 26 characters long.
+    ChatService("Mattermost", re.compile(r"[^/]+/(?:.+/)?hooks/[a-z0-9]{26}/?")),
+)
+
+
+def find_chat(url: str) -> ChatService | None:
+    """Whose web hook an address is; None for any other address."""
+    if url[:4].lower() != "http":
+        return None
+    from urllib.parse import urlsplit  # late: a training that notifies nobody does not need it
+
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname or ''}{parts.path}"
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https"):
+        return None
+    return next((chat for chat in _CHATS if chat.pattern.fullmatch(place)), None)
+
+
 def find_channel(url: str) -> ChannelRow:
     """The channel of an address."""
+    if find_chat(url) is not None:
+        return CHAT
     return REGISTRY.get(url.partition(":")[0].lower()) or APPRISE

@@ -25,6 +25,7 @@ from trainvitals.journal.encoding import format_time, spell_all
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
 from trainvitals.settings.addresses import read_address
+from trainvitals.settings.channels import find_chat
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Action, Parser, UsageError, duration, one_of, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, width
@@ -171,16 +172,20 @@ def _test(arguments: argparse.Namespace) -> int:
         if arguments.channel and address.name not in arguments.channel:
             continue
         began = time.monotonic()
+        name = one_line(address.name)
         try:
-            result = outbox.carry(read_address(address.url), body, terminals=_own_terminals())
+            url = read_address(address.url)
+            chat = find_chat(url)
+            name += f" ({chat.name})" if chat is not None else ""
+            result = outbox.carry(url, body, terminals=_own_terminals())
         except TrainvitalsError as error:
             result = outbox.Result(False, "; ".join(filter(None, (error.message, error.hint))))
         took = f"{time.monotonic() - began:.1f} s"
         if result.sent:
-            print(f"{one_line(address.name)}: sent ({took})")
+            print(f"{name}: sent ({took})")
         else:
             failed += 1
-            print(f"{one_line(address.name)}: NOT sent: {one_line(result.reason)} ({took})")
+            print(f"{name}: NOT sent: {one_line(result.reason)} ({took})")
     return 1 if failed else 0
 
 
