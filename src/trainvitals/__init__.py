@@ -16,10 +16,13 @@ TYPE_CHECKING = False  # true for type checkers; importing `typing` for it would
 if TYPE_CHECKING:
     from trainvitals.errors import TrainvitalsError as TrainvitalsError
     from trainvitals.integrations.accelerate import AccelerateTracker as AccelerateTracker
+    from trainvitals.integrations.classic.analyzer import PerformanceAlerting as PerformanceAlerting
+    from trainvitals.integrations.classic.analyzer import PerformanceAnalyzer as PerformanceAnalyzer
     from trainvitals.integrations.classic.monitors import GPUMonitor as GPUMonitor
     from trainvitals.integrations.classic.monitors import GPUResourceMonitor as GPUResourceMonitor
     from trainvitals.integrations.classic.monitors import SystemMonitor as SystemMonitor
     from trainvitals.integrations.classic.trainer import GPUMonitoringCallback as GPUMonitoringCallback
+    from trainvitals.integrations.classic.training import TrainingMetrics as TrainingMetrics
     from trainvitals.integrations.classic.training import TrainingMonitor as TrainingMonitor
     from trainvitals.integrations.classic.training import TrainingMonitorCallback as TrainingMonitorCallback
     from trainvitals.integrations.keras import KerasCallback as KerasCallback
@@ -60,6 +63,9 @@ _MENU = {
     "GPUResourceMonitor": "trainvitals.integrations.classic.monitors",
     "SystemMonitor": "trainvitals.integrations.classic.monitors",
     "TrainingMonitor": "trainvitals.integrations.classic.training",
+    "TrainingMetrics": "trainvitals.integrations.classic.training",
+    "PerformanceAnalyzer": "trainvitals.integrations.classic.analyzer",
+    "PerformanceAlerting": "trainvitals.integrations.classic.analyzer",
     "TrainingMonitorCallback": "trainvitals.integrations.classic.training",
     "GPUMonitoringCallback": "trainvitals.integrations.classic.trainer",
 }

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import struct
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import wandb
 from fake_nvml import FakeNvml
-from waiting import wait_until
+from waiting import free_port, wait_until
 from watching import lines, steps
 
 import trainvitals
@@ -115,28 +120,176 @@ def test_reserved_memory_is_what_the_driver_keeps(fake_nvml: FakeNvml) -> None:
         assert monitor.get_latest_metrics()["gpu_0_memory_reserved_gb"] >= 0
 
 
-def test_numbers_go_to_the_console_and_a_missing_wandb_run_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, log_to_console=True, world=TWO_GPUS)
+def test_a_gpu_monitor_keeps_its_newest_readings() -> None:
+    with trainvitals.GPUMonitor(sample_interval=0.01, history_size=3, world=TWO_GPUS) as monitor:
+        wait_until(lambda: monitor.summary()["samples"] >= 5)
+    history = monitor.history()
+    assert len(history) == 3 and history[-1] == monitor.latest()
+    assert [row["timestamp"] for row in history] == sorted(row["timestamp"] for row in history)
+
+
+def test_a_gpu_monitor_writes_a_run_folder_that_every_command_reads(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        with trainvitals.GPUMonitor(1, 0.01, log_dir=tmp_path / "gpu", world=TWO_GPUS) as monitor:
+            wait_until(lambda monitor=monitor: monitor.summary()["samples"] >= 3)
+        run = trainvitals.open_run(tmp_path / "gpu")
+        assert (run.info.status, run.info.file.kind, run.info.file.attempt) == ("finished", "monitor", attempt)
+    rows = list(run.rows("gpu"))
+    assert len(rows) >= 6 and {row["gpu_index"] for row in rows} == {1}
+    # A line is written to the millisecond.
+    assert rows[-1]["power_draw_watts"] == monitor.history()[-1]["power_draw_watts"]
+
+
+def test_a_gpu_monitor_serves_its_gpu_to_prometheus() -> None:
+    port = free_port()
+    with trainvitals.GPUMonitor(1, 0.01, prometheus_port=port, world=TWO_GPUS) as monitor:
+        wait_until(lambda: monitor.summary()["samples"] >= 2)
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    found = re.findall(r'^gpu_temperature_celsius{.*gpu="(\d+)".*} ', page, re.MULTILINE)
+    assert found == ["1"], page
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_where_readings_cannot_go_is_reported_and_they_are_there_all_the_same(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monitor = trainvitals.GPUMonitor(0, 1, log_dir=tmp_path / "file", prometheus_port=port, world=TWO_GPUS)
+        with monitor:
+            assert monitor.latest() is not None
+    said = capfd.readouterr().err
+    assert said.count("log_dir has no effect: ") == said.count("prometheus_port has no effect: Address already") == 1
+
+
+def test_each_reading_is_a_line_on_the_console(capfd: pytest.CaptureFixture[str]) -> None:
+    monitor = trainvitals.GPUResourceMonitor(0.01, log_to_console=True, world=TWO_GPUS)
+    with monitor.monitoring():
+        wait_until(lambda: monitor._sampler.rounds >= 3)
+    line = re.compile(r"GPU Monitor \(simulated\) - GPU0: \d+\.\d%/\d+\.\d% \| GPU1: \d+\.\d%/\d+\.\d%")
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) >= 3 and all(line.fullmatch(text) for text in said)
+
+
+def test_of_nvidia_cards_the_line_is_as_ever(fake_nvml: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
+    fake_nvml.load()
+    with trainvitals.GPUResourceMonitor(5, log_to_console=True, device_ids=[0]).monitoring():
+        pass
+    assert re.fullmatch(r"GPU Monitor - GPU0: \d+\.\d%/\d+\.\d%\n", capfd.readouterr().err)
+
+
+def test_without_a_gpu_the_line_is_about_the_host(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    world = World(sysfs_root=str(tmp_path))
+    monitor = trainvitals.GPUResourceMonitor(0.01, log_to_console=True, world=world)
+    with monitor.monitoring():
+        wait_until(lambda: monitor._sampler.rounds >= 3)
+    assert re.search(r"^System Monitor - CPU: \d+\.\d% \| memory: \d+\.\d%$", capfd.readouterr().err, re.MULTILINE)
+
+
+class FakeCuda:
+    """torch.cuda with one visible GPU, which is the second of the machine."""
+
+    def __init__(self) -> None:
+        self.ready = True
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self.ready
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def get_device_properties(self, place: int) -> Any:
+        return SimpleNamespace(uuid="fa4e0000-0000-4000-8000-000000000001")
+
+    def memory_stats(self, device: Any) -> dict[str, int]:
+        return {"allocated_bytes.all.current": 3 << 30, "reserved_bytes.all.current": 4 << 30}
+
+
+def test_allocated_and_reserved_memory_are_torch_s_where_it_uses_the_gpu(
+    fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.load()
+    cuda = FakeCuda()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monitor = trainvitals.GPUResourceMonitor(5, device_ids=[0, 1])
+    with monitor.monitoring():
+        metrics = monitor.get_latest_metrics()
+        cuda.ready = False
+        before = monitor.get_latest_metrics()
+    assert (metrics["gpu_1_memory_allocated_gb"], metrics["gpu_1_memory_reserved_gb"]) == (3, 4)
+    assert metrics["gpu_0_memory_allocated_gb"] == before["gpu_0_memory_allocated_gb"]
+    assert before["gpu_1_memory_allocated_gb"] != 3  # of the card, as the driver reports it
+
+
+def test_a_callback_alone_logs_what_torch_s_allocator_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = trainvitals.TrainingMonitorCallback(project="loop")
+    callback.on_train_begin()
+    callback.on_step_end(0, loss=1.0)
+    monkeypatch.setattr(torch, "cuda", FakeCuda())
+    callback.on_step_end(1, loss=1.0)
+    run = callback.run
+    callback.on_train_end()
+    assert run is not None
+    first, second = lines(run)
+    assert "memory_allocated_mb" not in first
+    assert (second["memory_allocated_mb"], second["memory_reserved_mb"]) == (3072, 4096)
+
+
+def read_wandb(folder: Path) -> list[Any]:
+    """Every record of an offline run: LevelDB's log format, after a header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = folder.rglob("*.wandb")
+    data = path.read_bytes()
+    found, place, whole = [], 7, b""
+    while place + 7 <= len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        size, kind = struct.unpack_from("<HB", data, place + 4)
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            found.append(record)
+            whole = b""
+    return found
+
+
+def test_every_sample_is_in_the_wandb_run_though_it_begins_later_and_its_steps_stay_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, world=TWO_GPUS)
     monitor.start_monitoring()
     wait_until(lambda: monitor._sampler.rounds >= 3)
-    monitor.stop_monitoring()
-    said = capfd.readouterr().err
-    assert said.count("gpu_0_power_usage_w") >= 3
-    assert said.count("no active W&B run") == 1
-
-
-def test_numbers_go_to_the_wandb_run_of_the_program_with_its_own_next_step(tmp_path: Path) -> None:
-    options = wandb.Settings(console="off", silent=True)
+    assert capfd.readouterr().err.count("there is no W&B run yet") == 1
+    options = wandb.Settings(console="off", silent=True, x_disable_stats=True)
     with wandb.init(mode="offline", dir=str(tmp_path), settings=options) as theirs:
-        monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, world=TWO_GPUS)
-        monitor.start_monitoring()
-
-        def has_come() -> bool:
-            theirs.log({"loss": 0.5})
-            return "gpu_1_power_usage_w" in theirs.summary.keys()  # noqa: SIM118 - it has no __contains__
-
-        wait_until(has_come)
+        begun = monitor._sampler.rounds
+        for step in range(3):
+            count = monitor._sampler.rounds
+            wait_until(lambda count=count: monitor._sampler.rounds >= count + 8)
+            theirs.log({"loss": 0.5}, step=step * 10)
+        ended = monitor._sampler.rounds
         monitor.stop_monitoring()
+    # Its process may still be writing when finish() has returned.
+    wait_until(lambda: read_wandb(tmp_path)[-1].WhichOneof("record_type") == "exit")
+    records = read_wandb(tmp_path)
+    samples = [record.stats for record in records if record.WhichOneof("record_type") == "stats"]
+    mine = [item for item in samples if any(value.key == "gpu_1_power_usage_w" for value in item.item)]
+    assert len(mine) >= ended - begun - 1
+    steps = [record.history.step.num for record in records if record.WhichOneof("record_type") == "history"]
+    assert steps[:3] == [0, 10, 20]
 
 
 def test_a_system_monitor_has_the_host_and_every_gpu() -> None:
@@ -221,6 +374,38 @@ def test_a_rule_that_is_added_before_monitoring_starts_waits_for_it() -> None:
     monitor.log_training_step(loss=1.0)
     monitor.stop_monitoring()
     assert [alert.message for alert in alerts] == [f"above {target}"]
+
+
+def test_a_system_monitor_that_is_replaced_is_started_and_the_old_one_stopped() -> None:
+    monitor = trainvitals.TrainingMonitor()
+    before = trainvitals.SystemMonitor(update_interval=0.01, world=TWO_GPUS)
+    monitor.system_monitor = before
+    assert before._sampler._thread is None
+    monitor.start_monitoring()
+    assert before._sampler._thread is not None
+    monitor.system_monitor = after = trainvitals.SystemMonitor(update_interval=0.01, world=TWO_GPUS)
+    assert before._sampler._thread is None and after._sampler._thread is not None
+    assert "gpu_1" in monitor.system_monitor.latest()
+    monitor.stop_monitoring()
+    assert after._sampler._thread is None
+
+
+def test_recorded_metrics_and_their_statistics() -> None:
+    monitor = trainvitals.TrainingMonitor()
+    assert monitor.get_training_stats() == {}
+    monitor.record_metrics(0, torch.tensor(4.0), 0.1, 32)
+    monitor.record_metrics(step=1, loss=2.0, learning_rate=0.2, batch_size=32, accuracy=0.5)
+    monitor.record_metrics(trainvitals.TrainingMetrics(step=2, loss=3.0, batch_size=32, custom_metrics={"mine": 7}))
+    run = monitor.run
+    monitor.stop_monitoring()
+    assert run is not None
+    assert [(row["step"], row["loss"], row["batch_size"]) for row in lines(run)] == [(0, 4, 32), (1, 2, 32), (2, 3, 32)]
+    stats = monitor.get_training_stats()
+    expected = {"current_loss": 3, "avg_loss": 3, "min_loss": 2, "max_loss": 4, "total_steps": 3, "avg_mine": 7}
+    assert {key: stats[key] for key in expected} == expected
+    assert stats["avg_learning_rate"] == pytest.approx(0.15)
+    assert stats["samples_per_second"] == pytest.approx(96 / stats["training_time"])
+    assert stats["steps_per_second"] == pytest.approx(3 / stats["training_time"])
 
 
 def test_a_key_without_effect_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:

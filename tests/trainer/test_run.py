@@ -664,18 +664,13 @@ def test_a_second_init_ends_the_first_run() -> None:
     assert read_run(first.folder)["status"] == "finished"
 
 
-def test_summary_gives_last_lowest_and_highest_with_their_steps() -> None:
+def test_summary_gives_last_lowest_and_highest_with_their_steps_and_the_mean() -> None:
     with trainvitals.init() as run:
-        for step, loss in enumerate([3.0, 1.0, 2.0]):
+        for step, loss in enumerate([3.0, 1.0, float("nan"), 3.5, 2.5]):
             run.log({"loss": loss}, step=step)
         summary = run.summary["loss"]
-    assert (summary.last, summary.low, summary.low_step, summary.high, summary.high_step) == (
-        2.0,
-        1.0,
-        1,
-        3.0,
-        0,
-    )
+    assert (summary.last, summary.low, summary.low_step, summary.high, summary.high_step) == (2.5, 1.0, 1, 3.5, 3)
+    assert (summary.mean, summary.count, summary.nonfinite) == (2.5, 5, 1)
 
 
 def test_events_carry_the_correlation_id_and_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

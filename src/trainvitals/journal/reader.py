@@ -224,6 +224,15 @@ class RunReader:
                         merged[name] = merge(merged.get(name), item)
         return dict(sorted(merged.items()))
 
+    def means(self, names: Iterable[str], participant: Participant) -> dict[str, float]:
+        """The mean of the finite values of training metrics, over all attempts."""
+        found = {}
+        for series in self.series(names, participants=[participant], all_attempts=True):
+            finite = series.y[np.isfinite(series.y)]
+            if len(finite):
+                found[series.name] = float(finite.mean())
+        return found
+
     @_of_one_state
     def states(self, names: Iterable[str], *, table: str = "gpu") -> list[States]:
         """The words of the given names over time, one for each GPU, host or process that has them."""

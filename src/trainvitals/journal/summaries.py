@@ -68,6 +68,14 @@ class MetricSummary:
         )
 
 
+@dataclass(slots=True)
+class SummaryWithMean(MetricSummary):
+    """For those who ask a run: the mean takes all values to be read, so no file and no view has it."""
+
+    mean: float | None = None
+    """Of the finite values."""
+
+
 def merge(older: MetricSummary | None, newer: MetricSummary) -> MetricSummary:
     """Of both together."""
     if older is None:

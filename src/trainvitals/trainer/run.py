@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from trainvitals.trainer.run_document import RunDocument
 
 if TYPE_CHECKING:
     from trainvitals.alerts.python_rules import PythonRules
-    from trainvitals.journal.summaries import MetricSummary
+    from trainvitals.journal.summaries import SummaryWithMean
     from trainvitals.trainer.watch.loop import Watch
 
 DEVICE_WAIT_SECONDS = 5.0
@@ -170,11 +171,15 @@ class Run:
         return self._settings
 
     @property
-    def summary(self) -> dict[str, MetricSummary]:
-        """Last, min and max of every metric with their steps, read back from the folder."""
+    def summary(self) -> dict[str, SummaryWithMean]:
+        """Last, min and max of every metric with their steps, and the mean, read back from the folder."""
         from trainvitals.journal.reader import RunReader
+        from trainvitals.journal.summaries import SummaryWithMean
 
-        return RunReader(self.folder).summary(participant=self.participant)
+        reader = RunReader(self.folder)
+        found = reader.summary(participant=self.participant)
+        means = reader.means(found, self.participant)
+        return {name: SummaryWithMean(**asdict(item), mean=means.get(name)) for name, item in found.items()}
 
     def __repr__(self) -> str:
         return f"<trainvitals run {self.id} in {self.folder}>"
