@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
 from trainvitals.newest import Newest
 from trainvitals.settings import Settings, resolve
+from trainvitals.sources import Sample
 
 
 def settings(**values: Any) -> Settings:
@@ -31,7 +34,8 @@ class Machine:
         self.folder = folder / "p" / "run-1"
         self.folder.mkdir(parents=True)
         self.run = RunView("run-1", self.folder, "p", "run", "running")
-        self.exports = Exports("box", folder, Newest(), self.told.append)
+        self.newest = Newest()
+        self.exports = Exports("box", folder, self.newest, self.told.append)
         self._relay = Relay(self.folder)
         self._relay.add(self.exports.listen_to(self.folder))
 
@@ -72,6 +76,29 @@ def test_the_last_values_of_a_run_are_in_one_more_page_and_then_the_port_is_give
     assert "training_loss{" not in page(port)
     machine.exports.want([])
     assert page(port) == "" and machine.exports.idle
+
+
+def gpu_settings(port: int, gpus: str | None) -> Settings:
+    return resolve({"prometheus_port": port, "gpus": gpus}, environ={}, folder=Path("/"))
+
+
+def test_only_the_gpus_that_somebody_measures_are_served(machine: Machine) -> None:
+    port = free_port()
+    samples = [
+        Sample("gpu", {"gpu_index": index, "gpu_uuid": f"GPU-{index}f"}, {"temperature_celsius": 40.0}, 0.0)
+        for index in range(4)
+    ]
+    machine.newest.take("made", "made", samples, time.monotonic(), 60.0)
+
+    def served() -> list[str]:
+        return re.findall(r'^gpu_temperature_celsius{gpu="(\d+)"', page(port), re.MULTILINE)
+
+    machine.exports.want([gpu_settings(port, "1")])
+    assert served() == ["1"]
+    machine.exports.want([gpu_settings(port, "1"), gpu_settings(port, "GPU-3f")])
+    assert served() == ["1", "3"]
+    machine.exports.want([gpu_settings(port, "1"), gpu_settings(port, None)])
+    assert served() == ["0", "1", "2", "3"]
 
 
 def test_two_that_want_the_same_port_share_it_until_both_are_gone(machine: Machine) -> None:

@@ -30,8 +30,9 @@ from trainvitals.exporters.server import PageServer
 from trainvitals.exporters.training import Trainings
 from trainvitals.journal.cursor import count_parsed
 from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.journal.identity import is_gpu_named
 from trainvitals.journal.listening import Listener
-from trainvitals.newest import Newest
+from trainvitals.newest import Newest, Thing
 from trainvitals.plugins import describe
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
@@ -41,6 +42,9 @@ RETRY_SECONDS = 5.0
 STATE_FILE = "exporter.json"
 TABLES = ("gpu", "system", "process")
 """What is served of the newest values: what was scraped from another exporter is served by that one."""
+
+
+GpuChoice = tuple[int | str, ...] | None
 
 
 class Exports:
@@ -60,6 +64,7 @@ class Exports:
         self._outputs: dict[Viewer, tuple[Wish, Output]] = {}
         self._failed: dict[Viewer, tuple[Wish, float]] = {}
         self._unwanted: dict[Viewer, float] = {}
+        self._gpus: dict[Viewer, GpuChoice] = {}
         self._closing: dict[Viewer, threading.Thread] = {}
         self._leaving = Leaving()
         self._lock = threading.Lock()
@@ -97,6 +102,7 @@ class Exports:
         wanted: dict[Viewer, list[Wish]] = {}
         for wish in (wish for item in settings for wish in wishes_of(item, "families")):
             wanted.setdefault(wish.key, []).append(wish)
+        self._gpus |= {key: _choose_gpus(wishes) for key, wishes in wanted.items()}
         for key, (opened, output) in list(self._outputs.items()):
             wishes = wanted.get(key, [])
             if opened in wishes:
@@ -128,6 +134,7 @@ class Exports:
         """A page at once, for somebody may want its port; a push when it has sent its last, and nobody waits."""
         with self._lock:
             _, output = self._outputs.pop(key)
+            self._gpus.pop(key, None)
         if isinstance(output, PageServer):
             output.close()
         else:
@@ -169,10 +176,11 @@ class Exports:
             pushes = [
                 (kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, PushQueue)
             ]
+        chosen = self._gpus.get(viewer) if viewer is not None else None
         snapshot = MetricsSnapshot(
             self._host,
             self._started,
-            tuple(self._newest.things(*TABLES)),
+            tuple(thing for thing in self._newest.things(*TABLES) if _is_chosen(thing, chosen)),
             runs,
             self.healths,
             self._driver,
@@ -221,6 +229,20 @@ class Exports:
             self._trainings.save(time.monotonic(), force=force)
         except OSError as error:
             self._warn_once(f"cannot save the exporter's counters: {error.strerror or error}")
+
+
+def _choose_gpus(wishes: Iterable[Wish]) -> GpuChoice:
+    """The GPUs that those who want an exporter measure, by index or UUID; None for all."""
+    chosen: list[int | str] = []
+    for wish in wishes:
+        if wish.settings.gpus is None:
+            return None
+        chosen += wish.settings.gpus
+    return tuple(chosen)
+
+
+def _is_chosen(thing: Thing, chosen: GpuChoice) -> bool:
+    return thing.table != "gpu" or chosen is None or any(is_gpu_named(item, thing.labels) for item in chosen)
 
 
 def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Metric]:

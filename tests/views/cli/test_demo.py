@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fake_nvml import FakeNvml
+from waiting import PATIENCE
 
 from trainvitals.analysis.gpu_use import total_energy
 from trainvitals.journal.reader import RunReader
@@ -98,6 +103,37 @@ def test_the_hardware_alone_can_be_shown(watched_machine: Any) -> None:
         *("demo", "--mode", "monitor", "--seconds", "60", "--interval", "0.2"),
     )
     assert done.returncode == 0
+
+
+def test_simulated_gpus_are_never_among_real_ones(watched_machine: Any, fake_nvml: FakeNvml) -> None:
+    fake_nvml.load()
+    done = watched_machine.interrupt_when(
+        lambda output: "GPU Monitor (simulated) - GPU0:" in output,
+        *("demo", "--mode", "monitor", "--seconds", "60", "--interval", "0.2"),
+    )
+    assert done.returncode == 0
+    folder, _ = watched_machine.only_run()
+    assert {row["vendor"] for row in RunReader(folder).rows("gpu")} == {"simulated"}
+
+
+def test_the_dashboard_of_a_demo_stays_until_it_is_interrupted(watched_machine: Any) -> None:
+    process = watched_machine.start("demo", "--mode", "dashboard", "--steps", "20")
+    port = 0
+    for line in process.stderr:
+        if found := re.search(r"dashboard: http://127\.0\.0\.1:(\d+)", line):
+            port = int(found[1])
+        if "the dashboard stays" in line:
+            break
+    socket.create_connection(("127.0.0.1", port)).close()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert watched_machine.only_run()[1]["status"] == "finished"
+
+
+def test_the_dashboard_of_a_demo_of_a_given_length_ends_by_itself(watched_machine: Any) -> None:
+    done = watched_machine.run("demo", "--mode", "dashboard", "--steps", "20", "--seconds", "1")
+    assert done.returncode == 0 and "dashboard: http://" in done.stderr
 
 
 def test_an_unknown_mode_suggests_the_nearest(machine: Any) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, free_port, wait_until
 
 from trainvitals.journal.reader import RunReader
 from trainvitals.settings import resolve
@@ -76,13 +77,29 @@ def test_only_the_gpu_that_was_asked_for(watched_machine: Any) -> None:
     assert not re.search(r"GPU ?[02]", done.stdout)
 
 
-def test_no_console_leaves_the_tables(watched_machine: Any) -> None:
-    done = watched_machine.interrupt_when(
-        lambda output: output.count("min / mean / max") >= 2,
-        *("monitor", "--simulate-gpus", "1", *FAST, "--summary-interval", "0.5", "--no-console"),
-    )
-    assert " - GPU0:" not in done.stdout
-    assert done.stdout.count("min / mean / max") >= 3  # one more at the end
+def test_no_console_prints_nothing_and_every_number_is_in_files(watched_machine: Any) -> None:
+    flags = ("--simulate-gpus", "1", *FAST, "--summary-interval", "0.5", "--no-console", "--duration", "2")
+    done = watched_machine.run("monitor", *flags)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    folder, _ = watched_machine.only_run()
+    assert list(RunReader(folder).rows("gpu"))
+
+
+def test_a_gpu_that_was_asked_for_is_the_only_one_that_is_served(watched_machine: Any) -> None:
+    port = free_port()
+    flags = ("--simulate-gpus", "3", "--gpu", "1", *FAST, "--prometheus-port", str(port))
+    process = watched_machine.start("monitor", *flags)
+
+    def served() -> list[str]:
+        try:
+            page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        except OSError:
+            return []
+        return re.findall(r'^gpu_temperature_celsius{gpu="(\d+)"', page, re.MULTILINE)
+
+    assert wait_until(served) == ["1"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
 
 
 def test_it_ends_by_itself_after_its_duration(watched_machine: Any) -> None:

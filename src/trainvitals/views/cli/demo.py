@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -33,6 +34,7 @@ DESCRIPTION = (
 EXAMPLES = """
 trainvitals demo
 trainvitals demo --seconds 5
+trainvitals demo --mode dashboard        # the page in the browser stays until Ctrl-C
 trainvitals demo --mode monitor          # simulated hardware only
 """
 
@@ -44,7 +46,7 @@ DASHBOARD_SECONDS = 10.0
 """How long to wait for its address."""
 AGENT_SECONDS = 10.0
 """How long to wait until the agent has counted all of the run: the process of the demo lives on."""
-MODES = ("train", "monitor")
+MODES = ("train", "monitor", "dashboard")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -53,7 +55,8 @@ def add_arguments(parser: Parser) -> None:
         type=one_of(*MODES),
         default="train",
         metavar="MODE",
-        help="train: a small real training run; monitor: simulated hardware only (default: train)",
+        help="train: a small real training run; dashboard: the same, and its page stays until Ctrl-C, or ends with "
+        "--seconds; monitor: simulated hardware only (default: train)",
     )
     parser.add_argument(
         "--steps", type=number(2, whole=True), default=600, metavar="N", help="number of steps (default: 600)"
@@ -84,7 +87,11 @@ def _monitor(arguments: argparse.Namespace) -> int:
     for flag in ("dir", "interval", "config"):
         value = getattr(arguments, flag)
         words += [f"--{flag}", str(value)] if value is not None else []
-    return monitor.execute(parser.parse(words))
+    parsed = parser.parse(words)
+    # No real GPU among them: what is shown would be taken for its numbers.
+    parsed.setting_names.append("sources")
+    parsed.sources = "simulated,system"
+    return monitor.execute(parsed)
 
 
 def _train(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -109,17 +116,32 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         interval=settings.interval,
     )
     try:
-        _watch_training(run, config, settings, simulated)
+        address = _watch_training(run, config, settings, simulated)
     except KeyboardInterrupt:
         print_summary(RunReader(run.folder))
         raise
     wait_for_agent(run.folder, AGENT_SECONDS)
     print_summary(RunReader(run.folder))
     print_line(_write_report(run.folder, settings))
+    if arguments.mode == "dashboard":
+        return _stay(address, arguments.seconds is None)
     return 0
 
 
-def _watch_training(run: Run, config: Config, settings: Settings, simulated: int) -> None:
+def _stay(address: str, until_interrupted: bool) -> int:
+    """Keep the dashboard, which lives as long as this process."""
+    if not address:
+        return 1  # why there is none was printed when the training began
+    if until_interrupted:
+        print_line("the dashboard stays; press Ctrl-C to stop")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(3600)
+    return 0
+
+
+def _watch_training(run: Run, config: Config, settings: Settings, simulated: int) -> str:
+    """The address of its dashboard; empty if there is none."""
     from trainvitals.trainer import dashboard
     from trainvitals.views.cli.demo_training import train
     from trainvitals.views.cli.summary import near
@@ -133,6 +155,7 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
         show = LiveView(run, config) if has_room() else PlainView(run, config)
         train(run, config, show.take)
         show.finish()
+    return served.address
 
 
 def _write_report(folder: Path, settings: Settings) -> str:

@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="run folder to create (default: inside the folder of all runs)",
     )
-    parser.add_argument("--no-console", action="store_true", help="print only the tables, no line per sample")
+    parser.add_argument("--no-console", action="store_true", help="print nothing; the values are in the files")
     parser.add_argument(
         "--summary-interval",
         type=number(0),
@@ -110,9 +110,9 @@ def execute(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(settings, quiet=arguments.no_console, table_seconds=arguments.summary_interval)
     monitor.begin()
-    print_line(
-        f"writing to {monitor.folder}{' (simulated GPUs)' if settings.simulate_gpus else ''}; press Ctrl-C to stop"
-    )
+    if not arguments.no_console:
+        simulated = " (simulated GPUs)" if settings.simulate_gpus else ""
+        print_line(f"writing to {monitor.folder}{simulated}; press Ctrl-C to stop")
     try:
         monitor.watch(console, arguments.duration)
     except KeyboardInterrupt:
@@ -120,7 +120,8 @@ def execute(arguments: argparse.Namespace) -> int:
             print(file=sys.stderr)  # after the ^C that the terminal printed
     monitor.end()
     console.finish()
-    print_line(f"all values are in {monitor.folder}")
+    if not arguments.no_console:
+        print_line(f"all values are in {monitor.folder}")
     return 0
 
 
@@ -266,7 +267,7 @@ class Console:
                 self._system = row
                 for name, spread in self._host.items():
                     spread.add(row.get(name))
-        elif row.get("severity") in ("warning", "critical"):
+        elif row.get("severity") in ("warning", "critical") and not self._quiet:
             print_line(f"{row['severity']}: {one_line(row.get('message', row.get('event', '')))}")
 
     def tick(self) -> None:
@@ -345,8 +346,9 @@ class Console:
     def _print_system(self) -> None:
         if not self._warned_no_gpu:
             self._warned_no_gpu = True
-            why = explain_unknown_gpus(self._settings) or _why_no_gpu()
-            print_line(f"no GPUs: {why}\n  more: trainvitals doctor")
+            if not self._quiet or self._settings.gpus:  # a GPU that was asked for and is not there is an error
+                why = explain_unknown_gpus(self._settings) or _why_no_gpu()
+                print_line(f"no GPUs: {why}\n  more: trainvitals doctor")
         row, self._system = self._system or {}, None
         self._samples += 1
         if self._quiet:
@@ -363,6 +365,8 @@ class Console:
         print(f"System Monitor - {' | '.join(parts)}", flush=True)
 
     def _print_table(self) -> None:
+        if self._quiet:
+            return
         span = quantities.format_duration(time.monotonic() - self._began)
         gpus = self._gpus.in_order()
         if not gpus:
