@@ -10,6 +10,7 @@ import held_out
 
 from trainvitals.alerts import builtin
 from trainvitals.alerts.engine import Change, Engine, Point
+from trainvitals.alerts.rules import Rule
 from trainvitals.conditions import Conditions
 
 RULES = builtin.make_rules(Conditions())
@@ -18,9 +19,9 @@ RIGHT = {"curriculum of three levels": {"loss_spike"}}
 """Said of a healthy run, and rightly: with the next level the loss jumps to five times what it was."""
 
 
-def judge(points: Iterable[Point]) -> list[Change]:
+def judge(points: Iterable[Point], rules: list[Rule] = RULES) -> list[Change]:
     """Everything that fires or resolves, as the agent would see it: ticks once a second between the points."""
-    engine = Engine(RULES, context={"host": "node", "run": "r"}, enrich=builtin.enrich)
+    engine = Engine(rules, context={"host": "node", "run": "r"}, enrich=builtin.enrich)
     changes: list[Change] = []
     second = 0
     for point in points:

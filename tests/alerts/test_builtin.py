@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from judging import judge
 
 from trainvitals import settings
-from trainvitals.alerts.builtin import rules_of
+from trainvitals.alerts.builtin import make_rules, rules_of
 from trainvitals.alerts.engine import Point
+from trainvitals.conditions import Conditions
 from trainvitals.views.cli.main import COMMANDS
 
 T = 1_800_000_000.0
@@ -25,6 +26,41 @@ T = 1_800_000_000.0
 def train(rows: Iterable[Mapping[str, float]]) -> list[tuple[str, str]]:
     points = (Point("training", {"rank": 0}, dict(row), T + step / 10, step) for step, row in enumerate(rows))
     return [(change.state, change.rule.name) for change in judge(points)]
+
+
+def train_with(thresholds: Mapping[str, float], rows: Iterable[Mapping[str, float]]) -> list[tuple[str, str, str]]:
+    """With thresholds of one's own; what fires, and how severe it is."""
+    points = (Point("training", {"rank": 0}, dict(row), T + step / 10, step) for step, row in enumerate(rows))
+    changes = judge(points, make_rules(Conditions(thresholds)))
+    return [(change.state, change.rule.name, change.rule.severity) for change in changes]
+
+
+def test_a_gradient_norm_above_a_limit_of_one_s_own_alerts_from_the_start_and_throughout() -> None:
+    rows = [{"gradient_norm": 15.0 + step % 3} for step in range(300)]
+    assert train_with({"grad_norm_exploded": 10}, rows) == [("firing", "gradient_exploded", "warning")]
+    assert train_with({}, rows) == []  # high and steady: only a limit that somebody set calls it wrong
+    start = [{"gradient_norm": 50.0 if step < 10 else 1.0} for step in range(100)]
+    assert train_with({"grad_norm_exploded": 10}, start) == [
+        ("firing", "gradient_exploded", "warning"),
+        ("resolved", "gradient_exploded", "warning"),
+    ]
+    assert train_with({"grad_norm_exploded": 10}, [{"gradient_norm": 9.0}] * 300) == []
+
+
+def test_a_plateau_of_the_length_that_somebody_named_is_a_warning() -> None:
+    rows = [{"loss": 5.0 - 0.001 * min(step, 2000)} for step in range(3500)]
+    assert train_with({"loss_plateau_steps": 500}, rows) == [("firing", "loss_plateau", "warning")]
+    assert ("firing", "loss_plateau", "warning") not in train_with({}, rows)
+
+
+def test_gpu_memory_over_the_limit_that_somebody_named_is_a_warning() -> None:
+    points = [
+        Point("gpu", {"gpu_index": 0, "gpu_uuid": "GPU-0"}, {"memory_percent": 95.0}, T + second)
+        for second in range(120)
+    ]
+    for thresholds, severity in (({"gpu_memory_percent": 90.0}, "warning"), ({}, "info")):
+        found = judge(points, make_rules(Conditions(thresholds)))
+        assert [(change.rule.name, change.rule.severity) for change in found] == [("gpu_memory_high", severity)]
 
 
 def diverge(level: float, height: float, after: float, noise: float) -> list[dict[str, float]]:

@@ -27,11 +27,15 @@ def make_rules(conditions: Conditions) -> list[Rule]:
     was asked for."""
     rules = []
     for condition in conditions:
-        if condition.live is not None:
-            rule = parse_rule(keys_of(condition, condition.live), conditions.thresholds, built_in=True)
-            if rule.severity == "info" and any(name in conditions.changed for name in rule.parameters):
+        if condition.live is None:
+            continue
+        rule = parse_rule(keys_of(condition, condition.live), conditions.thresholds, built_in=True)
+        if any(name in conditions.changed for name in rule.parameters):
+            if condition.named is not None:
+                rule = parse_rule(keys_of(condition, condition.named), conditions.thresholds, built_in=True)
+            if rule.severity == "info":
                 rule = replace(rule, severity="warning")
-            rules.append(rule)
+        rules.append(rule)
     return rules
 
 

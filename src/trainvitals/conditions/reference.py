@@ -63,12 +63,17 @@ def render_markdown() -> str:
 def _describe_rule(row: Condition, live: LiveRule) -> str:
     after = f", after {live.after}" if live.after else ""
     clear = f"clear: {live.clear}\n" if live.clear else ""
+    named = f"\nWith a threshold of your own: `{row.named.when}`{_describe_wait(row.named)}.\n" if row.named else ""
     return (
         f"\n### {row.id}\n\n"
-        f"{row.severity}, {f'must hold for {live.wait}' if live.wait else 'fires at once'}{after}\n\n"
-        f"```\nwhen:  {live.when}\n{clear}```\n\n"
+        f"{row.severity}{_describe_wait(live)}{after}\n\n"
+        f"```\nwhen:  {live.when}\n{clear}```\n{named}\n"
         f"> {live.message}. {live.advice or row.advice}\n"
     )
+
+
+def _describe_wait(live: LiveRule) -> str:
+    return f", must hold for {live.wait}" if live.wait else ", fires at once"
 
 
 def _describe_places(row: Condition) -> str:

@@ -72,6 +72,8 @@ class Condition(NamedTuple):
     """What to do. `{gpu_index}` is the GPU it is about."""
     thresholds: tuple[Threshold, ...] = ()
     live: LiveRule | None = None
+    named: LiveRule | None = None
+    """How it is judged instead once a threshold in here was set: as a plain limit, because somebody asked for it."""
     prometheus: PrometheusRule | None = None
     findings: tuple[str, ...] = ()
     """What `analysis` calls it after the fact."""

@@ -120,6 +120,10 @@ ROWS: tuple[Condition, ...] = (
             after="1000 steps",
             let={"since": "since_improved(median(loss, 200), $loss_plateau_gain)"},
         ),
+        named=LiveRule(
+            "since_improved(median(loss, 200), $loss_plateau_gain) > $loss_plateau_steps",
+            "Loss has not fallen for {value:.0f} steps (limit {threshold:g})",
+        ),
         findings=("loss.plateau",),
     ),
     Condition(
@@ -151,6 +155,13 @@ ROWS: tuple[Condition, ...] = (
             wait="3 steps",
             after="100 steps",
             clear="gradient_norm < 2 * median(gradient_norm, 200) or gradient_norm < $grad_norm_exploded",
+            clear_wait="20 steps",
+        ),
+        named=LiveRule(
+            "gradient_norm > $grad_norm_exploded",
+            "Gradient norm is {gradient_norm:.4g} at step {step} (limit {threshold:g})",
+            wait="3 steps",
+            clear="gradient_norm <= $grad_norm_exploded",
             clear_wait="20 steps",
         ),
         colours=(Colour("training", "gradient_norm", "grad_norm_exploded", "grad_norm_critical"),),
