@@ -77,11 +77,25 @@ def __getattr__(name: str) -> object:
     if name in _MENU:
         from importlib import import_module
 
-        value: object = getattr(import_module(_MENU[name]), name)
+        try:
+            value: object = getattr(import_module(_MENU[name]), name)
+        except ModuleNotFoundError as error:
+            raise _explain_missing(name, error) from None
     else:
         value = _find_integration(name)
     globals()[name] = value
     return value
+
+
+def _explain_missing(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """What to install for a callback whose framework is missing."""
+    *_, room, extra = _MENU[name].split(".")
+    if room == "classic":
+        extra = "transformers"
+    if (error.name or "trainvitals").partition(".")[0] == "trainvitals":
+        return error
+    text = f"{name} needs {error.name}, which is not installed: pip install 'trainvitals[{extra}]'"
+    return ModuleNotFoundError(text, name=error.name)
 
 
 def _find_integration(name: str) -> type:
