@@ -673,6 +673,22 @@ def test_summary_gives_last_lowest_and_highest_with_their_steps_and_the_mean() -
     assert (summary.mean, summary.count, summary.nonfinite) == (2.5, 5, 1)
 
 
+def test_lines_have_the_correlation_id_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    for asked in (False, True):
+        with trainvitals.init(correlation_ids=asked) as run:
+            run.log({"loss": 1.0}, step=5)
+            run.log({"loss": float("nan")})
+            run.write_row(6, {"batch_time": 0.5}, time.time_ns() // 1000)
+        lines = [json.loads(line) for path in run.folder.glob("training_*.jsonl") for line in path.open()]
+        expected = {"0af7651916cd43dd8448eb211c80319c"} if asked else {None}
+        assert len(lines) == 3 and {row.get("correlation_id") for row in lines} == expected
+        assert list(lines[0])[:2] == ["timestamp", "step"]
+        reader = trainvitals.open_run(run.folder)
+        assert list(reader.names()) == ["batch_time", "loss"]
+        assert [row.get("correlation_id") for row in reader.rows()] == [row.get("correlation_id") for row in lines]
+
+
 def test_events_carry_the_correlation_id_and_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     with trainvitals.init() as run:

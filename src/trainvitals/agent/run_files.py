@@ -28,6 +28,7 @@ class RunLines:
     def __init__(self, context: RunContext, attempt: int, gpu_use: GpuUses) -> None:
         self._context = context
         self._settings = context.settings
+        self._also = {"correlation_id": context.correlation_id} if context.settings.correlation_ids else {}
         self._attempt = attempt
         self._intervals = intervals_of(context.settings)
         self._targets = _target_names(context.openmetrics_urls)
@@ -132,7 +133,7 @@ class RunLines:
                 mode=self._settings.file_mode,
                 on_trouble=self._warn,
             )
-        writer.append(encode_line(row))
+        writer.append(encode_line({**row, **self._also} if self._also else row))
 
     def _warn(self, text: str) -> None:
         self._context.log.warning("cannot write to the run folder", reason=text)

@@ -248,6 +248,7 @@ class Settings:
     capture_env = Setting(
         _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are still redacted"
     )
+    correlation_ids = Setting(False, SWITCH, "Add the run's correlation id to every line of metrics (docs/agent.md)")
     redact = Setting((), TEXTS, "Additional keys to redact, `*` allowed")
 
     __slots__ = ("_rows", "ignored_files", "unknown_environment")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from trainvitals.journal.encoding import encode_line
@@ -24,18 +24,12 @@ class Late(NamedTuple):
     values: dict[str, float]
 
 
-def _write(writer: LineWriter, arrived: Iterator[Late]) -> list[Late]:
-    written = []
-    for late in arrived:
-        writer.append(encode_line({"timestamp": late.stamp, "step": late.step, **late.values}))
-        written.append(late)
-    return written
-
-
 class Pending:
     """Values that were logged and have not arrived yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: Mapping[str, str]) -> None:
+        """`also` is in every line."""
+        self._also = also
         self.lost = 0
         """Values that never arrived."""
         self._calls: deque[tuple[str, int, dict[str, Waiting]]] = deque()
@@ -66,7 +60,14 @@ class Pending:
 
     def write(self, writer: LineWriter) -> list[Late]:
         """Write what has arrived, and return it. The caller holds the writer's lock."""
-        return _write(writer, self.take())
+        return self._write(writer, self.take())
+
+    def _write(self, writer: LineWriter, arrived: Iterator[Late]) -> list[Late]:
+        written = []
+        for late in arrived:
+            writer.append(encode_line({"timestamp": late.stamp, "step": late.step, **self._also, **late.values}))
+            written.append(late)
+        return written
 
     def drain(self, writer: LineWriter, seconds: float) -> int:
         """Write what arrives within `seconds`. Returns how many values never arrived."""
@@ -77,7 +78,7 @@ class Pending:
             if self._calls:
                 time.sleep(0.005)
         with writer.lock:
-            _write(writer, self.give_up())
+            self._write(writer, self.give_up())
         return self.lost
 
     def clear(self) -> None:

@@ -87,7 +87,8 @@ class Run:
         self._careful = False  # tensors or arrays were logged: every call takes the slow path, which handles them
         self._python_rules: PythonRules | None = None
         self._status: str | None = None
-        self._pending = Pending()
+        self._also = {"correlation_id": file.correlation_id} if effective.correlation_ids else {}
+        self._pending = Pending(self._also)
         self._homeless = False  # the folder could not be made, on a read-only or full disk: lines wait in memory
         self._files = RankFiles(folder, effective)
         self._writer: LineWriter | None = None
@@ -97,6 +98,8 @@ class Run:
             name = FileName("training", self.attempt, "", rank=None if is_only else rank.rank, role=rank.role)
             self._writer = self._files.open(name, on_fd=self._use_fd)
             self._events = self._files.open(name._replace(table="events", rank=rank.rank))
+        if self._also:
+            self._be_careful()  # every line has more than its numbers
 
     def start(self, *, homeless: bool) -> None:
         """Start, in the process that called `init`. `homeless` if there is no folder yet."""
@@ -262,7 +265,7 @@ class Run:
                 self._every_second(now // 1_000_000_000)
             stamp = format_time(now // 1_000_000 / 1000, digits=3)
             if row.values:
-                writer.append(encode_line({"timestamp": stamp, "step": number, **row.values}))
+                writer.append(encode_line({"timestamp": stamp, "step": number, **self._also, **row.values}))
             if row.waiting:
                 self._pending.add(stamp, number, row.waiting)
             arrived = self._pending.write(writer)
@@ -321,7 +324,7 @@ class Run:
         if self._writer is not None:
             start = self._clock[1][len(LINE_START) :].decode()
             stamp = f"{start}{rest // 1000:03d}Z"
-            self._writer.append(encode_line({"timestamp": stamp, "step": step, **values}))
+            self._writer.append(encode_line({"timestamp": stamp, "step": step, **self._also, **values}))
         if self._python_rules is not None:
             self._python_rules.check(values, step)
 

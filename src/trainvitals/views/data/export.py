@@ -25,7 +25,7 @@ FORMATS = ("json", "jsonl", "csv", "parquet")
 TABLES = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
 Row = dict[str, Any]
 IDENTITY = ("role", "rank", "attempt")
-COORDINATES = frozenset({"timestamp", "step", "epoch", *IDENTITY})
+COORDINATES = frozenset({"timestamp", "step", "epoch", "correlation_id", *IDENTITY})
 """What two rows of a step may both have."""
 # A step's measurements follow its log() calls by as many steps as wait for their device, in a bounded queue.
 _WINDOW_ROWS = 4096
