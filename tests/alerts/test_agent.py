@@ -142,6 +142,24 @@ def test_nan_is_told_once_with_what_to_do_and_a_killed_training_too(place: Place
     assert firing["values"]["loss"] == "NaN"
 
 
+def test_a_condition_in_python_sees_what_the_agent_reads_and_every_line_has_the_id_that_was_asked_for(
+    place: Place,
+) -> None:
+    place.config |= {"simulate_gpus": 2, "interval": 0.2, "correlation_ids": True}
+    place.environment["TRAINVITALS_CORRELATION_ID"] = "0af7651916cd43dd8448eb211c80319c"
+    place.agent()
+    place.train(
+        "run.alerts.add_rule('warm', lambda m: m.gpu_temperature > 0 and m.cpu_usage_percent >= 0,\n"
+        "    message='{gpu_temperature} {gpu_1_temperature_celsius} {memory_usage_percent}')\n" + STEPS
+    )
+    told = place.wait_for_message("warm")
+    highest, second, memory = map(float, told["message"].split())
+    assert highest >= second > 0 and 0 < memory <= 100
+    for table in ("training", "gpu", "system"):
+        rows = [json.loads(line) for path in place.run.glob(f"{table}_metrics_*.jsonl") for line in path.open()]
+        assert rows and {row["correlation_id"] for row in rows} == {"0af7651916cd43dd8448eb211c80319c"}
+
+
 def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> None:
     place.config["stall_after"] = "1s"
     place.config["alerts"]["cooldown"] = "0s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,38 +159,6 @@ def test_what_watch_measured_is_seen_too(run: trainvitals.Run) -> None:
         optimizer.step()
     run.finish()
     assert [(row.rule, "?" in row.message) for row in rows(run)] == [("norm", False)]
-
-
-def write_latest(folder: Path, temperatures: list[float]) -> None:
-    """As the agent of this process would: this process is taken for it."""
-    samples = {
-        "cpu": {"table": "system", "values": {"cpu_usage_percent": 97.0}},
-        "memory": {"table": "system", "values": {"memory_usage_percent": 50.0}},
-    } | {
-        f"gpu{index}": {"table": "gpu", "labels": {"gpu_index": index}, "values": {"temperature_celsius": value}}
-        for index, value in enumerate(temperatures)
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    agent = {"pid": os.getpid()}
-    (folder / "agent.json").write_text(json.dumps(agent))
-    (folder / "latest.json").write_text(json.dumps({"agent": agent, "samples": samples}))
-
-
-def test_readings_of_the_host_and_the_gpus_are_seen(
-    run: trainvitals.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from trainvitals import runtime
-
-    monkeypatch.setattr(runtime, "agent_is_alive", lambda: True)
-    write_latest(runtime.runtime_dir(), [60.0, 91.0])
-    run.alerts.add_rule("cpu", lambda m: m.cpu_usage_percent > 90, message="CPU {cpu_usage_percent:.0f}")
-    run.alerts.add_rule(
-        "hot", lambda m: m.gpu_temperature > 90, message="{gpu_temperature} {gpu_0_temperature_celsius}"
-    )
-    run.alerts.add_rule("not there", lambda m: m.gpu_7_temperature_celsius > 0)
-    run.alerts.add_rule("not measured", lambda m: m.gpu_power_watts > 0)
-    run.log({"loss": 1.0}, step=0)
-    assert [(row.rule, row.message) for row in rows(run)] == [("cpu", "CPU 97"), ("hot", "91 60")]
 
 
 def test_without_an_agent_there_are_no_readings(run: trainvitals.Run) -> None:

@@ -1,7 +1,7 @@
 """What the agent measured, for conditions in Python: the host's readings and those of the GPUs, by name.
 
 `cpu_usage_percent` is the host's. `gpu_0_temperature_celsius` is that of one GPU, and `gpu_temperature_celsius` the
-highest of all GPUs of the machine. Tested in tests/alerts/test_python_rules.py.
+highest of all GPUs of the machine. Tested in tests/alerts/test_agent.py.
 """
 
 from __future__ import annotations
