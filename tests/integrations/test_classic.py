@@ -272,7 +272,7 @@ def test_every_sample_is_in_the_wandb_run_though_it_begins_later_and_its_steps_s
     monitor = trainvitals.GPUResourceMonitor(0.01, log_to_wandb=True, world=TWO_GPUS)
     monitor.start_monitoring()
     wait_until(lambda: monitor._sampler.rounds >= 3)
-    assert capfd.readouterr().err.count("there is no W&B run yet") == 1
+    assert capfd.readouterr().err.count("no active W&B run yet") == 1
     options = wandb.Settings(console="off", silent=True, x_disable_stats=True)
     with wandb.init(mode="offline", dir=str(tmp_path), settings=options) as theirs:
         begun = monitor._sampler.rounds

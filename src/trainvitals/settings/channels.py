@@ -7,7 +7,6 @@ channels themselves are in `trainvitals.alerts.channels`; other packages add row
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,24 +53,22 @@ CHAT = ChannelRow("chat", "trainvitals.alerts.channels.chats")
 
 class ChatService(NamedTuple):
     name: str
-    pattern: re.Pattern[str]
+    pattern: str
     """Of host and path."""
 
 
 _CHATS = (
-    ChatService("Slack", re.compile(r"hooks\.slack(?:-gov)?\.com/services/.+")),
-    ChatService("Discord", re.compile(r"(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+/?")),
+    ChatService("Slack", r"hooks\.slack(?:-gov)?\.com/services/.+"),
+    ChatService("Discord", r"(?:\w+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/[\w-]+/?"),
     ChatService(
         "Teams",
-        re.compile(
-            r"[\w.-]+\.webhook\.office\.com/webhookb2/.+|outlook\.office(?:365)?\.com/webhook/.+"
-            r"|[\w.-]+\.(?:logic\.azure|api\.powerplatform)\.com/(?:.+/)?workflows/.+"
-        ),
+        r"[\w.-]+\.webhook\.office\.com/webhookb2/.+|outlook\.office(?:365)?\.com/webhook/.+"
+        r"|[\w.-]+\.(?:logic\.azure|api\.powerplatform)\.com/(?:.+/)?workflows/.+",
     ),
-    ChatService("Google Chat", re.compile(r"chat\.googleapis\.com/v1/spaces/[^/]+/messages/?")),
-    ChatService("Telegram", re.compile(r"api\.telegram\.org/bot\d+:[\w-]+(?:/\w*)?")),
+    ChatService("Google Chat", r"chat\.googleapis\.com/v1/spaces/[^/]+/messages/?"),
+    ChatService("Telegram", r"api\.telegram\.org/bot\d+:[\w-]+(?:/\w*)?"),
     # On any host: the ids of Mattermost are 26 characters long.
-    ChatService("Mattermost", re.compile(r"[^/]+/(?:.+/)?hooks/[a-z0-9]{26}/?")),
+    ChatService("Mattermost", r"[^/]+/(?:.+/)?hooks/[a-z0-9]{26}/?"),
 )
 
 
@@ -79,7 +76,8 @@ def find_chat(url: str) -> ChatService | None:
     """Whose web hook an address is; None for any other address."""
     if url[:4].lower() != "http":
         return None
-    from urllib.parse import urlsplit  # late: a training that notifies nobody does not need it
+    import re  # late, as are the patterns: a training that notifies nobody does not need them
+    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)
@@ -88,7 +86,7 @@ def find_chat(url: str) -> ChatService | None:
         return None
     if parts.scheme not in ("http", "https"):
         return None
-    return next((chat for chat in _CHATS if chat.pattern.fullmatch(place)), None)
+    return next((chat for chat in _CHATS if re.fullmatch(chat.pattern, place)), None)
 
 
 def find_channel(url: str) -> ChannelRow:

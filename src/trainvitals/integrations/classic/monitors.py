@@ -249,12 +249,12 @@ class GPUResourceMonitor:
         return f"GPU Monitor{simulated} - {' | '.join(parts)}"
 
     def _add_to_wandb(self, metrics: dict[str, float]) -> None:
-        """Every sample into the run's system metrics, which have a time axis of their own, and the newest beside the
+        """Every sample into the run's system metrics, which have their own time axis, and the newest beside the
         program's next step: a row of history per sample would take the program's step numbers."""
         wandb = sys.modules.get("wandb")
         run = wandb.run if wandb is not None else None
         if run is None:
-            self._warn_once("log_to_wandb: there is no W&B run yet; samples are added from wandb.init() on")
+            self._warn_once("log_to_wandb: no active W&B run yet; samples are logged to it from wandb.init() on")
             return
         publish = getattr(getattr(run, "_interface", None), "publish_stats", None)
         if publish is not None:
