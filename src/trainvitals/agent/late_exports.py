@@ -80,14 +80,10 @@ class LateExports:
 
     def take_up(self, make_settings: Callable[[Mapping[str, Any]], Settings]) -> int:
         """At the agent's start: what an earlier agent has noted. Returns how many runs that concerns."""
-        place = runtime.runtime_dir() / NOTES
-        count = 0
-        for path in sorted(place.glob("*.json")) if place.is_dir() else ():
-            note = runtime.read_json(path, own=True)
-            if note is not None:  # else it is somebody else's
-                self.add(Path(str(note.get("folder", ""))), make_settings(note.get("settings") or {}), os.environ)
-                count += 1
-        return count
+        notes = _read_notes()
+        for note in notes:
+            self.add(Path(str(note.get("folder", ""))), make_settings(note.get("settings") or {}), os.environ)
+        return len(notes)
 
     def adopt(self, folder: Path) -> None:
         """The run is watched again: whoever does that sends the rest. Waits until this one has let go."""
@@ -173,6 +169,18 @@ def _is_ours(known: Status, token: str | None) -> Callable[[FileName], bool]:
         return file.table in layout.LINE_TABLES or file.host == token
 
     return is_ours
+
+
+def list_unsent() -> list[Path]:
+    """The runs that have ended and that an exporter does not have as a whole."""
+    return [Path(str(note.get("folder", ""))) for note in _read_notes()]
+
+
+def _read_notes() -> list[dict[str, Any]]:
+    """Those of this user."""
+    place = runtime.runtime_dir() / NOTES
+    found = [runtime.read_json(path, own=True) for path in sorted(place.glob("*.json"))] if place.is_dir() else []
+    return [note for note in found if note is not None]
 
 
 def _note(folder: Path) -> Path:

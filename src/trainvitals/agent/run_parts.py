@@ -196,4 +196,4 @@ class RunParts:
 def _asks_to_act(settings: Settings) -> bool:
     """Whether an alert or a row of the run may leave this machine or start something."""
     rules = (settings.alerts_actions, settings.alerts_rules) if settings.alerts_enabled else ()
-    return bool(settings.export or (settings.alerts_enabled and settings.alerts_notify) or any(rules))
+    return bool(wishes_of(settings, "rows") or (settings.alerts_enabled and settings.alerts_notify) or any(rules))

@@ -21,15 +21,16 @@ Save = Callable[[Mapping[str, RowExport]], None]
 def deliver(
     runners: Sequence[RowRunner],
     relay: Relay,
-    end: RunEnd,
+    end: RunEnd | None,
     save: Save,
     *,
     stop: threading.Event,
     patience: float,
     progress: Callable[[Mapping[str, RowExport]], None] = lambda exports: None,
 ) -> bool:
-    """Hand over all that is left and then the end. False if nothing was accepted for `patience` seconds, or `stop` was
-    set: what was accepted is saved, and the rest is for another time. `save` may raise OSError."""
+    """Hand over all that is left and then the end, None for a run that goes on. False if nothing was accepted for
+    `patience` seconds, or `stop` was set: what was accepted is saved, and the rest is for another time. `save` may
+    raise OSError."""
     for runner in runners:
         relay.add(runner, runner.has_room)
     saved, accepted, moved = time.monotonic(), -1, time.monotonic()

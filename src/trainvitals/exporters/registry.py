@@ -73,6 +73,7 @@ def _page(settings: Settings) -> str | None:
 
 
 _PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.names")
+_MEASURED = tuple(table for table in METRIC_TABLES if table != "source")
 _PROMETHEUS = "pip install 'trainvitals[prometheus]'"
 
 REGISTRY: Registry[ExporterRow] = Registry(
@@ -121,6 +122,36 @@ REGISTRY: Registry[ExporterRow] = Registry(
             needs="opentelemetry.proto",
             install="pip install 'trainvitals[otlp]'",
             usage="TRAINVITALS_PROMETHEUS_OTLP=http://HOST:4318/v1/metrics",
+        ),
+        ExporterRow(
+            "tensorboard",
+            "trainvitals.exporters.tensorboard",
+            "rows",
+            lambda settings: settings.tensorboard,
+            usage="--tensorboard",
+            tables=(*_MEASURED, "alerts"),
+            is_mirror=True,
+        ),
+        ExporterRow(
+            "mlflow",
+            "trainvitals.exporters.mlflow",
+            "rows",
+            lambda settings: settings.mlflow,
+            usage="--mlflow http://HOST:5000",
+            tables=_MEASURED,
+            is_mirror=True,
+        ),
+        ExporterRow(
+            "wandb",
+            "trainvitals.exporters.wandb",
+            "rows",
+            lambda settings: settings.wandb_project,
+            settings=("wandb.run_name", "wandb.offline"),
+            needs="wandb",
+            install="pip install wandb",
+            usage="--wandb-project NAME",
+            tables=_MEASURED,
+            is_mirror=True,
         ),
     ),
     ExporterRow,
@@ -171,5 +202,5 @@ def explain_unusable(settings: Settings) -> list[str]:
             why = f"plugin failed to load: {error}" if error else "no installed package provides it"
             found.append(f"setting 'export': '{name}': {why}")
         elif name in (row.name for row in REGISTRY.own):
-            found.append(f"setting 'export': '{name}' is built in: use the settings prometheus.*")
+            found.append(f"setting 'export': '{name}' is built in and has its own settings: trainvitals config")
     return found

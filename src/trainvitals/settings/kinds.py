@@ -68,6 +68,21 @@ def _parse_path(value: object) -> Path:
 
 PATH = Kind("path", _parse_path)
 
+IN_PLACE = "on"
+"""In the place of a folder: where it belongs by itself."""
+
+
+def _parse_folder(value: object) -> str:
+    word = str(value).strip().lower() if isinstance(value, (str, bool)) else ""
+    if word in _SWITCHES:
+        if not _SWITCHES[word]:
+            raise ValueError("a folder, or 'on'")
+        return IN_PLACE
+    return str(_parse_path(value).absolute())  # who writes there may run elsewhere
+
+
+FOLDER = Kind("folder", _parse_folder)
+
 
 # -- numbers
 

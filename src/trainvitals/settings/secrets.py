@@ -52,6 +52,23 @@ def _parse_target(value: object) -> str:
 TARGET: Kind[str] = Kind("address", _parse_target)
 
 
+def _parse_tracking_uri(value: object) -> str:
+    text = str(value).strip() if isinstance(value, (str, os.PathLike)) else ""
+    if text.startswith("databricks"):
+        raise ValueError("supported: Databricks needs its own client")
+    if text.startswith(("sqlite://", "postgresql", "mysql", "mssql")):
+        if _holds_secret(text):
+            raise ValueError(f"safe here, because it holds a password: {_EXPECTED}")
+        return text
+    folder = text.removeprefix("file://")
+    if folder and (folder != text or not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text)):
+        return str(Path(folder).expanduser().absolute())
+    return _parse_target(text)
+
+
+TRACKING_URI: Kind[str] = Kind("address or folder", _parse_tracking_uri)
+
+
 def _holds_secret(text: str) -> bool:
     from trainvitals.redaction import redact_text
 

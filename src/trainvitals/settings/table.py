@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 from trainvitals.errors import SettingError
 from trainvitals.settings.addresses import ADDRESSES, PAGES, Address
 from trainvitals.settings.kinds import (
+    FOLDER,
     GPUS,
     LISTS,
     NAME,
@@ -26,12 +27,12 @@ from trainvitals.settings.kinds import (
     number,
     size,
 )
-from trainvitals.settings.secrets import LINK, SECRET, TARGET, TARGETS
+from trainvitals.settings.secrets import LINK, SECRET, TARGET, TARGETS, TRACKING_URI
 
 T = TypeVar("T")
 
 PREFIX = "TRAINVITALS_"
-SECTIONS = ("alerts", "price", "prometheus", "watch", "web")
+SECTIONS = ("alerts", "price", "prometheus", "wandb", "watch", "web")
 """Of the file: the first part of an attribute is the section of its setting."""
 
 
@@ -221,6 +222,15 @@ class Settings:
     prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
     prometheus_push_interval = Setting(15.0, duration(1), "Push interval")
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
+
+    # Mirrors in other trackers: docs/trackers.md
+    tensorboard = optional(
+        FOLDER, "Write the run as TensorBoard event files, below this folder; `on`: in the run folder", word="off"
+    )
+    mlflow = optional(TRACKING_URI, "MLflow server, folder or database to which runs are mirrored")
+    wandb_project = optional(NAME, "Project of Weights & Biases to which runs are mirrored")
+    wandb_run_name = optional(TEXT, "Name of the run there; none: its name here")
+    wandb_offline = Setting(False, SWITCH, "Write the files of W&B, for wandb sync, and send nothing")
 
     export = Setting({}, TARGETS, "Exporters of other packages by name, with the address of each (docs/plugins.md)")
 

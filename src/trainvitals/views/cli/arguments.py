@@ -107,6 +107,7 @@ class Parser(argparse.ArgumentParser):
 
 
 _METAVARS = {
+    "address or folder": "URI",
     "duration": "SECONDS",
     "path": "DIR",
     "name": "NAME",

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from trainvitals import runtime, sources
+from trainvitals.agent.late_exports import list_unsent
 from trainvitals.agent.wanted import find_pages
 from trainvitals.conditions import Conditions
 from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.exporters import registry as exporters
-from trainvitals.journal.documents.latest import read_agent
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.latest import read_agent, read_latest
 from trainvitals.plugins import Registry
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings, resolve
@@ -27,6 +29,7 @@ from trainvitals.settings.resolution import describe_unknown
 from trainvitals.sources import SourceRow
 from trainvitals.sources.sysfs import list_displays
 from trainvitals.views.data import quantities
+from trainvitals.views.data.row_exports import describe_export, list_exports
 
 State = Literal["ok", "note", "none", "fail"]
 """Works; works, but worth knowing; not there, and need not be; should work and does not."""
@@ -195,6 +198,16 @@ def check_exporters(settings: Settings) -> Iterator[Checked]:
 
 
 _EXPORTED = {"families": "metrics", "rows": "rows of runs"}
+
+
+def check_mirrors(_: Settings) -> Iterator[Checked]:
+    """How far each exporter of rows is with the runs that are watched, and with those that ended before it had all."""
+    latest = read_latest() if runtime.agent_is_alive() else None
+    live = (Path(run.folder) for run in (latest.runs if latest is not None else ()))
+    for folder in dict.fromkeys((*live, *list_unsent())):
+        for name, export in list_exports(run_folder.read_statuses(folder)):
+            state: State = "note" if export.trouble else "ok"
+            yield Checked(name, state, f"{folder.name}: {describe_export(export)}")
 
 
 def check_plugins(_: Settings) -> Iterator[Checked]:
@@ -372,6 +385,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Checked]], ...] = (
     check_python,
     check_sources,
     check_exporters,
+    check_mirrors,
     check_plugins,
     check_container,
     check_stacks,

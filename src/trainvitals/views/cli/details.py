@@ -19,6 +19,7 @@ from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
 from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
+from trainvitals.views.data.row_exports import describe_export, list_exports
 
 if TYPE_CHECKING:  # a summary needs no numpy
     from trainvitals.views.data.shapes import FindingsJson
@@ -117,6 +118,8 @@ def draw_details(
         items = [f"{one_line(key)} = {one_line(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
         more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
         lines += [("config" if place == 0 else "", item) for place, item in enumerate(items + more)]
+    for place, (exporter, export) in enumerate(list_exports(reader.statuses())):
+        lines.append(("mirrors" if place == 0 else "", one_line(f"{exporter}: {describe_export(export)}")))
     for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
         moment = quantities.format_clock(row.seconds)
         text = f"{moment}  {row.severity}  {one_line(row.message or row.event)}"

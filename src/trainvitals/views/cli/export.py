@@ -21,7 +21,8 @@ DESCRIPTION = (
     "Export the rows of a run as JSON, JSONL, CSV or Parquet, live or ended; or the run as a page (html), or its "
     "charts as an image (png, svg), drawn without a browser. NaN and infinity are kept: the strings NaN, Infinity "
     "and -Infinity in JSON, nan and inf in CSV, native values in Parquet. A step is one row; CSV and Parquet have one "
-    "column per name, and a missing value is an empty cell or null."
+    "column per name, and a missing value is an empty cell or null. Or send to TensorBoard, MLflow or W&B what is "
+    "missing there."
 )
 
 EXAMPLES = """
@@ -29,6 +30,7 @@ trainvitals export latest --format csv -o loss.csv
 trainvitals export latest --format png --panel loss -o loss.png
 trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
 trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
+trainvitals export latest --to mlflow http://127.0.0.1:5000
 """
 
 DRAWN = ("html", "png", "svg")
@@ -39,9 +41,14 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--format",
         type=one_of(*FORMATS, *DRAWN),
-        required=True,
         metavar="FORMAT",
         help=f"one of {', '.join((*FORMATS, *DRAWN))}",
+    )
+    parser.add_argument(
+        "--to",
+        nargs="+",
+        metavar="TRACKER",
+        help="send to tensorboard [DIR], mlflow [URI], wandb [PROJECT] or an exporter of a plugin what it has not got",
     )
     parser.add_argument(
         "--table",
@@ -67,10 +74,16 @@ def add_arguments(parser: Parser) -> None:
         help="for png and svg: light or dark (default: light)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
-    parser.add_settings("dir")
+    parser.add_settings("wandb_run_name", "wandb_offline", "dir")
 
 
 def execute(arguments: argparse.Namespace) -> int:
+    if (arguments.format is None) == (arguments.to is None):
+        raise UsageError("use either --format or --to", hint="such as: --format csv -o loss.csv")
+    if arguments.to is not None:
+        from trainvitals.views.cli.export_to import send
+
+        return send(arguments.run, arguments.to, resolve_settings(arguments))
     from trainvitals.journal.reader import open_run  # numpy, which no `--help` waits for
 
     reader = open_run(arguments.run, resolve_settings(arguments).dir)

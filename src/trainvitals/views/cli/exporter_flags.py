@@ -8,6 +8,7 @@ import socket
 from trainvitals.errors import SettingError
 from trainvitals.exporters.registry import explain_unusable, wishes_of
 from trainvitals.settings import TABLE, Settings
+from trainvitals.settings.kinds import IN_PLACE
 from trainvitals.settings.table import find
 from trainvitals.views.cli.arguments import Parser, one_of
 
@@ -25,6 +26,21 @@ def add_exporter_flags(parser: Parser) -> None:
             short, row.flag, dest=row.attribute, metavar=row.kind.word.rpartition("of ")[2].replace(", ", "|"),
             help=f"{row.help[:1].lower()}{row.help[1:]} (default: {row.kind.format(row.default)})".replace("`", ""),
         )  # fmt: skip
+
+
+def add_mirror_flags(parser: Parser) -> None:
+    """`--tensorboard` and the other trackers to which a run is mirrored."""
+    row = find("tensorboard", "flag")
+    parser.setting_names.append(row.attribute)
+    parser.add_argument(
+        row.flag,
+        dest=row.attribute,
+        nargs="?",
+        const=IN_PLACE,
+        metavar="DIR",
+        help="write TensorBoard event files, below this folder or in the run folder",
+    )
+    parser.add_settings("mlflow", "wandb_project", "wandb_run_name", "wandb_offline")
 
 
 def add_spelling(parser: Parser) -> None:

@@ -30,7 +30,7 @@ from trainvitals.settings import Settings
 from trainvitals.settings.kinds import GPUS
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, duration, number, resolve_settings
-from trainvitals.views.cli.exporter_flags import add_exporter_flags, check_exporter
+from trainvitals.views.cli.exporter_flags import add_exporter_flags, add_mirror_flags, check_exporter
 from trainvitals.views.cli.start_run import (
     FLAG,
     check_runtime,
@@ -94,6 +94,7 @@ def add_arguments(parser: Parser) -> None:
         help="interval between tables; 0: only at the end (default: 60)",
     )
     parser.add_settings("simulate_gpus", "openmetrics", "dir")
+    add_mirror_flags(parser)
     add_exporter_flags(parser)
     parser.add_config()
 

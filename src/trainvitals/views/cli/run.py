@@ -24,7 +24,7 @@ from trainvitals.settings.table import find
 from trainvitals.stderr import print_error, print_line
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
-from trainvitals.views.cli.exporter_flags import add_exporter_flags, check_exporter
+from trainvitals.views.cli.exporter_flags import add_exporter_flags, add_mirror_flags, check_exporter
 from trainvitals.views.cli.program import CannotStart, Ended, Program, check_program, end_like
 from trainvitals.views.cli.start_run import FLAG, create_folder, explain_unknown_gpus, register, write_run
 
@@ -54,6 +54,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="tag; may be repeated")
     parser.add_argument("--notes", metavar="TEXT", default="", help="note")
     parser.add_settings("interval", "gpus", "simulate_gpus", "openmetrics", "agent", "summary", "dashboard", "console")
+    add_mirror_flags(parser)
     add_exporter_flags(parser)
     parser.add_argument(
         "--top", action="store_true", help="run inside the terminal dashboard, with the program's output in a pane"

@@ -1,0 +1,127 @@
+"""The child that is W&B's client for one run: `python -m trainvitals.exporters.wandb_client`.
+Tested in tests/exporters/test_wandb.py."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals.exporters.child import answer
+from trainvitals.journal.encoding import NONFINITE
+
+LAST_SECONDS = 60
+"""For what is left to be sent when the agent has gone; W&B would try for days."""
+_QUIET: Mapping[str, Any] = {
+    "silent": True,
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "save_code": False,
+    "x_disable_stats": True,  # of this process, which is not the training
+    "_disable_stats": True,  # as older versions call it
+    "x_disable_meta": True,
+    "_disable_meta": True,
+    "x_save_requirements": False,
+}
+
+
+class Client:
+    """Does what it is asked, in order."""
+
+    def __init__(self) -> None:
+        self._run: Any = None
+
+    def handle(self, question: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = getattr(self, f"_{question.pop('do')}")(**question) or {}
+        return found
+
+    def _open(
+        self, project: str, id: str, name: str, folder: str, offline: bool, started: float | None
+    ) -> dict[str, Any]:
+        import wandb
+
+        known = wandb.Settings()
+        settings = {key: value for key, value in _QUIET.items() if hasattr(known, key)}
+        if started is not None and hasattr(known, "x_start_time"):
+            settings["x_start_time"] = started
+        self._run = wandb.init(
+            project=project,
+            id=id,
+            name=name,
+            dir=folder,
+            resume="allow",
+            mode="offline" if offline else None,
+            settings=wandb.Settings(**settings),
+        )
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+        offline = self._run.settings.mode == "offline"
+        return {"url": self._run.url, "step": _count_kept(Path(folder), id) if offline else self._run.step}
+
+    def _log(self, first: int, lines: list[dict[str, Any]]) -> None:
+        for number, line in enumerate(lines, first):
+            self._run.log({key: NONFINITE.get(item, item) for key, item in line.items()}, step=number)
+
+    def _describe(self, config: dict[str, Any], tags: list[str], notes: str) -> None:
+        self._run.config.update(config, allow_val_change=True)
+        # Compared first: each is a request to the server. W&B takes tags of 1 to 64 characters.
+        wanted = tuple(tag[:64] for tag in tags if tag)
+        if wanted != tuple(self._run.tags or ()):
+            self._run.tags = wanted
+        if notes and notes != self._run.notes:
+            self._run.notes = notes
+
+    def _finish(self, summary: dict[str, Any], exit_code: int) -> None:
+        self._run.summary.update(summary)
+        self._run.finish(exit_code=exit_code)
+        self._run = None
+
+    def leave(self) -> None:
+        """The run goes on without this process: send what is there, so that the next one can resume it."""
+        if self._run is not None:
+            signal.alarm(LAST_SECONDS)
+            self._run.finish()
+
+
+def _count_kept(folder: Path, id: str) -> int:
+    """How many rows W&B's files of this run hold: a client that is killed does not write its last ones."""
+    steps = [step for path in folder.glob(f"wandb/offline-run-*/run-{id}.wandb") for step in _read_steps(path)]
+    return max(steps, default=-1) + 1
+
+
+def _read_steps(path: Path) -> Iterator[int]:
+    from wandb.proto import wandb_internal_pb2
+
+    for data in _read_records(path):
+        record = wandb_internal_pb2.Record.FromString(data)
+        for item in record.history.item:
+            if "_step" in (item.key, *item.nested_key):
+                yield int(item.value_json)
+
+
+def _read_records(path: Path) -> Iterator[bytes]:
+    """Those of a LevelDB log, in blocks of 32 KiB, up to where it was cut off."""
+    data, place, parts = path.read_bytes(), 7, list[bytes]()
+    while place + 7 <= len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, place + 4)
+        place += 7
+        if kind == 0 or place + length > len(data):
+            return
+        parts.append(data[place : place + length])
+        place += length
+        if kind in (1, 4):  # whole, or the last part
+            yield b"".join(parts)
+            parts = []
+
+
+if __name__ == "__main__":
+    client = Client()
+    answer(client.handle)
+    client.leave()

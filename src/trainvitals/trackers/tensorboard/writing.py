@@ -1,0 +1,149 @@
+"""Writing TensorBoard's event files, without TensorFlow and torch.
+
+An event is a time, a step and a few values; what is written here are the bytes of the protocol buffers `Event`,
+`Summary` and `HParamsPluginData`. TensorBoard keeps scalars as 32-bit floats, so these have seven digits there.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trainvitals.trackers.tensorboard.framing import encode_record
+
+SUCCESS, FAILURE, RUNNING = 1, 2, 3
+"""How a session of hyperparameters ended."""
+_STRING = 7
+"""DT_STRING"""
+
+
+class Histogram(NamedTuple):
+    """Counts of equal bins between two ends."""
+
+    low: float
+    high: float
+    counts: Sequence[int]
+
+
+# -- protocol buffers
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _field(number: int, data: bytes | str) -> bytes:
+    content = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _whole(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _double(number: int, value: float) -> bytes:
+    return _varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _tag(name: str) -> bytes:
+    return _field(1, name)
+
+
+# -- values of a summary
+
+
+def encode_scalar(tag: str, value: float) -> bytes:
+    """A number."""
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:  # beyond what 32 bits hold
+        packed = struct.pack("<f", math.copysign(math.inf, value))
+    return _field(1, _tag(tag) + b"\x15" + packed)
+
+
+def encode_histogram(tag: str, histogram: Histogram) -> bytes:
+    """Shown under Histograms and Distributions."""
+    low, high, counts = histogram
+    width = (high - low) / len(counts)
+    edges = [low + width * place for place in range(1, len(counts))] + [high]
+    middles = [low + width * (place + 0.5) for place in range(len(counts))]
+    total = sum(middle * count for middle, count in zip(middles, counts, strict=True))
+    squares = sum(middle * middle * count for middle, count in zip(middles, counts, strict=True))
+    content = (
+        _double(1, low)
+        + _double(2, high)
+        + _double(3, float(sum(counts)))
+        + _double(4, total)
+        + _double(5, squares)
+        + _field(6, struct.pack(f"<{len(edges)}d", *edges))
+        + _field(7, struct.pack(f"<{len(counts)}d", *counts))
+    )
+    return _field(1, _tag(tag) + _field(5, content))
+
+
+def encode_text(tag: str, markdown: str) -> bytes:
+    """Markdown, shown under Text."""
+    tensor = _whole(1, _STRING) + _field(2, _field(2, _whole(1, 1))) + _field(8, markdown)
+    return _field(1, _tag(f"{tag}/text_summary") + _field(8, tensor) + _field(9, _field(1, _field(1, "text"))))
+
+
+def encode_session_start(values: Mapping[str, object], name: str, started: float) -> bytes:
+    """The hyperparameters of the run, shown under HParams: numbers, switches and texts."""
+    entries = b"".join(_field(1, _field(1, key) + _field(2, _encode_value(item))) for key, item in values.items())
+    return _hparams("session_start_info", _field(3, entries + _field(4, name) + _double(5, started)))
+
+
+def encode_session_end(status: int, ended: float) -> bytes:
+    """How that session ended."""
+    return _hparams("session_end_info", _field(4, _whole(1, status) + _double(2, ended)))
+
+
+def _encode_value(value: object) -> bytes:
+    if isinstance(value, bool):
+        return _whole(4, value)
+    if isinstance(value, (int, float)):
+        return _double(2, float(value))
+    return _field(3, str(value))
+
+
+def _hparams(kind: str, content: bytes) -> bytes:
+    plugin = _field(1, "hparams") + _field(2, _whole(1, 0) + content)
+    return _field(1, _tag(f"_hparams_/{kind}") + _field(9, _field(1, plugin)))
+
+
+# -- events
+
+
+def encode_event(moment: float, step: int, values: Iterable[bytes]) -> bytes:
+    """One record with all these values of one step."""
+    return encode_record(_double(1, moment) + _whole(2, step) + _field(5, b"".join(values)))
+
+
+def encode_restart(moment: float, step: int) -> bytes:
+    """The program goes on from this step: what TensorBoard has of later steps is of an earlier try, and is dropped."""
+    return encode_record(_double(1, moment) + _whole(2, step) + _field(7, _whole(1, 1)))
+
+
+def new_event_file(folder: Path, host: str, moment: float | None = None) -> Path:
+    """Make an empty event file; TensorBoard reads those of a folder in the order of their names."""
+    moment = time.time() if moment is None else moment
+    taken = {path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")}
+    second = int(moment)
+    while f"{second:010d}" in taken:
+        second += 1
+    path = folder / f"events.out.tfevents.{second:010d}.{host}.{os.getpid()}.0"
+    path.write_bytes(encode_record(_double(1, moment) + _field(3, "brain.Event:2")))
+    return path
