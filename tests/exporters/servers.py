@@ -115,7 +115,7 @@ class Answering:
                 self.end_headers()
                 self.wfile.write(text)
 
-            do_PUT = do_POST
+            do_PUT = do_GET = do_POST
 
             def log_message(self, *arguments: object) -> None:
                 pass

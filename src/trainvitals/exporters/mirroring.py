@@ -57,7 +57,8 @@ class MirrorState:
     def revert(self) -> None:
         """Back to what was saved last."""
         known = runtime.read_json(self._path) or {}
-        self.values = known.get("values") or {}
+        values = known.get("values")
+        self.values = values if isinstance(values, dict) else {}
         self._written = Positions.parse(known.get("written"))
 
     def select_new(self, rows: Sequence[RunRow]) -> list[RunRow]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import posixpath
 import re
 import subprocess
@@ -51,7 +50,7 @@ REPORT_SECONDS = 300.0
 MOST_METRICS, MOST_PARAMETERS, MOST_TAGS = 1000, 100, 100
 """Of one request."""
 LONGEST_VALUE, LONGEST_TAG, LONGEST_NAME = 6000, 5000, 250
-BUSY = (408, 429, 500, 502, 503, 504)
+BUSY = (408, 425, 429, *range(500, 600))
 DOOR = (401, 403, 404)
 """Refused at the door is a wrong setting, which somebody may put right; nothing is lost by waiting."""
 ENDS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED", "killed": "KILLED"}
@@ -205,6 +204,7 @@ class MlflowMirror:
     def __init__(self, target: str) -> None:
         self._target = target
         self._api: MlflowApi | None = None
+        self._server: HttpServer | StoreServer | None = None
         self._state: MirrorState | None = None
         self.link: str | None = None
 
@@ -213,12 +213,9 @@ class MlflowMirror:
         self._began = parse_time(run.about.created) or parse_time(run.about.started) or 0.0
         self._news = RunNews(run)
         self._let_go()
-        server: Server
-        if re.match(r"https?://", self._target):
-            server = HttpServer(self._target, run.environment)
-        else:
-            server = StoreServer(self._target, run.environment)
-        self._api = MlflowApi(server)
+        is_address = re.match(r"https?://", self._target) is not None
+        self._server = (HttpServer if is_address else StoreServer)(self._target, run.environment)
+        self._api = MlflowApi(self._server)
         self._state = MirrorState(run.folder, "mlflow", self._target)
         try:
             self._find_run()
@@ -226,8 +223,8 @@ class MlflowMirror:
         except BaseException:
             self._let_go()
             raise
-        if isinstance(server, HttpServer):
-            self.link = f"{server.page}/#/experiments/{self._experiment}/runs/{self._id}"
+        if isinstance(self._server, HttpServer):
+            self.link = f"{self._server.page}/#/experiments/{self._experiment}/runs/{self._id}"
 
     def write(self, rows: Sequence[RunRow]) -> None:
         self._describe()
@@ -413,7 +410,7 @@ class MlflowMirror:
                 return
         try:
             self._store_artifact(artifacts, content)
-        except Refused as error:
+        except (Refused, PermissionError) as error:
             self._set_tags({"trainvitals.refused_report": str(error)})
 
     def _store_artifact(self, artifacts: str, content: bytes) -> None:
@@ -422,11 +419,14 @@ class MlflowMirror:
         parts = urllib.parse.urlsplit(artifacts)
         if parts.scheme == "mlflow-artifacts":
             self._api.upload(posixpath.join(parts.path.lstrip("/"), _REPORT), content)
-        elif parts.scheme in ("", "file") and Path(parts.path).is_absolute():
-            path = Path(parts.path) / _REPORT
-            if Path(parts.path).parent.is_dir() and os.access(Path(parts.path).parent, os.W_OK):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            return
+        # Of a server elsewhere it may be a folder there, which is not to be made here.
+        folder = Path(parts.path)
+        is_here = isinstance(self._server, StoreServer) or folder.parent.is_dir()
+        if parts.scheme in ("", "file") and folder.is_absolute() and is_here:
+            path = folder / _REPORT
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     def _let_go(self) -> None:
         if self._api is not None:
