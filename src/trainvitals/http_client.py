@@ -48,8 +48,9 @@ class Answer:
         return one_line(self.body[:1024].decode("utf-8", "replace").strip().partition("\n")[0])
 
 
-def send(request: urllib.request.Request, seconds: float) -> Answer:
-    """The answer to a request over HTTP or HTTPS; raises OSError if there is none, with the reason."""
+def send(request: urllib.request.Request, seconds: float, *, most: int = MOST_OF_AN_ANSWER) -> Answer:
+    """The answer to a request over HTTP or HTTPS, up to `most` bytes of it; raises OSError if there is none, with the
+    reason."""
     watch = _Watch(seconds)
     opener = urllib.request.OpenerDirector()  # not the usual one, which follows redirects and reads files
     for handler in (urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), _Handler(watch)):
@@ -67,7 +68,7 @@ def send(request: urllib.request.Request, seconds: float) -> Answer:
                 raise TimeoutError(f"no response within {seconds:g} s")
             body = bytearray()
             try:
-                while len(body) < MOST_OF_AN_ANSWER and (piece := response.read1(MOST_OF_AN_ANSWER - len(body))):
+                while len(body) < most and (piece := response.read1(most - len(body))):
                     body += piece
             except (OSError, http.client.HTTPException, ValueError):
                 pass  # the status is known, the rest is not worth waiting for

@@ -1,9 +1,9 @@
 """Rows that other packages add to our registries, through entry points (docs/plugins.md).
 
-A package names an object in one of the groups `trainvitals.sources`, `trainvitals.exporters`, `trainvitals.channels`,
-`trainvitals.integrations`, `trainvitals.rules`, `trainvitals.panels` and `trainvitals.commands`. Nothing is looked up
-before somebody asks for more than what is built in, and an object that cannot be used costs nothing but itself: it
-is left out, and `doctor` and the agent's log show the reason.
+A package names an object in one of the groups `trainvitals.sources`, `trainvitals.exporters`, `trainvitals.importers`,
+`trainvitals.channels`, `trainvitals.integrations`, `trainvitals.rules`, `trainvitals.panels` and
+`trainvitals.commands`. Nothing is looked up before somebody asks for more than what is built in, and an object that
+cannot be used costs nothing but itself: it is left out, and `doctor` and the agent's log show the reason.
 """
 
 from __future__ import annotations

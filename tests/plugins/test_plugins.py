@@ -314,6 +314,14 @@ def test_a_broken_command_says_why_and_takes_no_name_of_ours(machine: Any) -> No
     assert machine.run("runs").returncode == 0
 
 
+def test_an_importer_of_another_package_imports_what_is_new(machine: Any) -> None:
+    path = machine.folder / "acme.txt"
+    path.write_text("1 0.5\n2 0.25\n")
+    assert "2 rows  acme" in machine.run("import", "acme", str(path)).stdout
+    path.write_text("1 0.5\n2 0.25\n3 nan\n")
+    assert "1 of 3 rows  acme" in machine.run("import", "acme", str(path)).stdout
+
+
 def test_a_broken_integration_says_why_and_takes_no_name_of_ours(machine: Any) -> None:
     done = machine.python("-c", "import trainvitals; trainvitals.BrokenCallback")
     assert "RuntimeError: cannot be imported" in done.stderr
@@ -330,6 +338,7 @@ def test_doctor_lists_every_plugin_with_its_package_version_and_state(machine: A
             "sources: acme",
             "exporters: acme_metrics",
             "exporters: acme_rows",
+            "importers: acme",
             "channels: acme",
             "integrations: AcmeCallback",
             "rules: acme_warm",

@@ -136,6 +136,11 @@ class Lines:
             column.rows.frombytes((rows.astype(np.int64) + first).tobytes())
             column.values.frombytes(values.astype(np.float64).tobytes())
 
+    def replace_time(self, old: int, new: int) -> None:
+        """Give every row of the time `old` the time `new`."""
+        times = np.frombuffer(self.times, dtype=np.int64)
+        times[times == old] = new
+
     def rows(self) -> Iterator[tuple[int, int | None, dict[str, float]]]:
         """(microseconds since 1970, step, numbers) of each row, in order."""
         found: list[dict[str, float]] = [{} for _ in self.times]

@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # numpy, which a server that appends lines does not load
 
 RESERVED = ("timestamp", "step")
 """Keys of a line that are not metrics."""
+NO_TIME = -(2**63)
+"""In a block of rows: this one has no time of its own."""
+EPOCH = format_time(0.0)
 SEALED_ROWS = 20_000
 """Rows from which on a block is written as a segment; fewer stay lines, to be read with `cat`."""
 _Value = tuple[str, int | None, str, float | str]
@@ -85,12 +88,12 @@ class TrackedRuns:
 
     def open(self, origin: Origin, about: About) -> RunWriter:
         """Begin the run, or go on with it. Raises JournalError."""
-        about = _without_secrets(about, self._settings)
         folder = self.find(origin)
         if folder is not None:
             writer = RunWriter(folder, run_folder.read_run(folder), self._settings)
             writer.describe(about)
             return writer
+        about = _without_secrets(about, self._settings)
         project = about.project or self._settings.project
         run_id = run_folder.new_run_id(about.name, about.started)
         folder = self._root.absolute() / run_folder.project_folder(project) / run_id
@@ -101,7 +104,7 @@ class TrackedRuns:
             kind=TRAINING,
             project=project,
             name=about.name or run_id,
-            facts={"command": about.command},
+            facts={} if about.command is None else {"command": about.command},
             pid=None,
             tags=about.tags,
             created=started or now,
@@ -134,7 +137,9 @@ class RunWriter:
         self._known_events: set[tuple[str, str, str]] = set()
         self._console: ConsoleLog | None = None
         self._last = (self.origin.last_file, self.origin.last_rows)
-        self._uncovered = Counter(_values_of(_read_uncovered(folder, self.origin)))
+        uncovered = list(_read_uncovered(folder, self.origin))
+        self._total = self.origin.rows + len(uncovered)
+        self._uncovered = Counter(value for row in uncovered for value in self._values_of(row))
         self._last_step = file.last_step
         self._registered: tuple[Path, Registration] | None = None
 
@@ -147,6 +152,11 @@ class RunWriter:
         return self.file.id
 
     @property
+    def total(self) -> int:
+        """Rows of the run."""
+        return self._total + self.rows
+
+    @property
     def waiting(self) -> int:
         """Rows kept in memory because the disk does not take them: not written yet."""
         return self._writer.waiting
@@ -154,12 +164,13 @@ class RunWriter:
     # -- what it is
 
     def describe(self, about: About) -> None:
-        """What is known of the run by now; what is empty stays as it was. Secrets must have been taken out."""
+        """What is known of the run by now; what is empty stays as it was, and so does what else is configured."""
+        about = _without_secrets(about, self._settings)
         started = format_time(about.started) if about.started is not None else self.file.started
         changed = replace(
             self.file,
             name=about.name or self.file.name,
-            config=about.config if about.config is not None else self.file.config,
+            config=self.file.config if about.config is None else {**(self.file.config or {}), **about.config},
             tags=about.tags or self.file.tags,
             notes=about.notes or self.file.notes,
             started=started,
@@ -181,7 +192,7 @@ class RunWriter:
 
     def begin_attempt(self, started: float | None = None) -> None:
         """The training was started again and logs steps anew: where both logged a step, the newer attempt counts."""
-        self._writer.close()
+        self.close()
         attempt = self.file.attempt + 1
         began = Attempt(
             number=attempt, started=None if started is None else format_time(started), host=self.file.host_name
@@ -189,7 +200,6 @@ class RunWriter:
         self.file = replace(self.file, attempt=attempt, attempts=(*self.file.attempts, began))
         self.write_file()
         self._writer = self._open("training")
-        self._events = None
 
     # -- rows
 
@@ -209,36 +219,38 @@ class RunWriter:
         """One row; `time` in seconds since 1970, None where the tracker keeps none. When it returns any process can
         read the row, unless the disk is full (`waiting`)."""
         stamp = self._untimed() if time is None else format_time(time)
-        kept = {self.name_of(name): value for name, value in values.items()}
-        if self._uncovered:
-            kept = {name: value for name, value in kept.items() if not self._is_written(name, step, stamp, value)}
-        if kept:
-            self._write(encode_line({"timestamp": stamp, **({} if step is None else {"step": step}), **kept}))
-            self._note_step(step)
+        self._append_row(stamp, step, {self.name_of(name): value for name, value in values.items()})
 
-    def append_block(self, lines: Lines) -> None:
-        """Many rows whose names `name_of` gave: as a segment where there are many, else line by line."""
+    def append_block(self, lines: Lines, *, arrived: float | None = None) -> None:
+        """Many rows, named as the tracker names them: as a segment where there are many, else line by line. Those with
+        NO_TIME get the time at which they `arrived`, if they were seen to, and otherwise have none."""
         from trainvitals.journal import segment_writer
 
+        lines.columns = {(self.name_of(name), label): column for (name, label), column in lines.columns.items()}
+        if NO_TIME in lines.times:
+            if arrived is not None:
+                self.describe_origin(arrival_times=True)
+            moment = parse_time(self._untimed()) if arrived is None else arrived
+            lines.replace_time(NO_TIME, round((moment or 0.0) * 1e6))
         if self._uncovered or len(lines) < SEALED_ROWS:
             for micros, step, values in lines.rows():
-                stamp = format_time(micros / 1e6)
-                kept = {
-                    name: value
-                    for name, value in values.items()
-                    if not self._uncovered or not self._is_written(name, step, stamp, value)
-                }
-                if kept:
-                    self._write(encode_line({"timestamp": stamp, **({} if step is None else {"step": step}), **kept}))
-        else:
-            self._writer.close()
-            taken = (name.stamp for name, _, _ in layout.list_files(self.folder) if name.table == "training")
-            name = FileName("training", self.file.attempt, layout.next_stamp(taken))
-            segment_writer.write_segment(self.folder, name, lines, self._settings.file_mode)
-            self._last = (name.stem, len(lines))
-            self.rows += len(lines)
-            self._writer = self._open("training")
+                self._append_row(format_time(micros / 1e6), step, values)
+            return
+        self._writer.close()
+        taken = (name.stamp for name, _, _ in layout.list_files(self.folder) if name.table == "training")
+        name = FileName("training", self.file.attempt, layout.next_stamp(taken))
+        segment_writer.write_segment(self.folder, name, lines, self._settings.file_mode)
+        self._writer = self._open("training")
+        self._last = (name.stem, len(lines))
+        self.rows += len(lines)
         self._note_step(lines.last_step)
+
+    def _append_row(self, stamp: str, step: int | None, values: Mapping[str, float]) -> None:
+        if self._uncovered:
+            values = {name: value for name, value in values.items() if not self._is_written(name, step, stamp, value)}
+        if values:
+            self._write(encode_line({"timestamp": stamp, **({} if step is None else {"step": step}), **values}))
+            self._note_step(step)
 
     def _write(self, line: bytes) -> None:
         writer = self._writer
@@ -250,20 +262,32 @@ class RunWriter:
 
     def _is_written(self, name: str, step: int | None, stamp: str, value: float) -> bool:
         """Whether this value is one that was written before the position was saved. Each is found once."""
-        key = (name, step, stamp, spell(float(value)))
+        key = (name, step, self._own_time(stamp), spell(float(value)))
         left = self._uncovered.pop(key, 0)
         if left > 1:
             self._uncovered[key] = left - 1
         return left > 0
+
+    def _values_of(self, row: Row) -> Iterator[_Value]:
+        stamp = self._own_time(format_time(parse_time(row["timestamp"])))
+        for name, item in row.items():
+            value = number(item)
+            if name not in RESERVED and value is not None:
+                yield name, row.get("step"), stamp, spell(value)
+
+    def _own_time(self, stamp: str) -> str:
+        """Empty in a run without times: when a row arrived is no mark of it."""
+        return stamp if self.origin.untimed_until in (None, EPOCH) else ""
 
     def _note_step(self, step: int | None) -> None:
         if step is not None:
             self._last_step = max(step, self._last_step if self._last_step is not None else step)
 
     def _untimed(self) -> str:
-        if self.origin.untimed_until is None:
-            self.describe_origin(untimed_until=self.file.created)
-        return self.origin.untimed_until or format_time()
+        """The timestamp of rows without a time. In a run whose other rows have times it is earlier than all of them."""
+        stamp = self.origin.untimed_until or EPOCH
+        self.describe_origin(untimed_until=stamp)
+        return stamp
 
     def save(self, position: Mapping[str, Any], *, caught_up: bool = True) -> None:
         """Everything up to `position` is written: another writer goes on from there. `caught_up` if the tracker has
@@ -276,7 +300,7 @@ class RunWriter:
             self._uncovered.clear()
         if not self._uncovered:
             last_file, last_rows = self._last
-            self.describe_origin(last_file=last_file, last_rows=last_rows)
+            self.describe_origin(last_file=last_file, last_rows=last_rows, rows=self.total)
         self.describe_origin(position=position)
         self.file = replace(self.file, last_step=self._last_step)
         self.write_file()
@@ -362,12 +386,13 @@ class RunWriter:
             self._registered = None
 
     def close(self) -> None:
-        """Write what waits; the run stays as it is."""
+        """Write what waits and close the files; what is written later goes to new ones."""
         for writer in (self._writer, self._events):
             if writer is not None:
                 writer.close()
         if self._console is not None:
             self._console.close()
+        self._writer, self._events, self._console = self._open("training"), None, None
 
     def _open(self, table: str) -> LineWriter:
         rank = 0 if table == "events" else None
@@ -409,13 +434,3 @@ def _read_uncovered(folder: Path, origin: Origin) -> Iterator[Row]:
             from trainvitals.journal.segment_reader import SealedSegments
 
             yield from SealedSegments(path.parent).rows(path, first)
-
-
-def _values_of(rows: Iterator[Row]) -> Iterator[_Value]:
-    for row in rows:
-        stamp = format_time(parse_time(row["timestamp"]))
-        step = row.get("step")
-        for name, item in row.items():
-            value = number(item)
-            if name not in RESERVED and value is not None:
-                yield name, step, stamp, spell(value)

@@ -87,6 +87,8 @@ class Origin(Document):
     last_file: str = entry(text, "")
     """The training file in which `position` ends, without its suffix: rows behind it are not covered."""
     last_rows: int = entry(whole, 0)
+    rows: int = entry(whole, 0)
+    """All that were written up to there."""
     untimed_until: str | None = entry(text, None)
     """Rows with this timestamp or an earlier one have no time of their own: the tracker keeps none."""
     arrival_times: bool = entry(flag, False)

@@ -215,12 +215,14 @@ def check_plugins(_: Settings) -> Iterator[Checked]:
     from trainvitals import integrations
     from trainvitals.alerts import builtin
     from trainvitals.settings import channels
+    from trainvitals.trackers import registry as importers
     from trainvitals.views import panels
     from trainvitals.views.cli.main import COMMANDS
 
     registries: tuple[Registry[Any], ...] = (
         sources.REGISTRY,
         exporters.REGISTRY,
+        importers.REGISTRY,
         channels.REGISTRY,
         integrations.REGISTRY,
         builtin.REGISTRY,

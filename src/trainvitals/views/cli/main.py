@@ -37,6 +37,9 @@ _OWN = (
     CommandRow("compare", "trainvitals.views.cli.compare", "compare runs: what differs, which is better"),
     CommandRow("detect", "trainvitals.views.cli.detect", "find anomalies in a column of a CSV file or stream"),
     CommandRow("export", "trainvitals.views.cli.export", "export a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
+    CommandRow(
+        "import", "trainvitals.views.cli.import_runs", "import runs of TensorBoard, W&B, MLflow, CSV and others"
+    ),
     CommandRow("alerts", "trainvitals.views.cli.alerts", "list, test, silence, acknowledge and replay alerts"),
     CommandRow("doctor", "trainvitals.views.cli.doctor", "check your setup and how to fix it"),
     CommandRow("agent", "trainvitals.views.cli.agent", "start, inspect and stop the agent of this machine"),

@@ -1,0 +1,460 @@
+"""Runs of MLflow: in the files of `mlruns/`, in its SQLite database, or asked of a server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import sqlite3
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from trainvitals import http_client
+from trainvitals.journal.documents.run import RUNNING
+from trainvitals.journal.segment_writer import Lines
+from trainvitals.trackers.importing import ImportFailed, Piece, SourceEnd
+from trainvitals.trackers.run_writing import About
+
+PIECE_POINTS = 200_000
+PAGE = 25_000
+"""Points that a server gives at once."""
+MOST_OF_AN_ANSWER = 64 << 20
+ANSWER_SECONDS = 60.0
+LARGEST_DOUBLE = 1.7976931348623157e308
+"""What the database has for infinity."""
+_STATUSES: Mapping[object, str] = {
+    "RUNNING": RUNNING,
+    "SCHEDULED": RUNNING,
+    "FINISHED": "finished",
+    "FAILED": "failed",
+    "KILLED": "killed",
+    # In files they are numbers.
+    1: RUNNING,
+    2: RUNNING,
+    3: "finished",
+    4: "failed",
+    5: "killed",
+}
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    key: str
+    milliseconds: int
+    step: int
+    value: float
+
+
+@dataclass(slots=True)
+class RunInfo:
+    """What a store knows of a run without its metrics."""
+
+    run_id: str
+    experiment: str
+    name: str = ""
+    status: object = None
+    started: object = None
+    ended: object = None
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def about(self) -> About:
+        own = sorted(f"{key}={value}" for key, value in self.tags.items() if not key.startswith("mlflow."))
+        return About(
+            name=self.name or self.tags.get("mlflow.runName", "") or self.run_id,
+            project=self.experiment,
+            config=dict(self.params) or None,
+            tags=tuple(own),
+            notes=self.tags.get("mlflow.note.content", ""),
+            started=_seconds(self.started),
+            command=self.tags.get("mlflow.source.name"),
+        )
+
+    def end(self) -> SourceEnd:
+        return SourceEnd(_STATUSES.get(self.status, RUNNING), _seconds(self.ended))
+
+
+class Store(Protocol):
+    """Where MLflow keeps runs. Everything here raises ImportFailed or OSError."""
+
+    place: str
+
+    def list_runs(self) -> Iterable[tuple[str, str]]:
+        """(run id, experiment) of every run that is not deleted."""
+        ...
+
+    def describe(self, run_id: str, experiment: str) -> RunInfo: ...
+
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+        """Those behind the position, which moves as they are given."""
+        ...
+
+
+def open_source(target: str) -> MlflowSource:
+    return MlflowSource(open_store(target))
+
+
+def open_store(target: str) -> Store:
+    if target.startswith(("http://", "https://")):
+        return ServerStore(target)
+    scheme, colon, rest = target.partition(":")
+    if scheme == "sqlite":
+        path = Path(rest.removeprefix("///"))
+    elif scheme == "file":
+        path = Path(urllib.parse.unquote(urllib.parse.urlsplit(target).path))
+    elif colon and "//" in rest:
+        raise ImportFailed(
+            f"cannot read {scheme}: addresses", hint="import from the MLflow server in front of it: http://HOST:PORT"
+        )
+    else:
+        path = Path(target)
+    if path.is_file():
+        return DatabaseStore(path.resolve())
+    if not path.is_dir():
+        raise ImportFailed(f"{path} does not exist", hint="name an mlruns folder, an mlflow.db, or http://HOST:PORT")
+    inner = path / "mlruns"
+    if not any(path.glob("*/meta.yaml")):
+        if inner.is_dir():
+            return FileStore(inner.resolve())
+        if (path / "mlflow.db").is_file():
+            return DatabaseStore((path / "mlflow.db").resolve())
+    return FileStore(path.resolve())
+
+
+class MlflowSource:
+    """All runs of a store."""
+
+    unended = SourceEnd(RUNNING)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, MlflowRun] = {}
+
+    def runs(self) -> list[MlflowRun]:
+        for run_id, experiment in self._store.list_runs():
+            if run_id not in self._known:
+                self._known[run_id] = MlflowRun(self._store, run_id, experiment)
+        return list(self._known.values())
+
+
+class MlflowRun:
+    """One run."""
+
+    def __init__(self, store: Store, run_id: str, experiment: str) -> None:
+        self.key = run_id
+        self.place = store.place
+        self._store = store
+        self._experiment = experiment
+        self._info: RunInfo | None = None
+
+    @property
+    def title(self) -> str:
+        return self._info.about().name if self._info is not None else self.key
+
+    def about(self) -> About:
+        self._info = self._store.describe(self.key, self._experiment)
+        return self._info.about()
+
+    def end(self) -> SourceEnd | None:
+        return self._info.end() if self._info is not None else None
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[Piece]:
+        moving: dict[str, Any] = json.loads(json.dumps(position))
+        about = self.about()  # before the points: a run that ends meanwhile is read again
+        if position.get("about") != (digest := _digest(about)):
+            moving["about"] = digest
+            yield Piece(position={**position, "about": digest}, about=about)
+        rows = _Rows()
+        for point in self._store.points(self.key, moving):
+            rows.add(point)
+            if rows.count >= PIECE_POINTS:
+                yield rows.make_piece(moving)
+                rows = _Rows()
+        if rows.count:
+            yield rows.make_piece(moving)
+
+
+def _digest(about: About) -> str:
+    return hashlib.sha256(repr(about).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class _Rows:
+    """Points that were logged together as one row: those of one step and time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
+
+    def add(self, point: Point) -> None:
+        self.count += 1
+        rows = self._rows.setdefault((point.milliseconds, point.step), [{}])
+        if point.key in rows[-1]:  # logged twice in a millisecond
+            rows.append({})
+        rows[-1][point.key] = point.value
+
+    def make_piece(self, position: Mapping[str, Any]) -> Piece:
+        lines = Lines("training")
+        for (milliseconds, step), rows in sorted(self._rows.items(), key=lambda item: item[0]):
+            for row in rows:
+                lines.add_row(milliseconds * 1000, step, row)
+        return Piece(position=json.loads(json.dumps(position)), lines=lines)
+
+
+def _seconds(milliseconds: object) -> float | None:
+    if isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool) and milliseconds > 0:
+        return milliseconds / 1000
+    return None
+
+
+# -- files
+
+
+class FileStore:
+    """`mlruns/<experiment>/<run>/metrics/<key>`: a line per point, `milliseconds value step`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.place = str(root)
+        self._folders: dict[str, Path] = {}
+
+    def list_runs(self) -> Iterator[tuple[str, str]]:
+        for meta in sorted(self._root.glob("*/meta.yaml")):
+            experiment = str(_read_yaml(meta).get("name") or meta.parent.name)
+            for inner in sorted(meta.parent.glob("*/meta.yaml")):
+                if (
+                    _read_yaml(inner).get("lifecycle_stage", "active") == "active"
+                    and (inner.parent / "metrics").is_dir()
+                ):
+                    self._folders[inner.parent.name] = inner.parent
+                    yield inner.parent.name, experiment
+
+    def describe(self, run_id: str, experiment: str) -> RunInfo:
+        folder = self._folders[run_id]
+        meta = _read_yaml(folder / "meta.yaml")
+        return RunInfo(
+            run_id,
+            experiment,
+            name=str(meta.get("run_name") or ""),
+            status=meta.get("status"),
+            started=meta.get("start_time"),
+            ended=meta.get("end_time"),
+            params=_read_texts(folder / "params"),
+            tags=_read_texts(folder / "tags"),
+        )
+
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+        offsets: dict[str, int] = position.setdefault("offsets", {})
+        folder = self._folders[run_id] / "metrics"
+        for path in sorted(item for item in folder.rglob("*") if item.is_file()):
+            key = path.relative_to(folder).as_posix()
+            with open(path, "rb") as file:
+                file.seek(offsets.get(key, 0))
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # being written
+                    offsets[key] = offsets.get(key, 0) + len(line)
+                    point = _parse_point(key, line)
+                    if point is not None:
+                        yield point
+
+
+def _parse_point(key: str, line: bytes) -> Point | None:
+    words = line.split()
+    try:
+        return Point(key, int(words[0]), int(words[2]) if len(words) > 2 else 0, float(words[1]))
+    except (ValueError, IndexError):
+        return None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_texts(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): path.read_text("utf-8", "backslashreplace").removesuffix("\n")
+        for path in files
+    }
+
+
+# -- the database
+
+
+class DatabaseStore:
+    """`mlflow.db`, read while MLflow may be writing it."""
+
+    def __init__(self, path: Path) -> None:
+        self.place = str(path)
+        address = f"file:{urllib.parse.quote(str(path))}?mode=ro"
+        try:
+            self._connection = sqlite3.connect(address, uri=True, timeout=10.0)
+            tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.Error as error:
+            raise ImportFailed(f"cannot read {path.name}: {error}") from None
+        if not {"runs", "metrics", "experiments"} <= tables:
+            raise ImportFailed(f"{path.name} is not a database of MLflow")
+
+    def _ask(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.Error as error:
+            raise ImportFailed(f"cannot read the database: {error}") from None
+
+    def list_runs(self) -> Iterator[tuple[str, str]]:
+        query = (
+            "SELECT run_uuid, experiments.name FROM runs JOIN experiments USING (experiment_id) "
+            "WHERE runs.lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
+        )
+        for run_id, experiment in self._ask(query):
+            yield str(run_id), str(experiment)
+
+    def describe(self, run_id: str, experiment: str) -> RunInfo:
+        query = "SELECT name, status, start_time, end_time FROM runs WHERE run_uuid = ?"
+        for name, status, started, ended in self._ask(query, run_id):
+            params, tags = (
+                {
+                    str(key): str(value)
+                    for key, value in self._ask(f"SELECT key, value FROM {table} WHERE run_uuid = ?", run_id)
+                }
+                for table in ("params", "tags")
+            )
+            return RunInfo(run_id, experiment, name or "", status, started, ended, params, tags)
+        raise ImportFailed(f"run {run_id} was removed")
+
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+        query = (
+            "SELECT rowid, key, timestamp, step, value, is_nan FROM metrics "
+            "WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
+        )
+        for row, key, milliseconds, step, value, is_nan in self._ask(query, run_id, position.get("row", 0)):
+            position["row"] = row
+            yield Point(key, milliseconds, step, math.nan if is_nan else _from_database(value))
+
+
+def _from_database(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= LARGEST_DOUBLE else float(value)
+
+
+# -- a server
+
+
+class ServerStore:
+    """Asked over REST. Points have no order there but time, so a point that comes with an earlier time than those
+    before it is found by their number."""
+
+    def __init__(self, address: str) -> None:
+        parts = urllib.parse.urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+        self._base = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self.place = self._base
+        self._headers = _authorize(parts)
+
+    def _ask(self, route: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None) -> Any:
+        address = f"{self._base}/api/2.0/mlflow/{route}"
+        if query:
+            address = f"{address}?{urllib.parse.urlencode(query)}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(address, data, {**self._headers, "Content-Type": "application/json"})
+        try:
+            answer = http_client.send(request, ANSWER_SECONDS, most=MOST_OF_AN_ANSWER)
+        except OSError as error:
+            raise ImportFailed(f"{self.place}: {error}", hint="is it the address of an MLflow server?") from None
+        if not answer.is_good:
+            raise ImportFailed(f"{self.place} answered {answer.status} {answer.reason}: {answer.text}"[:300])
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            raise ImportFailed(f"{self.place} did not answer as an MLflow server does") from None
+        return found if isinstance(found, dict) else {}
+
+    def _pages(self, route: str, wanted: str, body: Mapping[str, Any], *, get: bool = False) -> Iterator[Any]:
+        token = ""
+        while True:
+            more = {**body, **({"page_token": token} if token else {})}
+            found = self._ask(route, query=more) if get else self._ask(route, body=more)
+            yield from found.get(wanted) or ()
+            following = found.get("next_page_token") or ""
+            if not following or following == token:
+                return
+            token = following
+
+    def list_runs(self) -> Iterator[tuple[str, str]]:
+        names = {
+            str(item.get("experiment_id")): str(item.get("name"))
+            for item in self._pages("experiments/search", "experiments", {"max_results": 1000})
+        }
+        for identity, name in names.items():
+            asked = {"experiment_ids": [identity], "max_results": 1000, "run_view_type": "ACTIVE_ONLY"}
+            for run in self._pages("runs/search", "runs", asked):
+                info = run.get("info", {})
+                yield str(info.get("run_id") or info.get("run_uuid")), name
+
+    def _get(self, run_id: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._ask("runs/get", {"run_id": run_id}).get("run") or {}
+        return found
+
+    def describe(self, run_id: str, experiment: str) -> RunInfo:
+        run = self._get(run_id)
+        info, data = run.get("info", {}), run.get("data", {})
+        params, tags = (
+            {str(item.get("key")): str(item.get("value")) for item in data.get(kind) or ()}
+            for kind in ("params", "tags")
+        )
+        name = str(info.get("run_name") or "")
+        started, ended = (_whole(info.get(key)) for key in ("start_time", "end_time"))
+        return RunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
+
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+        counts: dict[str, int] = position.setdefault("counts", {})
+        for metric in self._get(run_id).get("data", {}).get("metrics") or ():
+            key = str(metric.get("key"))
+            asked = {"run_id": run_id, "metric_key": key, "max_results": PAGE}
+            pages = self._pages("metrics/get-history", "metrics", asked, get=True)
+            found = [
+                Point(
+                    key, _whole(item.get("timestamp")) or 0, _whole(item.get("step")) or 0, _number(item.get("value"))
+                )
+                for item in pages
+            ]
+            found.sort(key=lambda point: (point.milliseconds, point.step))
+            known, counts[key] = counts.get(key, 0), len(found)
+            yield from found[known:]
+
+
+def _authorize(parts: urllib.parse.SplitResult) -> dict[str, str]:
+    """As MLflow's own client is given it: in the address or the environment."""
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    user = urllib.parse.unquote(parts.username or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
+    password = urllib.parse.unquote(parts.password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    if user:
+        return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _whole(value: object) -> int | None:
+    """A number that JSON may have as a text, for it has 64 bits."""
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return None
+
+
+def _number(value: object) -> float:
+    try:
+        return _from_database(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan

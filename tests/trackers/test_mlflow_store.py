@@ -1,0 +1,172 @@
+"""Runs that the real MLflow client logged: to files, to a database, to a server."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from made_imports import points, reader_of, take, values
+from waiting import free_port, wait_until
+
+from trainvitals.trackers.importing import Imported, ImportFailed
+
+SCRIPT = """
+import math, os, sys, mlflow
+
+mlflow.set_tracking_uri(sys.argv[1])
+mlflow.set_experiment("an experiment")
+with mlflow.start_run(run_name="base", tags={"team": "x"}, description="a note"):
+    mlflow.log_params({"lr": 0.1, "password": "hunter22"})
+    for step in range(20):
+        mlflow.log_metric("train/loss", 1 / (step + 1), step=step, timestamp=1763380000123 + step)
+    for step, value in enumerate([math.nan, math.inf, -math.inf, 1.5]):
+        mlflow.log_metric("odd", value, step=step, timestamp=1763380000123 + step)
+    mlflow.log_metric("odd", 2.5, step=0, timestamp=1763380000200)
+    mlflow.log_metrics({"a": 1.0, "b": 2.0}, step=9)
+try:
+    with mlflow.start_run(run_name="bad"):
+        mlflow.log_metric("loss", 3.0, step=1)
+        raise RuntimeError
+except RuntimeError:
+    pass
+mlflow.start_run(run_name="open")
+mlflow.log_metric("loss", 1.0, step=1)
+os._exit(0)
+"""
+MORE = """
+import sys
+from mlflow.tracking import MlflowClient
+
+client = MlflowClient(sys.argv[1])
+(experiment,) = [item for item in client.search_experiments() if item.name == "an experiment"]
+(run,) = [item for item in client.search_runs([experiment.experiment_id]) if item.info.run_name == "open"]
+client.log_metric(run.info.run_id, "loss", 0.5, step=2)
+client.set_terminated(run.info.run_id)
+"""
+ENVIRON = {
+    **os.environ,
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+def _run(script: str, address: str) -> None:
+    subprocess.run([sys.executable, "-c", script, address], check=True, env=ENVIRON, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same runs in `mlruns/` and in `mlflow.db`."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    _run(SCRIPT, str(folder / "mlruns"))
+    _run(SCRIPT, f"sqlite:///{folder / 'mlflow.db'}")
+    return folder
+
+
+def _expect_runs(found: list[Imported]) -> None:
+    by_name = {item.run.file.name: reader_of(item) for item in found}
+    base = by_name["base"]
+    assert points(base, "train/loss") == [
+        (step, f"2025-11-17T11:46:40.{123 + step}000Z", 1 / (step + 1)) for step in range(20)
+    ]
+    assert values(base, "odd") == ["NaN", "Infinity", "-Infinity", 1.5, 2.5]
+    assert [row for row in base.rows() if "a" in row] == [row for row in base.rows() if "b" in row]
+    file = base.info.file
+    assert (file.project, file.status, file.tags, file.notes) == ("an experiment", "finished", ("team=x",), "a note")
+    assert file.config == {"lr": "0.1", "password": "[redacted]"}
+    assert file.started is not None and file.ended is not None
+    assert by_name["bad"].info.status == "failed"
+    assert by_name["open"].info.status == "running"
+
+
+@pytest.mark.parametrize("form", ["mlruns", "mlflow.db", "sqlite:///", "."])
+def test_runs_of_the_real_client_are_imported_value_by_value(stores: Path, tmp_path: Path, form: str) -> None:
+    target = {"sqlite:///": f"sqlite:///{stores / 'mlflow.db'}", ".": str(stores)}.get(form, str(stores / form))
+    _expect_runs(take("mlflow", target, tmp_path))
+    assert [(item.rows, item.is_new) for item in take("mlflow", target, tmp_path)] == [(0, False)] * 3
+
+
+@pytest.mark.parametrize("form", ["mlruns", "mlflow.db"])
+def test_a_run_that_went_on_gets_only_what_is_new(tmp_path: Path, form: str) -> None:
+    address = str(tmp_path / form) if form == "mlruns" else f"sqlite:///{tmp_path / form}"
+    _run(SCRIPT, address)
+    take("mlflow", address, tmp_path / "runs")
+    _run(MORE, address)
+    found = {item.run.file.name: item for item in take("mlflow", address, tmp_path / "runs")}
+    assert {name: item.rows for name, item in found.items()} == {"base": 0, "bad": 0, "open": 1}
+    reader = reader_of(found["open"])
+    assert values(reader, "loss") == [1.0, 0.5]
+    assert reader.info.status == "finished"
+
+
+def test_a_server_is_asked_for_the_same(stores: Path, tmp_path: Path) -> None:
+    import http.client
+
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    store = ["--backend-store-uri", f"sqlite:///{stores / 'mlflow.db'}"]
+    server = subprocess.Popen(
+        [*command, *store], env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
+    )
+
+    def answers() -> bool:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+
+    try:
+        wait_until(answers, "MLflow's server")
+        target = f"http://somebody:hunter22@127.0.0.1:{port}"
+        found = take("mlflow", target, tmp_path)
+        _expect_runs(found)
+        assert [item.rows for item in take("mlflow", target, tmp_path)] == [0, 0, 0]
+        assert "hunter22" not in (found[0].run.folder / "run.json").read_text()
+    finally:
+        os.killpg(server.pid, 9)
+        server.wait()
+
+
+@pytest.mark.parametrize(
+    "status, body", [(500, b"{}"), (200, b"<html>"), (429, b"slow down"), (200, b"[1]"), (404, b"")]
+)
+def test_a_server_that_answers_otherwise_is_an_error_that_names_it(tmp_path: Path, status: int, body: bytes) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        if body == b"[1]":
+            assert take("mlflow", f"http://127.0.0.1:{server.server_port}", tmp_path) == []
+        else:
+            with pytest.raises(ImportFailed, match=r"127\.0\.0\.1"):
+                take("mlflow", f"http://127.0.0.1:{server.server_port}", tmp_path)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_is_no_store_is_an_error_that_says_so(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t (a)").connection.close()
+    (tmp_path / "text.db").write_text("not a database")
+    for target in ("other.db", "text.db", "missing"):
+        with pytest.raises(ImportFailed):
+            take("mlflow", tmp_path / target, tmp_path)
+    with pytest.raises(ImportFailed, match="http://"):
+        take("mlflow", "postgresql://user:hunter22@host/db", tmp_path)
