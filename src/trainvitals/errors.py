@@ -1,4 +1,4 @@
-"""What can go wrong, said so that the reader knows what to type next. Tested in tests/test_settings.py."""
+"""What can go wrong, with what to do next. Tested in tests/test_settings.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """`, did you mean 'interval'?` or an empty string. `prefix` begins them all, and says nothing about likeness."""
+    """`, did you mean 'interval'?` or an empty string. `prefix` is common to them all, and ignored for similarity."""
     import difflib  # 10 ms, and wanted only by who mistyped something
 
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

@@ -169,7 +169,7 @@ class _Memory:
         """The memory with this sample."""
         old, new = self.sample.values, sample.values
         if old.get("state") != new.get("state"):
-            return _Memory(sample, moment, {}, {}, None)  # the earlier values of a lost GPU are not true any more
+            return _Memory(sample, moment, {}, {}, None)  # the earlier values of a lost GPU are no longer true
         kept, intervals = self._kept, self._intervals
         if kept or old.keys() != new.keys():
             kept, intervals = dict(kept), dict(intervals)

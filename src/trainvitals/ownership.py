@@ -1,4 +1,4 @@
-"""Whether somebody else may have written a file or folder that was found, not named.
+"""Whether another user may have written a file or folder that was found, not named.
 
 A settings file can start programs and send messages; so can the queue in a run folder. In a place that others can
 write, anybody could have put one there, and it would act with the rights of whoever trains or watches there.

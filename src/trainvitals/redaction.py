@@ -43,7 +43,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Short ones only count as a word of their own: auth is not in author.
+# Short ones only count as a separate word: auth is not in author.
 _PASSWORD_WORDS = _words("pwd otp totp")
 _SECRET_WORDS = _words("auth authorization oauth dsn cookie cookies jwt pat netrc")
 # smtp_pass is a secret, forward_pass is not.
@@ -58,14 +58,14 @@ _TOKEN_OF_MODEL = _words(
     " shift ratio rate loss accuracy weight weights id ids index position per budget"
 )
 _SECRET_TOKENS_OF = _words("access api auth refresh session")
-# A key that ends so tells about a secret and is not one: token_file, auth_mode.
+# A key that ends so is about a secret and is not one: token_file, auth_mode.
 _ABOUT = _words("mode method type enabled timeout ttl file path env length required")
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def find_secrecy(key: str) -> Secrecy:
-    """What the name of a setting, variable, flag or header says about its value."""
+    """What the name of a setting, variable, flag or header means for its value."""
     words = [word.lower() for word in _WORDS.findall(key[:1000])]
     if not words or key == "PWD":  # the shell's name for the current folder
         return Secrecy.NOTHING
@@ -93,7 +93,7 @@ def _is_secret_word(before: str, word: str, after: str) -> bool:
 
 # -- texts
 
-# Tokens that tell what they are by how they begin. Lengths are bounded, here and below, so that no text,
+# Tokens that are recognized by how they begin. Lengths are bounded, here and below, so that no text,
 # however odd, takes more than linear time.
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -135,13 +135,13 @@ _NAME = re.compile(
     r"(?<![A-Za-z0-9_])(?P<flag>--?)?(?P<name>[A-Za-z_][\w.-]{0,99})"
     r"(?:\\?[\"']?[ \t]{0,3}(?:=>|[=:])[ \t]{0,3}|(?(flag)[ \t]{1,3}(?!-)|(?!)))"
 )
-# Headers go on to the end of the line, or of the quotes that they stand in.
+# Headers extend to the end of the line, or of the quotes around them.
 _HEADER = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie", re.IGNORECASE)
 # After a quote that only seems to close, the rest of the word belongs to the value.
 _QUOTED = re.compile(r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')[\w.~+/=-]*", re.DOTALL)
 _OPENING = re.compile(r"(?:(?:bearer|basic|token)[ \t]+){0,9}\\?[\"']?", re.IGNORECASE)
 
-# What may stand under a secret's name and is none: nothing, a switch, or what is hidden already; and where it
+# What may be under a secret's name and is not one: nothing, a switch, or what is hidden already; and where it
 # is not a password, a number or a model's token such as <pad> and [MASK].
 _SWITCH = re.compile(r"|true|false|yes|no|on|off|none|null|\[redacted\]", re.IGNORECASE)
 _MODEL_VALUE = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|<[^<>\s]{0,40}>|\[[A-Z_]{1,20}\]")
@@ -170,7 +170,7 @@ def _redact_pairs(text: str) -> str:
     line_end, word_end = _Next(text, r"[\r\n]"), _Next(text, r"[\s\"'&]")
     while name := _NAME.search(text, position):
         # A value may hold the next name, as in `env=API_KEY=x`, or seem to, after a quote that nobody closed: so
-        # the search goes on inside it, and values that overlap go together.
+        # the search continues inside it, and values that overlap go together.
         position = name.end()
         secrecy = find_secrecy(name["name"])
         if not secrecy:

@@ -1,12 +1,12 @@
 """Where the trainer, the commands and the agent of one machine and user find each other.
 
     <runtime>/agent.lock        held by the living agent, for as long as it lives
-    <runtime>/agent.json        what it says of itself
+    <runtime>/agent.json        what it reports about itself
     <runtime>/latest.json       its newest samples
     <runtime>/agent.log         its structured log
     <runtime>/runs/*.json       one registration per rank: "watch this process, write into that folder"
 
-The folder is on the machine itself, never on a shared file system. The lock tells the truth even after `kill -9`: the
+The folder is on the machine itself, never on a shared file system. The lock is right even after `kill -9`: the
 kernel releases it with the process.
 """
 
@@ -52,7 +52,7 @@ def runtime_dir() -> Path:
     folder = Path(tempfile.gettempdir()) / f"trainvitals-{user}"
     _make(folder)
     status = folder.lstat()
-    # Anybody may create names in /tmp: refuse a folder or a link that somebody else put there.
+    # Anybody may create names in /tmp: refuse a folder or a link of another user.
     if hasattr(os, "getuid") and (not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid()):
         raise AgentError(
             f"{folder} is owned by another user",
@@ -80,7 +80,7 @@ def _make(folder: Path) -> None:
 
 
 def host_name() -> str:
-    """This machine's name, as it stands in files and labels."""
+    """This machine's name, as written in files and labels."""
     return socket.gethostname() or "localhost"
 
 
@@ -158,7 +158,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # writing to a full disk does not say where
+        error.filename = error.filename or str(path)  # an error of a full disk does not name the file
         raise
 
 
@@ -193,7 +193,7 @@ def read_json(path: Path, *, own: bool = False) -> dict[str, Any] | None:
 
 
 def load_json(path: Path, *, own: bool = False) -> dict[str, Any]:
-    """The object in the file. OSError or ValueError says what is wrong with it."""
+    """The object in the file. OSError or ValueError with what is wrong."""
     import orjson  # who reads no document does without
 
     data = read_regular(path, MOST_BYTES, own=own)
@@ -307,7 +307,7 @@ def read_agent_file() -> dict[str, Any] | None:
 
 
 def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
-    """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to say who it is.
+    """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to report its identity.
     An agent started with `keep` stays when there is no run.
 
     The agent is not a child of this process: a training that waits for its own children never meets it, and a

@@ -34,7 +34,7 @@ class LiveRule(NamedTuple):
     clear_wait: str = ""
     let: Mapping[str, str] = {}
     advice: str = ""
-    """Where a measurement says more than the advice of the condition."""
+    """For a measurement that is more specific than the advice of the condition."""
 
 
 class PrometheusRule(NamedTuple):
@@ -47,7 +47,7 @@ class PrometheusRule(NamedTuple):
     expression: str
     summary: str
     wait: str = ""
-    """Only where there is no live rule, which says it otherwise."""
+    """Only without a live rule, which has it otherwise."""
 
 
 class Colour(NamedTuple):

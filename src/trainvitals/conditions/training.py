@@ -280,7 +280,7 @@ ROWS: tuple[Condition, ...] = (
             Threshold("learning_rate_too_low", 1e-8, "", "a learning rate below this is too low to learn", below=True),
         ),
         live=LiveRule(
-            # A schedule that decays to zero never stands still before it ends: only a rate that is stuck is meant.
+            # A schedule that decays to zero is never constant before it ends: only a stuck rate is meant.
             "max(learning_rate, 500) < $learning_rate_too_low and max(learning_rate, 500) == min(learning_rate, 500)",
             "Learning rate has been {learning_rate:.3g} for 500 steps: too low to learn",
             after="500 steps",
@@ -395,7 +395,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         live=LiveRule(
             # In data parallel training every rank waits for the slowest, so whole steps are equally long; what a rank
-            # does before it has to wait tells them apart.
+            # does before it has to wait distinguishes them.
             "median(rank[*].forward_time, 50) > $straggler_factor * median(median(rank[*].forward_time, 50)) "
             "and count(median(rank[*].forward_time, 50)) > 2",
             "{Participant} is slower than the others: {value:.3g} s (limit {threshold:.3g} s)",

@@ -36,7 +36,7 @@ def limit_of(settings: Settings) -> int:
 
 
 def show(text: str) -> str:
-    """Whole lines as a terminal would have left them: of what a carriage return wrote anew, the last."""
+    """Whole lines as a terminal would have left them: of what a carriage return overwrote, the last."""
     text = _UNPRINTABLE.sub("", ESCAPES.sub("", text)).replace("\r\n", "\n")
     if "\r" not in text:
         return text
@@ -79,7 +79,7 @@ class Tidier:
 
 
 class ConsolePlace(NamedTuple):
-    """How far a file is written: enough to go on there exactly."""
+    """How far a file is written: enough to continue exactly there."""
 
     inode: int
     size: int
@@ -88,7 +88,7 @@ class ConsolePlace(NamedTuple):
 class ConsoleLog:
     """Appends to one such file. Nothing here raises.
 
-    A forked child never writes to its parent's file but to one of its own, named with its process id.
+    A forked child never writes to its parent's file but to a separate one, named with its process id.
     """
 
     def __init__(self, folder: Path, stem: str, *, limit: int, mode: int = 0o600) -> None:
@@ -107,7 +107,7 @@ class ConsoleLog:
 
     @property
     def place(self) -> ConsolePlace | None:
-        """Where it stands; None if there can be no file."""
+        """Its position; None if there can be no file."""
         try:
             if self._fd < 0:
                 self._open()
@@ -140,7 +140,7 @@ class ConsoleLog:
                 if self._size > self._limit // 2:
                     self._rotate()
             except OSError:
-                self._close()  # the folder may have been moved or mounted anew
+                self._close()  # the folder may have been moved or remounted
                 return False
             return True
 

@@ -1,7 +1,7 @@
 """What a view may ask about runs, wherever they are kept.
 
 Views take a `Runs` or a `Reader` and never a path. Folders implement both (`folder_runs.FolderRuns`,
-`reader.RunReader`); an engine that keeps the runs of a fleet can stand in their place.
+`reader.RunReader`); an engine that keeps the runs of a fleet can replace them.
 Tested in tests/views/test_memory_runs.py.
 """
 
@@ -191,7 +191,7 @@ class Runs(Protocol):
         ...
 
     def describe(self, key: str) -> RunInfo:
-        """The run at a glance: also one that cannot be read, which says why."""
+        """The run at a glance: also an unreadable one, with the reason."""
         ...
 
     def statuses(self, key: str) -> list[Status]: ...

@@ -1,4 +1,4 @@
-"""One JSONL file that somebody else writes: whole lines only, from where the last look ended."""
+"""One JSONL file that another process writes: complete lines only, from where the last read ended."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Damage:
     torn: int = 0
     """Lines that are no JSON: cut off by a crash or a full disk, or not ours."""
     foreign: int = 0
-    """JSON that is no line of the journal: not an object, or without a time."""
+    """JSON that is not a line of the journal: not an object, or without a time."""
     files: int = 0
     """Parquet files that cannot be read and whose JSONL file is gone."""
 

@@ -1,6 +1,6 @@
 """Fewer points that still show every peak: the smallest and the largest of each bucket, in their order.
 
-NaN and infinity are kept as points of their own: the first of each bucket that has one.
+NaN and infinity are kept as separate points: the first of each bucket that has one.
 Tested in tests/journal/test_reader.py.
 """
 

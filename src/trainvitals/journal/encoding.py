@@ -40,7 +40,7 @@ def is_complete(line: bytes) -> bool:
 
 
 def spell(value: float) -> float | str:
-    """A float as it stands in a line."""
+    """A float as written in a line."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -63,7 +63,7 @@ def encode_line(row: Mapping[str, Any]) -> bytes:
     """One JSON object and a newline; keys that are not valid UTF-8 are kept readable."""
     try:
         line = orjson.dumps(row, option=_OPTIONS)
-    except TypeError:  # a lone surrogate in a key or string, an integer beyond 64 bits, a key that is no string
+    except TypeError:  # a lone surrogate in a key or string, an integer beyond 64 bits, a key that is not a string
         return dump_json(spell_all(row), _OPTIONS)
     if b"null" in line:
         line = orjson.dumps(spell_all(row), option=_OPTIONS)
@@ -114,7 +114,7 @@ class TimeParser:
         self._micros = 0
 
     def parse(self, text: str) -> int | None:
-        """None if `text` is no time."""
+        """None if `text` is not a time."""
         if text[:19] == self._second:
             fraction = text[20:-1]
             if fraction.isdecimal() and text[-1] == "Z" and text[19] == ".":

@@ -26,7 +26,7 @@ NO_STEP = -(2**63)
 MARK = ("trainvitals_extremes", "1")
 DIGEST = "trainvitals_segment"
 
-# Columns and what stands in an array where the table has NULL. `low` and `high` are of finite values only, `broken`
+# Columns and the value in an array where the table has NULL. `low` and `high` are of finite values only, `broken`
 # counts the others.
 _WHOLE = {
     "bucket": None, "count": None, "low_row": -1, "low_step": NO_STEP, "low_time": -1, "high_row": -1,
@@ -66,7 +66,7 @@ def write_extremes(connection: Any, numbers: Numbers, segment: Path, folder: Ope
 
 
 def is_right(connection: Any, numbers: Numbers, file: str) -> bool:
-    """Whether a side table, named by `OpenFolder.locate`, says of `numbers` what there is to say."""
+    """Whether a side table, named by `OpenFolder.locate`, has everything about `numbers`."""
     check_size(file)
     columns = find_extremes(numbers)
     register_keys(connection, numbers.keys)

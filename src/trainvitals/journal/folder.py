@@ -1,7 +1,7 @@
 """The run folder itself and its run.json.
 
 run.json has one writer: the training (rank 0). When the training died without a word, the agent is its heir and
-writes the end. What the agent knows of a living run stands in its own file, `status[.host-H].json`.
+writes the end. What the agent knows about a live run is in its own file, `status[.host-H].json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def new_run_id(name: str | None, when: float | None = None) -> str:
 
 
 def slugify(text: str) -> str:
-    """`text` as it may stand in a folder name, at most 40 characters."""
+    """`text` as allowed in a folder name, at most 40 characters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "run"
 
 
@@ -129,7 +129,7 @@ def read_statuses(folder: Path) -> list[Status]:
 def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | None]:
     """(status, why): the truth as far as it can be known from here.
 
-    A run whose run.json says `running` may be dead with no agent left to write that; on the same machine that is
+    A run whose run.json has `running` may be dead with no agent left to write that; on the same machine that is
     checked, elsewhere the file is believed.
     """
     run = run if run is not None else read_run(folder)
@@ -183,7 +183,7 @@ def list_folders(root: Path) -> list[Path]:
 
 
 def _sort_by_age(folders: list[Path]) -> list[Path]:
-    """Oldest first. The id tells the second; run.json is asked only where several ids tell the same, or none."""
+    """Oldest first. The id contains the second; run.json is read only where several ids have the same, or none."""
     in_one_second = Counter(folder.name[:_STAMP_LENGTH] for folder in folders)
 
     def age(folder: Path) -> tuple[str, str, str]:

@@ -55,7 +55,7 @@ class FolderRuns:
         return next((key for key in keys if self._folders[key] == found), found.name)
 
     def describe(self, key: str) -> RunInfo:
-        """The run at a glance: also one that cannot be read, which says why."""
+        """The run at a glance: also an unreadable one, with the reason."""
         return find_info(self.folder(key))
 
     def statuses(self, key: str) -> list[Status]:

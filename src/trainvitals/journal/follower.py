@@ -191,7 +191,7 @@ class Relay:
         self.find_files()
 
     def behind(self, file: FileName) -> list[Listener]:
-        """Of a file that nobody writes any more: who has not read all of it, or not acknowledged that it was all and so
+        """Of a finished file: who has not read all of it, or not acknowledged that it was all and so
         would have to look into its segment after a restart."""
         known = self._files.get(file)
         found = []
@@ -206,7 +206,7 @@ class Relay:
         return found
 
     def close(self) -> None:
-        """Nobody writes any of the files any more."""
+        """All files are finished."""
         for file in self._files:
             self.behind(file)
 

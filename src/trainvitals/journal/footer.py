@@ -80,7 +80,7 @@ class _Compact:
 
     def skip(self, kind: int) -> None:
         match kind:
-            case 1 | 2:  # a boolean is told by its kind
+            case 1 | 2:  # a boolean is its own kind
                 pass
             case 3:
                 self._place += 1

@@ -23,14 +23,14 @@ _KEY = re.compile(r"(?:(?P<role>[a-z0-9_]+)\.)?(?P<rank>[0-9]{1,9})", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class Participant:
     """Who takes part in a run: a role, and a rank within it. Which process that is, and on which host, may change
-    while the run goes on: registrations know it."""
+    while the run continues: registrations know it."""
 
     role: str = TRAINER
     rank: int = 0
 
     @classmethod
     def of(cls, labels: Mapping[str, Any], rank: int | None = None) -> Participant:
-        """Of a row or its labels; `rank` is what the name of its file says."""
+        """Of a row or its labels; `rank` is from the name of its file."""
         role, number = labels.get("role"), labels.get("rank", rank)
         return cls(role if isinstance(role, str) else TRAINER, number if type(number) is int else 0)
 

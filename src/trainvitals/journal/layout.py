@@ -1,4 +1,4 @@
-"""Names in a run folder, and nothing else: how a file is called and what a name says.
+"""Names in a run folder, and nothing else: how files are named and what a name means.
 
     <table>_metrics_YYYYMMDD_HHMMSS[[.role-R].rankN][.pidP][.host-H][.attemptK].jsonl   written by one process
     events_YYYYMMDD_HHMMSS[...].jsonl   alerts_YYYYMMDD_HHMMSS[...].jsonl
@@ -31,7 +31,7 @@ STAMP_FORMAT = "%Y%m%d_%H%M%S"
 METRIC_TABLES = ("training", "gpu", "system", "process", "openmetrics", "source")
 LINE_TABLES = ("events", "alerts")
 
-# Keys that say of what a line speaks, rather than what was measured.
+# Keys that identify what a line is about, rather than what was measured.
 LABEL_KEYS = {
     "gpu": (
         *("gpu_index", "gpu_uuid", "gpu_name", "vendor", "host"),
@@ -54,7 +54,7 @@ _NAME = re.compile(
 
 
 class FileName(NamedTuple):
-    """What the name of a journal file says. Tuples sort in reading order within a table."""
+    """The parts of the name of a journal file. Tuples sort in reading order within a table."""
 
     table: str
     attempt: int
@@ -100,7 +100,7 @@ class FileName(NamedTuple):
 
 
 def parse_name(name: str) -> tuple[FileName, str] | None:
-    """(what the name says, its suffix), or None for a file that is not part of the journal."""
+    """(the parts of the name, its suffix), or None for a file that is not part of the journal."""
     match = _NAME.match(name)
     if match is None:
         return None
@@ -120,7 +120,7 @@ def parse_name(name: str) -> tuple[FileName, str] | None:
 
 
 def host_token(host: str) -> str:
-    """A host name as it may stand in a file name."""
+    """A host name as allowed in a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", host).strip("-") or "host"
 
 

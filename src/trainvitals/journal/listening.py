@@ -24,7 +24,7 @@ class Position(NamedTuple):
     offset: int = 0
     """Bytes of the JSONL file."""
     lines: int | None = 0
-    """Rows in these bytes: where to go on once the file is sealed. None: once it is sealed there is nothing left to
+    """Rows in these bytes: where to continue once the file is sealed. None: once it is sealed there is nothing left to
     read."""
 
 
@@ -41,7 +41,7 @@ class Positions:
             self.advance(file, position)
 
     def get(self, file: FileName) -> Position | None:
-        """Where to go on in this file, None if all of it was read."""
+        """Where to continue in this file, None if all of it was read."""
         known = self._writers.get(file.writer)
         if not known:
             return Position()
@@ -104,7 +104,7 @@ class Batch(NamedTuple):
     rows: Sequence[Row]
     """Shared by all listeners: read only. May be empty, where no line could be understood."""
     end: Position
-    """How far the file is read with them. Without `lines`: that was all, for nobody writes it any more."""
+    """How far the file is read with them. Without `lines`: that was all, the file is finished."""
     damage: Damage
     """What could not be understood among them."""
 

@@ -28,7 +28,7 @@ class Points:
     times: Integers
     values: Floats
     total: int
-    """How many there are in all."""
+    """How many there are in total."""
     nonfinite: int
     """How many of all are NaN or infinite."""
 
@@ -109,7 +109,7 @@ def tail_points(lines: Lines, name: str, label: str) -> Points:
     column = lines.columns.get((name, label))
     if column is None:
         return Points.whole(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    # Copies: the arrays go on growing, which a view of them would forbid.
+    # Copies: the arrays keep growing, which a view of them would prevent.
     rows = np.array(column.rows, dtype=np.int64)
     return Points.whole(
         np.array(lines.steps, dtype=np.int64)[rows],
@@ -136,5 +136,5 @@ def summarize(lines: Lines) -> Iterator[tuple[str, MetricSummary]]:
 
 
 def known_step(value: Any) -> int | None:
-    """A step as it is stored, None if it says that there is none."""
+    """A step as stored, None for the marker of a missing one."""
     return None if value is None or int(value) == NO_STEP else int(value)

@@ -260,7 +260,7 @@ class RunReader:
     @_of_one_state
     def newest_steps(self, count: int) -> list[tuple[int, float]]:
         """(step, seconds since 1970) of the newest lines of the lowest participant, oldest first. Only of what is not
-        sealed yet: enough to tell how fast a live run goes."""
+        sealed yet: enough for the speed of a live run."""
         for stream in self._streams("training")[:1]:
             attempt = max(name.attempt for name, _, _ in stream.parts)
             lines = [self._tail(path) for n, path, sealed in stream.parts if not sealed and n.attempt == attempt]
@@ -307,7 +307,7 @@ class RunReader:
         return Follower(self.folder, tuple(tables), from_end=from_end)
 
     def extent(self, table: str = "training") -> Extent:
-        """How far the table is written now: `rows` gives the same again for it, while the run goes on."""
+        """How far the table is written now: `rows` gives the same again for it, while the run continues."""
         parts = (part for stream in self._list_streams(table) for part in stream.parts)
         return {name.stem: ALL_ROWS if sealed else count_rows(path, gone=ALL_ROWS) for name, path, sealed in parts}
 

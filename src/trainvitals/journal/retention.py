@@ -65,7 +65,7 @@ def remove(folder: Path) -> None:
 
 
 def is_ended(folder: Path) -> bool:
-    """Whether the run is over beyond doubt; a folder whose run.json is not of our making is no run."""
+    """Whether the run is over beyond doubt; a folder with a foreign run.json is not a run."""
     try:
         run = run_folder.read_run(folder)
         return run.format is not None and run_folder.read_state(folder, run)[0] in ENDED

@@ -35,7 +35,7 @@ class RunInfo:
 
     @property
     def cause_text(self) -> str:
-        """In one sentence why it ended or stalls; empty if there is nothing to say."""
+        """Why it ended or stalls, in one sentence; empty if there is no reason."""
         return str(self.cause) if self.cause is not None else ""
 
     @property
@@ -51,7 +51,7 @@ def default_root() -> Path:
 
 
 def list_runs(root: str | Path | None = None) -> list[RunInfo]:
-    """All runs below `root`, oldest first. One that cannot be read is `unreadable`, and its cause says why."""
+    """All runs below `root`, oldest first. One that cannot be read is `unreadable`, with the reason as its cause."""
     found = []
     for folder in run_folder.list_folders(Path(root) if root is not None else default_root()):
         try:
@@ -62,7 +62,7 @@ def list_runs(root: str | Path | None = None) -> list[RunInfo]:
 
 
 def find_info(folder: Path) -> RunInfo:
-    """The run at a glance; if its run.json cannot be read it is `unreadable`, and the cause says why."""
+    """The run at a glance; if its run.json cannot be read it is `unreadable`, with the reason as its cause."""
     try:
         return read_info(folder)
     except RunNotFound as error:

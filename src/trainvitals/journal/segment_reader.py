@@ -28,7 +28,7 @@ from trainvitals.journal.summaries import MetricSummary
 REMEMBERED_BYTES = 32 << 20
 Buckets = Mapping[str, Any]
 
-# One row per bucket. `broken` is a value that is not finite; `empty` says that all of them are.
+# One row per bucket. `broken` is a value that is not finite; `empty` if all of them are.
 _BUCKET_COLUMNS = f"""
     count, low, low_row, low_step, low_time, high, high_row, high_step, high_time,
     coalesce(broken, 0) AS broken, broken_value, coalesce(broken_step, {NO_STEP}) AS broken_step,
@@ -190,7 +190,7 @@ class SealedSegments:
             yield current
 
     def _stream(self, path: Path, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """The answer piece by piece, on a cursor of its own: other questions may be asked meanwhile."""
+        """The answer piece by piece, on a separate cursor: other queries may run meanwhile."""
         import duckdb
 
         try:
@@ -295,7 +295,7 @@ class SealedSegments:
             raise self._explain(error, paths) from error
 
     def _check_sizes(self, paths: Sequence[Path]) -> None:
-        """Before anything of a file is read: whether it and its side table can be as large as they say."""
+        """Before anything of a file is read: whether it and its side table can be as large as they claim."""
         files = {self._files.locate(path.name) for path in paths}
         files |= {self._sides[path.name] for path in paths if path.name in self._sides}
         for file in files - self._checked:

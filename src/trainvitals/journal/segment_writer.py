@@ -2,11 +2,11 @@
 
 A segment is a long table, one row per value: (name, label, row, step, time, value, text), sorted by name, label and
 row, one row group per 65,536 values. Long rather than wide because a run may log 100,000 names or names that differ
-only in case, and because one metric is then one stretch of the file. `label` says of what (a GPU, a process) as
+only in case, and because one metric is then one range of the file. `label` is the subject (a GPU, a process) as
 canonical JSON, empty for training lines; `row` is the line's number in the JSONL file; `step` is null where there is
 none; `time` is microseconds since 1970. `text` holds what is not a number, such as throttle reasons.
 
-Beside it stands a side table, see `extremes`.
+Beside it is a side table, see `extremes`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_labels(text: str) -> dict[str, Any]:
 
 
 def labels_of(name: FileName, text: str) -> dict[str, Any]:
-    """Of what a series speaks: its labels, and what the name of its file says."""
+    """What a series is about: its labels, and those from the name of its file."""
     labels = {**({"host": name.host} if name.host else {}), **parse_labels(text)}
     if not name.participant.is_trainer:
         labels["role"] = name.role
@@ -158,7 +158,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """Values in all, texts included."""
+        """All values, including texts."""
         return sum(len(column.rows) for column in self.columns.values()) + len(self.texts)
 
 
@@ -233,7 +233,7 @@ def side_of(segment: Path) -> Path:
 
 
 def rebuild_side(segment: Path, target: Path) -> None:
-    """Make the side table of a segment anew, as `target`, which appears whole or not at all."""
+    """Rebuild the side table of a segment, as `target`, which appears complete or not at all."""
     source = OpenFolder(segment.parent)
     with _workshop(target.parent) as workshop:
         made = workshop / target.name
@@ -268,7 +268,7 @@ def find_left_over(folder: Path) -> list[Path]:
         if owner == host and pid.isdecimal():
             if runtime.process_start(int(pid)) is None:
                 found.append(place)
-        elif _age(place) > ABANDONED_SECONDS:  # of another machine, or of a version that did not say whose it is
+        elif _age(place) > ABANDONED_SECONDS:  # of another machine, or of a version that did not name its owner
             found.append(place)
     return found
 
@@ -286,7 +286,7 @@ def _age(path: Path) -> float:
 
 
 def _read_whole(path: Path, table: str) -> tuple[Lines, list[bytes], int]:
-    """(what the file says, the lines that say nothing, its size)."""
+    """(the contents of the file, the lines without any, its size)."""
     lines = Lines(table)
     rejected: list[bytes] = []
 

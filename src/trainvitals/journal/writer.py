@@ -33,7 +33,7 @@ class LineWriter:
     """Appends whole lines to `<folder>/<name>.jsonl` and starts a new file by size or age.
 
     Safe from many threads, from a signal handler (the lock is re-entrant), and after `fork()`: a child never writes
-    to its parent's file but opens one of its own, named with its process id.
+    to its parent's file but opens a separate one, named with its process id.
 
     `on_fd` is given the descriptor whenever it changes, for a caller who writes whole lines to it himself with one
     `os.write` each: the file is opened for appending, so lines of several threads do not mix. -1 means: not now, use
@@ -116,7 +116,7 @@ class LineWriter:
                 self._rotate()
 
     def check(self) -> os.stat_result | None:
-        """What the file is like; None if there is none, or none any more: then that is said, and the next line opens
+        """What the file is like; None if there is none, or no longer any: then it warns, and the next line opens
         another."""
         with self.lock:
             if self._fd < 0:
@@ -139,12 +139,12 @@ class LineWriter:
             return found
 
     def flush(self, seconds: float = 0.0) -> bool:
-        """Try to write what waits, for at most `seconds`. True if nothing waits any more."""
+        """Try to write what waits, for at most `seconds`. True if nothing is left."""
         deadline = time.monotonic() + seconds
         while self._backlog:
             with self.lock:
                 if self._busy:
-                    return False  # the call that was interrupted goes on with it
+                    return False  # the interrupted call continues with it
                 self._busy = True
                 try:
                     self._next_try = 0.0
@@ -197,7 +197,7 @@ class LineWriter:
                 if os.write(self._fd, line) == len(line):
                     return
                 self._torn = True
-        except OSError as error:  # the interrupted call will meet the same, and says so
+        except OSError as error:  # the interrupted call will fail in the same way, and report it
             if is_from_handler(error):
                 raise
         self._remember(line)
@@ -237,7 +237,7 @@ class LineWriter:
             written = os.write(self._fd, line)
             if written != len(line):
                 self._torn = True
-                written += os.write(self._fd, line[written:])  # says why it was cut
+                written += os.write(self._fd, line[written:])  # raises the reason of the short write
                 if written != len(line):
                     raise _full()
                 self._torn = False
@@ -342,7 +342,7 @@ class LineWriter:
         self._on_fd(-1)
 
     def write_apart(self) -> None:
-        """From now on, in a process that is not the one the name was made for, write a file of its own."""
+        """From now on write a separate file, in another process than the one the name was made for."""
         self.lock = threading.RLock()  # another thread of the parent may have held it
         self._close_file()
         self._backlog.clear()  # the parent writes these
@@ -375,7 +375,7 @@ def _full() -> OSError:
 
 
 def _cut_last_line(path: Path, identity: tuple[int, int]) -> None:
-    """Cut the file after its last newline, if it is the one meant. By a descriptor of our own: that of the writer may
+    """Cut the file after its last newline, if it is the one meant. With a separate descriptor: that of the writer may
     have been closed by the program, and mean a file that is not ours to cut."""
     fd = os.open(path, os.O_RDWR | _O_BINARY)
     try:
@@ -412,7 +412,7 @@ def _retire(fd: int) -> None:
         try:
             os.close(_retired.popleft()[1])
         except OSError:
-            pass  # closed by somebody else: it is closed
+            pass  # closed by other code: it is closed
 
 
 _writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()

@@ -10,5 +10,5 @@
 
 Each is parsed and composed here and nowhere else. Parsing never fails: a field that is missing or damaged has its
 default, and what is not understood (keys of newer versions and of other programs, values of a wrong type) is kept in
-`rest` and written back. `Cause` says why something ended or stalled. Tested in tests/test_hostile_documents.py.
+`rest` and written back. `Cause` is why something ended or stalled. Tested in tests/test_hostile_documents.py.
 """

@@ -66,7 +66,7 @@ class Cause(Document):
 
     @classmethod
     def read(cls, value: object) -> Self | None:
-        """Of a document: an object, or the bare sentence of an older version; None if it says nothing."""
+        """Of a document: an object, or the bare sentence of an older version; None if it is empty."""
         found = cls(detail=value) if isinstance(value, str) else cls.parse(value)
         return found if str(found) else None
 

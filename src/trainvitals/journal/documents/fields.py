@@ -113,11 +113,11 @@ class Document:
     or goes without saying."""
 
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-    """What is not understood here or says no more than the default, and is kept."""
+    """What is not understood here or equals the default, and is kept."""
 
     @classmethod
     def parse(cls, data: object) -> Self:
-        """Never fails: what is no object is an empty document."""
+        """Never fails: anything but an object is an empty document."""
         known: dict[str, Any] = {}
         rest: dict[str, Any] = {}
         fields = _fields(cls)

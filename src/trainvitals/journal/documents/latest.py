@@ -24,7 +24,7 @@ from trainvitals.journal.documents.status import RankStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFile(Document):
-    """What an agent says of itself."""
+    """What an agent reports about itself."""
 
     pid: int | None = entry(whole, None)
     start: float | None = entry(finite, None)
@@ -102,7 +102,7 @@ class Latest(Document):
 
 
 def read_agent() -> AgentFile | None:
-    """What the living agent says of itself; None if there is none. Empty while it starts or ends."""
+    """What the running agent reports about itself; None if there is none. Empty while it starts or stops."""
     return AgentFile.parse(runtime.read_agent_file()) if runtime.agent_is_alive() else None
 
 

@@ -39,7 +39,7 @@ class Registration(Document):
     visible_devices: Mapping[str, str] = entry(mapping_of(text), {})
     """The variables that hide GPUs from its program, such as CUDA_VISIBLE_DEVICES, with their values."""
     goodbye: str = entry(text, "")
-    """The status with which the process ended of its own accord; its exit code cannot be seen on every kernel."""
+    """The status that the process reported at its end; its exit code is not visible on every kernel."""
     cell: str | None = entry(text, None)
     """In a notebook: when the cell that is being run began, empty while none is; None anywhere else."""
     console: tuple[Mapping[str, Any], ...] = entry(list_of(mapping), ())
@@ -48,7 +48,7 @@ class Registration(Document):
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The registration in the file; None if it is gone, does not say which process of which run, or may be somebody
+        """The registration in the file; None if it is gone, does not name the process and run, or may be somebody
         else's: its settings name programs to start and files to read."""
         found = cls.parse(runtime.read_json(path, own=True))
         earlier = text(found.rest.get("cuda_visible_devices"))  # the only variable that was kept by the version before

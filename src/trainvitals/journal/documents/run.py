@@ -90,7 +90,7 @@ class Origin(Document):
     rows: int = entry(whole, 0)
     """All that were written up to there."""
     untimed_until: str | None = entry(text, None)
-    """Rows with this timestamp or an earlier one have no time of their own: the tracker keeps none."""
+    """Rows with this timestamp or an earlier one have no real time: the tracker keeps none."""
     arrival_times: bool = entry(flag, False)
     """Times are those at which the rows were seen to arrive."""
     renamed: Mapping[str, str] = entry(mapping_of(text), {})
@@ -157,7 +157,7 @@ class RunFile(Caused):
         return self.status in ENDED
 
     def has_ended(self, attempt: int) -> bool:
-        """Whether this attempt is over, and not only said to be at exit."""
+        """Whether this attempt is over, and not only tentatively at exit."""
         return self.attempt == attempt and self.is_over and not self.tentative
 
     @property

@@ -1,4 +1,4 @@
-"""status[.host-H].json: what the agent of a host knows of a run, and what the next agent needs to go on."""
+"""status[.host-H].json: what the agent of a host knows about a run, and what the next agent needs to continue."""
 
 from __future__ import annotations
 
