@@ -2,6 +2,6 @@
 
 `loop` is its life, `sampling` reads the sources, `watching` looks after one run with the help of `following` (what
 the ranks log), `lines` (what the agent writes), `liveness` (is it still stepping), `causes` (why did it die) and
-`stacks` (where does it hang). `sealing` makes segments in a process of its own. `control` and `service` are for the
+`stacks` (where does it hang). `sealing` makes segments in a separate process. `control` and `service` are for the
 command line.
 """

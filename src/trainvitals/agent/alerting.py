@@ -99,7 +99,7 @@ class Alerting:
         self._ask(lambda alerts: alerts.see_sample(sample.table, sample.labels, values, sample.time))
 
     def see_end(self, rank: WatchedRank, status: str, cause: Cause | None) -> None:
-        """A rank has ended, by this judgement of all that is known. Of `trainvitals monitor` that is no news."""
+        """A rank has ended, by this verdict. For `trainvitals monitor` that is not worth an alert."""
         if rank.registration.kind == MONITOR:
             return
         self._ended[rank.participant] = (status, cause or Cause(detail=f"{status}; cause unknown"))
@@ -142,7 +142,7 @@ class Alerting:
         self._guard(lambda: alerts.end(verdict.status))
 
     def leave(self) -> None:
-        """The agent ends, the run goes on."""
+        """The agent stops, the run continues."""
         self._ask(RunAlerts.leave)
 
     def active(self) -> tuple[AlertStatus, ...]:

@@ -103,7 +103,7 @@ class Closing:
             write_end(folder, attempt, verdict, mode, lowest.progress.step if lowest is not None else None)
 
     def _may_wait_for_room(self) -> bool:
-        """A full disk may have room again, and the end is worth waiting for, but not for ever."""
+        """A full disk may have room again, and the end is worth waiting for, but not forever."""
         if self._deadline is None:
             self._deadline = time.monotonic() + END_PATIENCE_SECONDS
         return time.monotonic() < self._deadline

@@ -61,7 +61,7 @@ class Consoles:
         self._tails.clear()
 
     def leave(self) -> None:
-        """The agent ends, the run goes on: another will copy the rest."""
+        """The agent stops, the run continues: another will copy the rest."""
         for tail in self._tails.values():
             tail.close()
         self._tails.clear()
@@ -86,7 +86,7 @@ def _open(source: tuple[int, int], paths: tuple[str, ...]) -> int | None:
 
 
 class Tail:
-    """One file that somebody else writes, and our copy of it."""
+    """One file that another process writes, and our copy of it."""
 
     def __init__(self, fd: int, offset: int, log: ConsoleLog, source: tuple[int, int]) -> None:
         self._fd = fd
@@ -118,7 +118,7 @@ class Tail:
         """Copy at most about `limit` bytes, whole lines or states of a progress bar. Returns the bytes taken."""
         try:
             behind = os.fstat(self._fd).st_size - self._offset
-            if behind < 0:  # emptied by a log rotation: it begins anew
+            if behind < 0:  # truncated by a log rotation: start over
                 self._offset, behind = 0, os.fstat(self._fd).st_size
             if behind > MOST_BEHIND:
                 skipped = behind - SKIP_TO

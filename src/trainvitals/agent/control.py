@@ -17,7 +17,7 @@ STOP_SECONDS = 30.0
 
 
 def status() -> tuple[AgentFile, Latest] | None:
-    """What the living agent says of itself, and of its runs and sources; None if there is no agent."""
+    """What the running agent reports about itself, its runs and sources; None if there is no agent."""
     about = read_agent()
     return (about, read_latest(about) or Latest()) if about is not None else None
 

@@ -58,7 +58,7 @@ class Backlog:
                 self._groups[registration.folder].entries[path] = registration
 
     def forget(self, path: Path, registration: Registration) -> None:
-        """This registration is not there any more."""
+        """This registration is gone."""
         with self._lock:
             group = self._groups.get(registration.folder)
             if group is not None:

@@ -1,7 +1,7 @@
 """Why a process ended: its exit status, the kernel's out-of-memory killer, a limit.
 
 The exit status of a process that is not our child can be had in two ways on Linux, and both are tried: while it is
-a zombie it stands in /proc/<pid>/stat, and from Linux 6.15 on a pidfd tells it once the parent has collected it.
+a zombie it is in /proc/<pid>/stat, and from Linux 6.15 on a pidfd has it once the parent has collected it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAT_START = 19
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended, as `wait` tells it. Exactly one of the two is not None."""
+    """How a process ended, as `wait` reports it. Exactly one of the two is not None."""
 
     exit_code: int | None
     signal: str | None
@@ -166,7 +166,7 @@ class Suspects:
         self._recent: str | None = None
 
     def look(self) -> str | None:
-        """Remember how things stand; where the kernel killed for memory since the last look, if it did."""
+        """Remember the counters; where the kernel killed for memory since the last reading, if it did."""
         now = read_oom_counts(self._groups)
         groups = _read_groups(self._pid)
         if groups != self._groups and groups:  # a job scheduler moved it

@@ -68,7 +68,7 @@ class Exporting:
         health: Callable[[], Mapping[str, SourceHealth]],
         describe: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """Which runs there are, how the sources do, what they say of the machine; to be called every second or so."""
+        """The runs, the state of the sources, and what they report about the machine; call it every second or so."""
         exports = self._exports
         if exports is None:
             return

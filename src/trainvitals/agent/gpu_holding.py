@@ -1,4 +1,4 @@
-"""Which GPUs a run holds: only of these can it be said that the run lets them idle.
+"""Which GPUs a run holds: only these can be idle because of the run.
 
 Some drivers name the processes on a GPU. Where one does not (another vendor's, or in a container that does not share
 the process numbers of the host), those count that were set aside for the run, unless a process of somebody else is seen
@@ -39,7 +39,7 @@ class GpuHolding:
         gpus: Iterable[Sample],
         processes: Iterable[Sample],
     ) -> None:
-        """Find out anew; `ranks` are those alive, `gpus` and `processes` the newest lines of the run."""
+        """Update; `ranks` are those alive, `gpus` and `processes` the newest lines of the run."""
         if not ranks:
             return
         pids = frozenset(item.pid for item in ranks)

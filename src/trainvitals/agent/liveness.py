@@ -1,6 +1,6 @@
 """Is a rank still there, and is it still stepping?
 
-Time is CLOCK_MONOTONIC, which stands still while a machine sleeps, so a laptop that was closed has not stalled.
+Time is CLOCK_MONOTONIC, which stops while a machine sleeps, so a training on a closed laptop has not stalled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_LIMIT = 3600.0
 """However long pauses have been, no more than this many seconds of silence are taken for another one."""
 REMEMBERED_STEPS = 64
 POLL_SECONDS = 1.0
-"""Seconds between two looks for the process where the kernel does not tell its end."""
+"""Seconds between two checks for the process where the kernel does not report its end."""
 EXIT_STATUS_SECONDS = 1.5
 """How long a process that is gone is asked for its exit status: its parent may not have collected it yet."""
 LOOK_SECONDS = 5.0
@@ -87,7 +87,7 @@ class RankProgress:
         return now - self._last
 
     def ignore_pause(self) -> None:
-        """The silence of now is no pause of the training's own: nothing is learned from how long it lasts."""
+        """The current silence is not a pause of the training itself: nothing is learned from its length."""
         self._counts = False
 
     def judge(self, now: float, stall_after: float) -> str:
@@ -121,7 +121,7 @@ class WatchedRank:
         """Whether it was alive when we came."""
         if not self.watched:
             self.gone_at = now
-            self.close()  # at best a zombie, at worst somebody else with the same number
+            self.close()  # at best a zombie, at worst another process with the same pid
         self.suspects = Suspects(
             registration.pid, exit_causes.parse_oom_counts(known.oom_kills if known is not None else None)
         )
@@ -159,7 +159,7 @@ class WatchedRank:
         registrations.unregister(self.path, self.registration)
 
     def look(self, now: float, ended: frozenset[int]) -> str | None:
-        """Notice its end, and then its verdict; `ended` are the pidfds the kernel has told of.
+        """Notice its end, and then its verdict; `ended` are the pidfds the kernel has reported.
 
         Returns where the kernel killed for memory meanwhile, if it did.
         """
@@ -202,7 +202,7 @@ class WatchedRank:
         self.state = self.verdict.status
 
     def _read_goodbye(self) -> str | None:
-        """With which status it ended of its own accord, if it did; None if it went without a word."""
+        """The status that it reported at its end; None if it vanished without one."""
         found = Registration.read(self.path)
         is_ours = found is not None and self.registration.is_same(found)
         return found.goodbye if found is not None and is_ours and found.goodbye in ENDED else None
@@ -223,7 +223,7 @@ class WatchedRank:
         return stat.state if stat is not None else None
 
     def describe(self) -> RankStatus:
-        """For status.json: what a reader wants to know, and what the next agent needs to go on."""
+        """For status.json: what a reader wants to know, and what the next agent needs to continue."""
         progress, item = self.progress, self.registration
         return RankStatus(
             pid=item.pid,

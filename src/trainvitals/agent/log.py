@@ -32,7 +32,7 @@ class Log:
         self._size = 0
 
     def bind(self, **fields: Any) -> BoundLog:
-        """This log with fields that stand in every line."""
+        """This log with fields for every line."""
         return BoundLog(self, fields)
 
     def write(self, row: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Log:
                 os.write(self._fd, line)
                 self._size += len(line)
             except OSError:
-                pass  # full or read-only: the runs' own events still tell what happened
+                pass  # full or read-only: the runs' events still have what happened
             if self._echo:
                 sys.stderr.write(line.decode("utf-8", "replace"))
                 sys.stderr.flush()

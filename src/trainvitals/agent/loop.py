@@ -158,7 +158,7 @@ class Agent:
                 self._log.info(f"sending pending {what} of an earlier agent", runs=count)
 
     def _acquire(self) -> bool:
-        # Whoever asks whether an agent lives holds the lock for an instant, so one refusal is no proof.
+        # Checking for a running agent holds the lock for an instant, so one refusal is not a proof.
         for _ in range(LOCK_TRIES):
             if self._lock.acquire():
                 return True
@@ -166,7 +166,7 @@ class Agent:
         return False
 
     def _keep_lock(self) -> None:
-        """Take the lock again if its file was removed. If another agent has it by then, that one goes on."""
+        """Take the lock again if its file was removed. If another agent has it by then, that one continues."""
         if self._lock.is_ours():
             return
         if self._acquire():
@@ -195,7 +195,7 @@ class Agent:
         try:
             return settings_room.resolve()
         except SettingError as error:
-            # Whoever made the mistake was warned where it was made; an agent must start all the same.
+            # The user was warned where the mistake was made; an agent must start anyway.
             self._log.warning("invalid settings", error=str(error))
             return settings_room.resolve(environ={}, folder=Path("/"))
 
@@ -308,7 +308,7 @@ class Agent:
             run.start()
 
     def _settings_of(self, registration: Registration) -> Settings:
-        """The settings of the run's own process; the agent's environment has nothing to say about them."""
+        """The settings of the run's own process; the agent's environment does not affect them."""
         try:
             return self._settings_from(registration.settings, process_environment(registration.pid))
         except SettingError as error:  # a trainer of another version
@@ -318,7 +318,7 @@ class Agent:
     def _settings_from(self, values: Mapping[str, Any], environment: Environment = os.environ.get) -> Settings:
         known = {row.name for row in settings_room.TABLE}
         given = {name: value for name, value in values.items() if name in known}
-        # A variable counts only where the run's process says that a value with a secret is in it.
+        # A variable counts only if the run's process reports that a value with a secret is in it.
         variables = {
             value.removeprefix("config:$").rpartition("#")[0]
             for value in given.values()
@@ -431,7 +431,7 @@ class Agent:
         self._write("latest.json", latest)
 
     def _write(self, name: str, content: Document) -> None:
-        """A full disk here is no reason not to watch runs, whose folders are elsewhere."""
+        """A full disk here must not keep us from watching runs, whose folders are elsewhere."""
         try:
             runtime.write_atomically(self._folder / name, encode_line(content.as_json()))
         except OSError as error:

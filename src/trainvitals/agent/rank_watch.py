@@ -57,7 +57,7 @@ class RankWatch:
             known = self._ranks.get(registration.participant, registration.kind)
             if change.what == "leave":
                 if known is not None and known.is_alive and not known.is_over and not change.path.exists():
-                    # A cleaner of temporary files took it; the run goes on.
+                    # A cleaner of temporary files removed it; the run continues.
                     registrations.register(known.registration)
             elif known is None or known.registration.pid != registration.pid:
                 if registration.attempt > self._account.attempt:
@@ -159,7 +159,7 @@ class RankWatch:
     # -- they end
 
     def _explain(self, rank: WatchedRank) -> None:
-        """An exit code says less than the exception behind it, which the rank or a program of the command wrote."""
+        """An exit code is less useful than its exception, which the rank or a program of the command wrote."""
         verdict = rank.verdict
         if verdict is None or verdict.status != "failed":
             return

@@ -36,7 +36,7 @@ class RowExporting:
         return all(runner.has_all(relay) for runner in self._runners)
 
     def describe(self) -> dict[str, RowExport]:
-        """For status.json: how far each exporter is, those included that this run does not ask for any more."""
+        """For status.json: how far each exporter is, including those that this run no longer requests."""
         return {**self._known, **{runner.name: runner.describe() for runner in self._runners}}
 
     def mark_saved(self) -> None:

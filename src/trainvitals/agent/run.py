@@ -1,6 +1,6 @@
 """One watched run: follow its ranks, write what the machine does, and write its end if it cannot do so itself.
 
-Each run has a thread of its own, so a run folder on a dead file server harms nobody else.
+Each run has its own thread, so a run folder on a dead file server does not affect the others.
 Tested in tests/agent/test_agent.py.
 """
 
@@ -129,7 +129,7 @@ class WatchedRun:
         self.offer(exporter_trouble(text))
 
     def end_watch(self) -> None:
-        """The agent ends, the run goes on."""
+        """The agent stops, the run continues."""
         self._leaving = True
 
     def wait(self, seconds: float) -> None:
@@ -228,7 +228,7 @@ class WatchedRun:
             return
         self._write_status(now, force=self._rank_watch.has_news)
         if self._is_time("console", CONSOLE_SECONDS, now):
-            # Once it is noted where the copy begins: another agent may have to go on there.
+            # Once it is noted where the copy begins: another agent may have to continue there.
             self._parts.consoles.look()
         if self._is_time("sealing", SEALING_SECONDS, now):
             self._parts.request_sealing()
@@ -318,7 +318,7 @@ class WatchedRun:
                 registrations.unregister(change.path, change.registration)
 
     def _detach(self) -> None:
-        """The agent ends, the run goes on."""
+        """The agent stops, the run continues."""
         parts = self._parts
         if self.finishing:
             parts.lines.close()

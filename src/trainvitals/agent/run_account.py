@@ -1,4 +1,4 @@
-"""What the training says about itself in run.json, followed while it is watched.
+"""What the training reports about itself in run.json, followed while it is watched.
 Tested in tests/agent/test_closing.py."""
 
 from __future__ import annotations

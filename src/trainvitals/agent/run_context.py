@@ -73,11 +73,11 @@ class RunContext:
         )
 
     def look_into_folder(self, first: Registration) -> RunContext:
-        """The same with what only the folder tells, which may be on a file server that does not answer."""
+        """The same with what only the folder has, which may be on a file server that does not respond."""
         return replace(self, has_many_hosts=self._needs_host_in_names(first))
 
     def _needs_host_in_names(self, first: Registration) -> bool:
-        """Whether agents of other hosts write into the folder, too. The world size of a role does not tell where others
+        """Whether agents of other hosts write into the folder, too. The world size of a role does not show where others
         are; there the host that leads the run writes without its name."""
         written = Status.parse(runtime.read_json(self.folder / "status.json"))
         if (written.host, written.attempt) == (self.host, first.attempt):

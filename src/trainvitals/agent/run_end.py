@@ -49,7 +49,7 @@ def decide_end(
 
 
 def _first_of_many(ranks: Sequence[WatchedRank], failures: Sequence[Failure]) -> ExitVerdict | None:
-    """Of several ranks the one that was lost first; None if there is one only, or if it has said why itself."""
+    """Of several ranks the one that was lost first; None if there is only one, or if it reported the reason itself."""
     trainings = [rank for rank in ranks if rank.registration.kind == "training"]
     if len(trainings) < 2 and all(rank.registration.world_size == 1 for rank in trainings):
         return None
@@ -83,7 +83,7 @@ def _named(rank: WatchedRank, tentative: bool) -> ExitVerdict:
 
 
 def _soften(verdict: ExitVerdict, ranks: Sequence[WatchedRank]) -> ExitVerdict:
-    """The exit code from the wrapper, explained by what was seen of the processes where that says more."""
+    """The exit code from the wrapper, explained by what was seen of the processes where that is more specific."""
     for rank in ranks:
         found = rank.verdict
         if found is not None and found.signal == verdict.signal and found.exit_code == verdict.exit_code:

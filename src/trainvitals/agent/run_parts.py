@@ -132,7 +132,7 @@ class RunParts:
         return max(time.time() - newest, 0.0) if newest is not None else 0.0
 
     def request_sealing(self) -> None:
-        """Seal what is closed and not needed by a listener any more."""
+        """Seal what is closed and no longer needed by a listener."""
         self.seals.request(self.is_ours, self._is_read, self._find_behind)
 
     def _is_read(self, name: str) -> bool:

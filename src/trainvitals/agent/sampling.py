@@ -149,7 +149,7 @@ class UnitThread:
             self._reason = _describe(error)
 
     def _sleep(self) -> None:
-        """Wait for the next slot, reckoned anew whenever the interval changes."""
+        """Wait for the next slot, recomputed whenever the interval changes."""
         if self._failures:
             self._wake.wait(min(self._interval() * 2.0**self._failures, BACKOFF_LIMIT))
             self._wake.clear()
@@ -320,7 +320,7 @@ class SourceThread:
             self._log_reason(str(unavailable) or "unavailable")
             # What was there once, such as a driver that is being reloaded, may be back soon.
             return DISCOVER_SECONDS if self.description or self._lost else UNAVAILABLE_SECONDS
-        except Exception as error:  # noqa: BLE001 - the boundary around a source: what already runs goes on
+        except Exception as error:  # noqa: BLE001 - the boundary around a source: what already runs continues
             self._failures += 1
             self._log_reason(_describe(error))
             return min(DISCOVER_SECONDS * 2.0 ** (self._failures - 1), UNAVAILABLE_SECONDS)
@@ -409,14 +409,14 @@ class Sampler:
         return [process for unit in units for process in unit.gpu_processes(now)]
 
     def gpu_users(self) -> dict[str, frozenset[int]]:
-        """The processes on each GPU, by the key of its unit, as far as its driver tells."""
+        """The processes on each GPU, by the key of its unit, as far as its driver reports them."""
         now = time.monotonic()
         units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
         found = {unit.key: frozenset(process.pid for process in unit.gpu_processes(now)) for unit in units}
         return {key: pids for key, pids in found.items() if pids}
 
     def describe(self) -> dict[str, Any]:
-        """What each source says of the machine; sources with nothing to say are left out."""
+        """What each source reports about the machine; sources without anything are omitted."""
         return {name: source.description for name, source in list(self._sources.items()) if source.description}
 
     def states(self) -> dict[str, str]:

@@ -73,7 +73,7 @@ def find_closed(
     keep: bool = False,
     now: float | None = None,
 ) -> list[str]:
-    """Names of files that nobody writes any more and that are worth a segment.
+    """Names of finished files that are worth a segment.
 
     Of each writer all but the newest; of an ended run the newest too, if it has `min_bytes`. Only those that
     `is_ours`: a folder may be shared with other machines. One that has its segment is still to be removed, unless files
@@ -167,7 +167,7 @@ class Sealer:
 
 
 def _parse_results(output: bytes) -> list[Result]:
-    """What the child said; its last line may have been cut off by its death."""
+    """The output of the child; its last line may have been cut off by its death."""
     found = []
     for line in output.splitlines():
         try:
@@ -425,7 +425,7 @@ def _seal(path: Path, *, keep: bool, mode: int) -> Result | None:
     try:
         sealed = segment_writer.seal(path, keep=keep, mode=mode)
     except FileNotFoundError:
-        return None  # somebody else sealed it meanwhile, or the run was removed
+        return None  # another agent sealed it meanwhile, or the run was removed
     except (OSError, TrainvitalsError) as error:
         return {"file": path.name, "error": str(error)}
     damage: Mapping[str, int] = asdict(sealed.damage)

@@ -6,7 +6,7 @@ from __future__ import annotations
 def systemd_unit(executable: str, *, user: bool = True) -> str:
     """A unit that runs `<executable> -P -m trainvitals.agent --keep`; `executable` is a Python interpreter.
 
-    With `user` for `systemctl --user`, else for the whole machine (then say in it as which user).
+    With `user` for `systemctl --user`, else for the whole machine (then set the user in it).
     """
     quoted = '"' + executable.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A rank that stops stepping: reported once, with where it hangs, and again when it goes on.
+"""A rank that stops stepping: reported once, with where it hangs, and again when it continues.
 Tested in tests/agent/test_agent.py."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Stalls:
             )
 
     def _investigate(self, rank: WatchedRank, silence: float) -> None:
-        """Collect what tells where it hangs, beside the loop: asking for stacks takes seconds."""
+        """Collect where it hangs, outside the loop: requesting stacks takes seconds."""
         process = self._lines.processes.get(rank.participant)
         state = rank.read_process_state()
         if state == "stopped":

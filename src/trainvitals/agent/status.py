@@ -34,7 +34,7 @@ def own_token(folder: Path, host: str) -> str | None:
 
 
 def write_row_exports(folder: Path, host: str, exports: Mapping[str, RowExport], mode: int) -> None:
-    """How far exporters are with a run that nobody watches any more. Raises OSError when the folder cannot be
+    """How far exporters are with a run that is no longer watched. Raises OSError when the folder cannot be
     written."""
     known = read_own(folder, host)
     if known.host:
@@ -56,7 +56,7 @@ class StatusFile:
         return now >= self._next
 
     def write(self, status: Status, now: float) -> None:
-        """Replace the file unless it already says so. Raises OSError when the folder cannot be written."""
+        """Replace the file unless it already has this. Raises OSError when the folder cannot be written."""
         line = encode_line(status.as_json())
         self._next = now + (LARGE_INTERVAL if len(line) > LARGE else INTERVAL)
         if line != self._before:

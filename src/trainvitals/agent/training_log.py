@@ -1,7 +1,7 @@
 """What the participants of this machine log: how fast each goes, and a summary of the lowest of them.
 
 How far each file was read and what came out of it are kept together in status.json, so an agent that was killed is
-followed by one that goes on from there, with nothing missed and nothing counted twice.
+followed by one that continues from there, with nothing missed and nothing counted twice.
 """
 
 from __future__ import annotations

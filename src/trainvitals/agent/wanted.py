@@ -31,7 +31,7 @@ class Demand:
 
 
 def intervals_of(settings: Settings) -> dict[str, float]:
-    """Seconds between two lines of each table that has an interval of its own."""
+    """Seconds between two lines of each table that has a separate interval."""
     return {
         "gpu": settings.gpu_interval or settings.interval,
         "system": settings.interval,
