@@ -283,7 +283,7 @@ def test_a_message_that_somebody_else_queued_in_our_folder_is_not_sent(folder: P
     run_for(alerts, lambda: receiver.bodies, "our own message")
     alerts.close()
     assert [body["message"] for body in receiver.bodies] == ["GPU 0"]
-    assert notes == ["alerts in 1 files are ignored: somebody else may have written them"]
+    assert notes == ["alerts in 1 files are ignored: another user may have written them"]
 
 
 def test_what_another_user_left_for_an_agent_to_send_is_left_alone(folder: Path, receiver: Receiver) -> None:

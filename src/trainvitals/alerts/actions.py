@@ -44,7 +44,7 @@ class Means:
 
 
 def act(action: str, row: AlertRow, command: str, targets: list[Target], means: Means, record: Record) -> None:
-    """Do it. Waits for nothing: what takes time goes on in a thread. Never raises."""
+    """Do it. Never waits: what takes time continues in a thread. Never raises."""
 
     def report(result: str, **more: Any) -> None:
         record(new_alert_row(action=action, rule=row.rule, result=result, **more))

@@ -40,7 +40,7 @@ def make_rules(conditions: Conditions) -> list[Rule]:
 
 
 def keys_of(condition: Condition, live: LiveRule) -> dict[str, Any]:
-    """A live rule as it would stand in trainvitals.yaml."""
+    """A live rule as in trainvitals.yaml."""
     keys = {
         "name": condition.id,
         "when": live.when,

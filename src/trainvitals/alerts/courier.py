@@ -1,7 +1,7 @@
 """The child that carries one message to one channel: `python -m trainvitals.alerts.courier`.
 
 A job comes on standard input as JSON, the result goes to standard output. The address comes that way too, so that no
-secret stands in a command line. Being a process of its own it can import anything and be ended at any time.
+secret is in a command line. As a separate process it can import anything and be ended at any time.
 Tested in tests/alerts/test_outbox.py.
 """
 
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def carry(job: dict[str, Any]) -> dict[str, Any]:
-    """Send it, and say how that went: `{"sent": true}`, or the reason and when to try again."""
+    """Send it, and report the result: `{"sent": true}`, or the reason and when to try again."""
     body, late = job["body"], float(job.get("late") or 0.0)
     picture = None
     if job.get("folder") and find_channel(job["url"]).takes_pictures:

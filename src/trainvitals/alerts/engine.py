@@ -93,7 +93,7 @@ class _Case:
         ]
         self.state: str | None = None
         self.message = ""
-        """What was said when it fired: the all-clear is about that."""
+        """The message when it fired: the all-clear repeats it."""
         self.since = 0.0
         self.since_clear: float | None = None
         self.true_count = 0
@@ -277,7 +277,7 @@ class Engine:
     def _advance(self, point: Point) -> None:
         time = point.time + self._offset
         if self._last_steady is None:
-            # No monotonic clock to tell by (a recorded run): a clock that goes back is seen in the lines themselves.
+            # No monotonic clock (a recorded run): a clock that goes back is seen in the lines themselves.
             stream = (point.table, *point.labels.values())
             last = self._stream_times.get(stream)
             if last is not None and time < last - 2.0:
@@ -293,7 +293,7 @@ class Engine:
 
     def _subject(self, point: Point) -> Subject | None:
         labels = point.labels
-        # What a scraped page says of gpu="0" is not what it says of rank="0".
+        # gpu="0" and rank="0" of a scraped page are different series.
         parts = labels.items() if point.table == "openmetrics" else labels.values()
         key: tuple[object, ...] = (point.table, *parts)
         subject = self._subjects.get(key)

@@ -1,7 +1,7 @@
 """Conditions bound to numbers: a tree becomes nested functions over the series of one GPU, rank, host or process.
 
 Unknown is None and spreads: a metric that was never measured, a window with too little in it, a division by zero. A
-condition that is unknown says neither yes nor no. Tested in tests/alerts/test_engine.py.
+condition that is unknown is neither true nor false. Tested in tests/alerts/test_engine.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The language of conditions: `loss > 2 * median(loss, 200) and gpu[*].temperature_celsius < 90`.
 
-Text is parsed into a small tree and checked; it is never run as Python. An error says what is wrong and points at the
+Text is parsed into a small tree and checked; it is never run as Python. An error names what is wrong and points at the
 character. Docs: docs/alerts.md.
 """
 
@@ -211,7 +211,7 @@ def _fail_token(text: str, at: int) -> NoReturn:
 
 
 def parse(text: str, parameters: Mapping[str, float] | None = None) -> Node:
-    """The tree of a condition or an expression. `parameters` are what `$name` may stand for."""
+    """The tree of a condition or an expression. `parameters` are the values of `$name`."""
     if len(text) > MAX_LENGTH:
         raise RuleError(f"longer than {MAX_LENGTH} characters")
     if not text.strip():
@@ -221,7 +221,7 @@ def parse(text: str, parameters: Mapping[str, float] | None = None) -> Node:
 
 
 def parse_condition(text: str, parameters: Mapping[str, float] | None = None) -> Node:
-    """The same for text that must say yes or no."""
+    """The same for text that must be true or false."""
     node = parse(text, parameters)
     if type_of(node) != "condition":
         raise RuleError(f"this is a {type_of(node)}, not a condition: add a comparison", text, _start(node))
@@ -442,7 +442,7 @@ class _Parser:
         return self.check_call(token, arguments, window)
 
     def window_word(self, name: str, count: int) -> Window | None:
-        """The window, if it stands here: `200`, `200 steps`, `5m` or `all`."""
+        """The window, if it is here: `200`, `200 steps`, `5m` or `all`."""
         if name not in WINDOWED or count != 1 + WINDOWED[name]:
             return None
         token = self.now
@@ -571,14 +571,14 @@ def metrics(node: Node, *, across: bool = True) -> Iterator[MetricReference]:
 
 
 def slashed(text: str, name: str) -> str | None:
-    """`val/loss` if the metric of that name stands so in a condition, as a division without blanks: it may be meant as
-    one name."""
+    """`val/loss` if the metric of that name is in a condition as a division without blanks: it may be meant as one
+    name."""
     plain = re.sub(r"`[^`]*`|\"[^\"]*\"|'[^']*'", " ", text)
     return next((found for found in _SLASHED.findall(plain) if name in found.split("/")), None)
 
 
 def key(node: Node) -> tuple[object, ...]:
-    """Equal for nodes that mean the same, wherever they stand: what they share is computed once."""
+    """Equal for nodes that mean the same, wherever they are: what they share is computed once."""
     if isinstance(node, (Number, Text)):
         return ("constant", node.value)
     if isinstance(node, MetricReference):

@@ -1,7 +1,7 @@
 """Who is notified, and when: grouping, cooldown, repetition, escalation, silence, acknowledgement.
 
 The ledger is a fold over the lines of alerts_*.jsonl. Living, it writes a line and then applies it; after a restart it
-applies the lines that are there. So an agent that was killed goes on where its lines end: what was sent is not sent
+applies the lines that are there. So a killed agent continues where its lines end: what was sent is not sent
 again, what was to be sent is sent.
 """
 
@@ -76,7 +76,7 @@ class Ledger:
         write: Callable[[AlertRow], None],
         claim: Callable[[str], bool] | None = None,
     ) -> None:
-        """`write` appends a line; `claim` says whether this host may speak for a rule of the whole run."""
+        """`write` appends a line; `claim` returns whether this host may speak for a rule of the whole run."""
         self.policy = policy
         self.about = dict(about)
         self.groups: dict[str, Group] = {}
@@ -104,7 +104,7 @@ class Ledger:
         return row
 
     def take_row(self, row: AlertRow) -> None:
-        """A line that somebody else wrote: a rank's own condition, or what a person asked for."""
+        """A line of another writer: a rank's Python rule, or a user's request."""
         if row.state in (FIRING, RESOLVED):
             self.apply(row)
         elif row.control in ANSWERS:
@@ -258,7 +258,7 @@ class Ledger:
     def _message(
         self, kind: str, group: Group, alerts: list[AlertRow], channels: tuple[str, ...], now: float
     ) -> AlertRow:
-        # Twelve random bytes: a receiver can tell a message that came twice from two messages.
+        # Twelve random bytes: a receiver can distinguish a duplicate from two messages.
         message_id = secrets.token_hex(12)
         body = messages.build(kind, group.rule, alerts, self.about, message_id, format_time(now))
         return new_alert_row(now, outgoing=message_id, kind=kind, rule=group.rule, channels=channels, body=body)

@@ -33,7 +33,7 @@ def build(
     now: str,
 ) -> dict[str, Any]:
     """The message as it is kept, sent to webhooks and turned into text. `alerts` are lines of alerts_*.jsonl, the
-    newest of each; `about` says whose: run, project, name, host, link.
+    newest of each; `about` is where they are from: run, project, name, host, link.
 
     The keys are documented in docs/alerts.md and do not change without a new `version`.
     """

@@ -1,7 +1,7 @@
 """Carrying messages: a queue and a thread per channel, a child per message, and patience.
 
 A channel that hangs holds up nobody but itself; one that is down gets everything, in order, once it is back, marked
-late. What is queued stands in the run folder before it is sent, and what was delivered stands there after.
+late. What is queued is in the run folder before it is sent, and what was delivered is there after.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Outbox:
             return sum(len(channel.queue) for channel in self._channels.values())
 
     def close(self, seconds: float = 0.0) -> bool:
-        """Give what waits this long to get out. True if nothing waits any more; the rest stays in the run folder."""
+        """Give what waits this long to get out. True if nothing is left; the rest stays in the run folder."""
         deadline = time.monotonic() + seconds
         while self.waiting and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,6 +1,6 @@
 """The last minutes of the metric that fired, as a small PNG. None if it cannot be drawn: a message never waits for one.
 
-An SVG of our own, drawn by resvg (the package resvg-py, in the extra `notify`).
+Our own SVG, drawn by resvg (the package resvg-py, in the extra `notify`).
 Tested in tests/alerts/test_channels.py.
 """
 

@@ -18,7 +18,7 @@ def life_point(
     cause = cause or Cause(kind="")
     values = {
         "state": state,
-        # Of a stall the message of the rule says the rest.
+        # The message of the rule has the rest about a stall.
         "cause": cause.detail if cause.kind == STALLED else str(cause),
         "cause_kind": INTERRUPTED if cause.is_interruption else cause.kind,
         "seconds_since_step": silence,

@@ -1,8 +1,8 @@
 """Rules whose condition is a Python function, judged in the training's own process: `run.alerts.add_rule(...)`.
 
-They see each line right after it was written, whether it was logged or measured by `watch`. There is a guard around
-them: one that raises is reported once and disabled, and the training goes on. What they find goes into the run folder;
-the agent sends it like any other alert.
+They see each line right after it was written, whether it was logged or measured by `watch`, behind a guard: one that
+raises is reported once and disabled, and the training continues. What they find goes into the run folder; the agent
+sends it like any other alert.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PythonRule:
     fired_at: float | None = None
     is_firing: bool = False
     since: str = ""
-    said: str = ""
+    last_message: str = ""
     disabled: bool = False
     missing: str = ""
     """What its condition asks for and is not there, since then."""
@@ -243,8 +243,8 @@ class PythonRules(RuleBook):
         fields = {name: self._find_field(rule, name) for name in rule.fields} | {**self._labels, "step": step}
         message, missing = template.fill(rule.message, fields)
         if state == "resolved":
-            message = rule.said  # the all-clear is about what was said
-        rule.said = message
+            message = rule.last_message  # the all-clear repeats what fired
+        rule.last_message = message
         advice, more = template.fill(rule.advice, fields)
         if missing or more:
             names = ", ".join((*missing, *more))

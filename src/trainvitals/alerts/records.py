@@ -6,7 +6,7 @@
     {"timestamp": ..., "control": "silence", "rule": ..., "until": ...}         somebody asked for something
     {"timestamp": ..., "action": "stop", "rule": ..., "result": ...}            an action was taken
 
-One writer per file: the agent of each host, every rank that has conditions of its own, every command.
+One writer per file: the agent of each host, every rank with Python rules, every command.
 Tested in tests/alerts/test_session.py.
 """
 

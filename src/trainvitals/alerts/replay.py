@@ -27,7 +27,7 @@ _STATES = {
     "rank_ended": "finished",
     "rank_lost": "killed",
 }
-"""What an event says of a participant."""
+"""The state of a participant by an event."""
 
 
 def replay(
@@ -72,7 +72,7 @@ def _without_pending(changes: list[Change]) -> Iterator[Change]:
 
 
 def _in_order(points: Iterable[Point]) -> list[Point]:
-    """Several participants or hosts write files of their own, so a table as a whole is not in order."""
+    """Several participants or hosts write separate files, so a table as a whole is not in order."""
     return sorted(points, key=lambda point: point.time)
 
 
@@ -106,7 +106,7 @@ class _Stall(NamedTuple):
 
 
 def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]:
-    """What the events say about the participants' lives, as the agent saw it then: a stall for as long as it lasted."""
+    """The states of the participants from the events, as the agent saw them then: a stall for as long as it lasted."""
     stalls: dict[Participant, _Stall] = {}
     for row in events:
         when, data, participant = row.seconds, row.data or {}, row.participant or Participant()
@@ -128,7 +128,7 @@ def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]
 
 
 def _last(participant: Participant, stall: _Stall, world_size: int, until: float) -> Iterator[Point]:
-    """A stall goes on: once a second for a minute, and then less often."""
+    """A stall continues: once a second for a minute, and then less often."""
     when = stall.noticed + 1.0
     while when < until:
         silence = stall.silence + when - stall.noticed

@@ -112,7 +112,7 @@ _KEYS = (
 
 
 def parse_rule(given: Mapping[str, Any], parameters: Mapping[str, float], *, built_in: bool = False) -> Rule:
-    """A rule from its keys, as they stand in trainvitals.yaml. RuleError says which rule and which character."""
+    """A rule from its keys, as in trainvitals.yaml. RuleError names the rule and the character."""
     name = str(given.get("name") or "").strip()
     if not name:
         raise RuleError(f"a rule needs a name; when: {str(given.get('when'))[:80]}")
@@ -244,7 +244,7 @@ def parse_words(value: Any, key: str) -> tuple[str, ...]:
 def parse_rules(
     given: Sequence[Mapping[str, Any]], parameters: Mapping[str, float], place: str = "alerts.rules"
 ) -> list[Rule]:
-    """The user's rules, in order; `place` is where they stand. A name that stands twice is an error."""
+    """The user's rules, in order; `place` is where they are. A duplicate name is an error."""
     if len(given) > MAX_RULES:
         raise RuleError(f"{len(given):,} rules: at most {MAX_RULES:,} are allowed")
     rules: dict[str, Rule] = {}
@@ -273,7 +273,7 @@ def assemble(
     place: str = "alerts.rules",
 ) -> list[Rule]:
     """Built-in rules, then the user's. A rule of the user's takes the place of a built-in one of the same name.
-    `parameters` are what `$name` may stand for."""
+    `parameters` are the values of `$name`."""
     mine = parse_rules(own, parameters, place)
     names = {rule.name for rule in mine}
     known = [rule.name for rule in built_in]

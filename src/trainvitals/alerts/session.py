@@ -77,7 +77,7 @@ class RunAlerts:
         targets: Callable[[], list[Target]] = list,
         write_event: WriteEvent = lambda event, message, severity: None,
     ) -> None:
-        """`about` says whose alerts these are (run, project, name, host); `name` how the agent's files are called."""
+        """`about` is where the alerts are from (run, project, name, host); `name` is that of the agent's files."""
         adopt(folder)
         self.folder = folder
         self._settings = settings
@@ -158,7 +158,7 @@ class RunAlerts:
             name for name, _, path in layout.list_files(self.folder) if name.table == "alerts" and explain_foreign(path)
         }
         if foreign:
-            self._notes.append(f"alerts in {len(foreign)} files are ignored: somebody else may have written them")
+            self._notes.append(f"alerts in {len(foreign)} files are ignored: another user may have written them")
         alerts = [
             (name, AlertRow.parse(line)) for name, line in found if name.table == "alerts" and name not in foreign
         ]
@@ -354,7 +354,7 @@ class RunAlerts:
     # -- the end
 
     def end(self, status: str) -> None:
-        """The run is over. What is to be sent is sent, also if the agent watches nothing else any more."""
+        """The run is over. What is queued is sent, even if the agent watches nothing else."""
         for engine in self._engines:
             self._take(engine.end(f"the run is {status}"))
         for row in self.ledger.close(f"the run is {status}", time.time()):
@@ -364,7 +364,7 @@ class RunAlerts:
         _linger(self)
 
     def leave(self) -> None:
-        """The agent ends, the run goes on: another agent goes on from the lines that are written."""
+        """The agent stops, the run continues: another agent continues from the written lines."""
         self._send_due()
         self._outbox.close(FAREWELL_SECONDS)
         self._writer.close(0.2)
@@ -402,7 +402,7 @@ def _may_keep(address: Address) -> bool:
     return find_channel(address.url).keeps_state or address.url.partition(":")[0] in REFERENCES
 
 
-# -- runs that have ended and still have something to say
+# -- runs that have ended and still have notifications to send
 
 _lingering: dict[str, RunAlerts] = {}
 _lock = threading.Lock()
@@ -452,7 +452,7 @@ def resume_sending(make_settings: Callable[[Mapping[str, Any]], Settings]) -> in
     for path in sorted(place.glob("*.json")) if place.is_dir() else ():
         note = runtime.read_json(path, own=True)
         if note is None:
-            continue  # somebody else's
+            continue  # another user's
         folder = Path(str(note.get("folder", "")))
         path.unlink(missing_ok=True)
         if not (folder / layout.RUN_FILE).is_file():

@@ -1,9 +1,9 @@
 """What a function remembers of the past. A new point costs the same whatever the length of the window or the run.
 
-Values are kept in buckets, oldest first. In a window of steps every point is a bucket of its own; in a window of
+Values are kept in buckets, oldest first. In a window of steps every point is a bucket; in a window of
 seconds a bucket is 1/600 of it, so that a trainer with 1,000 steps per second needs no more memory than one with one.
 Means, deviations, slopes and extremes of every bucket are exact; quantiles look at the first value of each bucket.
-NaN and infinity are left out: they have functions of their own.
+NaN and infinity are omitted: they have separate functions.
 
 Two stacks make the queue (one is added to, the other taken from), each with the fold of what lies in it: nothing is
 ever subtracted, so a value of 1e30 that has left the window leaves no trace.
@@ -403,7 +403,7 @@ class SortedMemory(Memory):
         """How far the newest value lies from the median, in robust standard deviations.
 
         The scale is half the distance between the 16 % and the 84 % quantile, but never under 0.5 % of the median: on
-        a perfectly steady series the smallest change is no event.
+        a perfectly steady series the smallest change is not an event.
         """
         centre = self.quantile(now)
         if centre is None:

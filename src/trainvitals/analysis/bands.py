@@ -75,7 +75,7 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
     none = ~logged
     low[none] = high[none] = np.nan
     mean = np.divide(total, seen, out=np.full(count, np.nan), where=~none)
-    # A piece without any value is no gap, only a place between two that were logged.
+    # A piece without any value is not a gap, only a place between two logged ones.
     kept = ~none
     kept[list(broken)] = True
     new_place = np.cumsum(kept) - 1

@@ -26,7 +26,7 @@ SURE = 0.99
 NOTABLE = 0.01
 """Relative difference below which even a certain difference is called the same."""
 FEWEST = 4
-"""Independent values below which nothing is told from chance."""
+"""Independent values below which nothing is significant."""
 ROUNDING = 1e-12
 """Relative difference that is none."""
 
@@ -176,7 +176,7 @@ def _confidence(a: Floats, b: Floats, n_a: float, n_b: float) -> float | None:
 
 
 def effective_size(values: Floats) -> float:
-    """How many independent values tell as much about the mean as these do."""
+    """The effective number of independent values for the mean."""
     count = len(values)
     # The mean of a constant is rounded, so that what is left of it after taking the mean away looks like a trend.
     if count < FEWEST or float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max()):

@@ -12,7 +12,7 @@ LONGEST_GAP = 60.0
 @dataclass(slots=True)
 class Energy:
     """Joules used, from readings in the order of their time: by the card's own counter where it has one, else power
-    over time. `joules` is None as long as nothing can be told. The fields are all there is to go on from."""
+    over time. `joules` is None as long as it is unknown. The fields are enough to continue from."""
 
     joules: float | None = None
     counter: float | None = None
@@ -23,7 +23,7 @@ class Energy:
         """A reading at `moment` (seconds); what is missing or not finite is not counted."""
         if isinstance(counter, (int, float)) and math.isfinite(counter):
             if self.counter is not None:
-                # It begins again at zero when the driver is loaded anew: what it shows then was used since.
+                # It restarts at zero when the driver is reloaded: what it shows then was used since.
                 grown = counter - self.counter if counter >= self.counter else counter
                 self.joules = (self.joules or 0.0) + grown
             self.counter = counter

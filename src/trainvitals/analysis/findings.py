@@ -1,4 +1,4 @@
-"""What a detector says: a finding with its evidence and what to do, or which input it lacked.
+"""The result of a detector: a finding with its evidence and what to do, or which input is missing.
 Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing that was found. `step` or `time` (seconds since 1970) is where it began, if that can be told."""
+    """One thing that was found. `step` or `time` (seconds since 1970) is where it began, if known."""
 
     rule: str
     """One of the `findings` of a condition."""
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
 
 class NotJudged(Exception):
-    """A detector lacks an input; `needs` completes the sentence 'not judged: needs ...'."""
+    """A detector lacks an input; `needs` completes the sentence 'skipped: needs ...'."""
 
     def __init__(self, needs: str) -> None:
         super().__init__(needs)

@@ -26,7 +26,7 @@ def name_devices(devices: Sequence[Device]) -> str:
 
 
 def mark_simulated(devices: Sequence[Device]) -> tuple[str, ...]:
-    """A line of evidence that says so, where the devices are not real."""
+    """A line of evidence if the devices are simulated."""
     return ("simulated: not a real GPU",) if any(device.simulated for device in devices) else ()
 
 
@@ -76,7 +76,7 @@ def detect_low_use(measured: Measurements, conditions: Conditions) -> list[Findi
 
 
 def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str]:
-    """Why the GPUs wait, as far as the other measurements tell, and what to do."""
+    """Why the GPUs wait, as far as the other measurements show, and what to do."""
     limits = conditions.thresholds
     try:
         share, _, _ = share_of_step(measured, "data_time")
@@ -89,7 +89,7 @@ def find_cause(measured: Measurements, conditions: Conditions) -> tuple[str, str
                 conditions["other_work"].advice,
             )
     except NotJudged:
-        pass  # the phases are not known: the host may tell
+        pass  # the phases are unknown: the host may show it
     for name, threshold, explanation, condition in (
         ("cpu_iowait_percent", "io_wait_percent", "the host waits for storage", "io_bound"),
         ("pressure_io_percent", "io_pressure_percent", "the host waits for storage", "io_bound"),
@@ -171,7 +171,7 @@ _THROTTLED = {
 
 
 def detect_throttling(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """GPUs that slowed themselves down for heat, or because the hardware told them to."""
+    """GPUs that slowed themselves down for heat, or at the request of the hardware."""
     limits = conditions.thresholds
     gpus = [gpu for gpu in measured.gpus if any(name in gpu.curves for name in _THROTTLED)]
     if not gpus:

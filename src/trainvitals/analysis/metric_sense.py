@@ -42,7 +42,7 @@ def is_share(name: str) -> bool:
 
 
 def better(name: str) -> Direction | None:
-    """None where a name does not tell."""
+    """None if the name does not imply it."""
     low, words = name.lower(), _words(name)
     if any(part in low for part in _HIGHER_PARTS) or any(word in _HIGHER for word in words):
         return "higher"

@@ -1,4 +1,4 @@
-"""How far a run is and when it ends, from what its configuration says. Tested in tests/analysis/test_health.py."""
+"""How far a run is and when it ends, from its configuration. Tested in tests/analysis/test_health.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainvitals import catalog
 
 TOTAL_KEYS = ("total_steps", "max_steps", "num_training_steps", "train_steps", "num_steps", "steps")
 PACE_STEPS = 120
-"""How many of the newest steps tell the pace."""
+"""How many of the newest steps determine the pace."""
 EPOCH_KEYS = ("epochs", "num_epochs", "max_epochs", "num_train_epochs")
 
 
@@ -24,7 +24,7 @@ class Progress(NamedTuple):
 
 
 def find_total(config: Mapping[str, Any], keys: tuple[str, ...] = TOTAL_KEYS) -> float | None:
-    """What the configuration says about the end, at the top or one level down; None if it does not."""
+    """The end by the configuration, at the top or one level down; None if it has none."""
     inner = [value for value in config.values() if isinstance(value, Mapping)]
     for place in (config, *inner):
         for key in keys:

@@ -18,7 +18,7 @@ STRETCH = 300.0
 
 
 def smooth(x: Floats, y: Floats, shown: float | None = None) -> Floats:
-    """Exponential moving average of each value and those before it, so that no curve tells of a jump before it
+    """Exponential moving average of each value and those before it, so that no curve shows a jump before it
     happens; divided by the weights so far, it begins at the first value. The weight follows the distance on x
     (ascending): points left out do not change how smooth it is. NaN and infinity are passed over and have no average.
     `shown` is how much of x is in sight, where that is not all.

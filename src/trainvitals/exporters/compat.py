@@ -65,7 +65,7 @@ _DCGM: tuple[_Row, ...] = (
     _Row("DCGM_FI_PROF_NVLINK_RX_BYTES", "nvlink_rx_mb_s", 1024.0**2, "Received over NVLink (B/s)"),
 )  # fmt: skip
 
-# Their name of a reason for which clocks are held down -> ours.
+# Their name of a throttle reason -> ours.
 _REASONS = {
     "gpu_idle": "idle",
     "applications_clocks_setting": "application clocks",
@@ -171,7 +171,7 @@ def _values(thing: Thing) -> dict[str, float]:
 def _imitate(rows: tuple[_Row, ...], labels: list[Labels], values: list[dict[str, float]]) -> list[Metric]:
     found = []
     for row in rows:
-        # Theirs are exposed as counters without `_total`, which only a plain family can say.
+        # Theirs are exposed as counters without `_total`, which only a plain family can be.
         kind = "gauge" if row.name.startswith("DCGM") else row.kind
         family = Metric(row.name, row.help, kind)
         name = f"{row.name}_total" if kind == "counter" else row.name

@@ -96,7 +96,7 @@ class _Place(NamedTuple):
 
 
 class _Exports:
-    """Families of catalog metrics in the making; the series of one family stand together."""
+    """Families of catalog metrics in the making; the series of one family are adjacent."""
 
     def __init__(self, spelling: Spelling, started: float) -> None:
         self._spelling = spelling
@@ -105,7 +105,7 @@ class _Exports:
         self.families: dict[str, Metric] = {}
 
     def add(self, table: str, name: str, labels: Labels, value: float) -> None:
-        """One value; nothing for a metric that is no family of its own."""
+        """One value; nothing for a metric without a separate family."""
         try:
             place = self._places[table, name]
         except KeyError:
@@ -289,7 +289,7 @@ def _training(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]
 
 
 def _user_series(series: dict[str, FamilySeries], name: str) -> FamilySeries:
-    """Names that are the same once sanitised share a family; the label `name` keeps them apart."""
+    """Names that are the same once sanitized share a family; the label `name` keeps them apart."""
     full = f"training_metric_{names.sanitise(name)[:LONGEST_LABEL]}"
     if full not in series:
         series[full] = FamilySeries(full, "User metric", ("name", *RANK_LABELS))
@@ -316,7 +316,7 @@ def _add_duration(family: Metric, labels: tuple[str, ...], training: RankTrainin
 
 
 def _native(training: RankTraining) -> NativeHistogram:
-    """Neighbouring buckets are spans; each count is said as the difference to the one before."""
+    """Neighbouring buckets are spans; each count is encoded as the difference to the one before."""
     counts = sorted(dict(training.native).items())
     spans: list[BucketSpan] = []
     deltas: list[int] = []

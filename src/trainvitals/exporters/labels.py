@@ -45,5 +45,5 @@ def text_of(labels: Mapping[str, str]) -> str:
 
 
 def escape(text: str) -> str:
-    """A label value as it stands between the quotes."""
+    """A label value as written between the quotes."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

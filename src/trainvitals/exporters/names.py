@@ -51,7 +51,7 @@ _RENAMED: dict[tuple[str, str], str] = {
     ("process", "fd_limit"): "process_fd_limit",
 }
 
-# Metrics that are no family of their own: `step` is training_steps_total, `batch_time` the histogram, a phase a label.
+# Metrics without a separate family: `step` is training_steps_total, `batch_time` the histogram, a phase a label.
 PHASES = ("data_time", "transfer_time", "forward_time", "backward_time", "optimizer_time", "other_time")
 APART = frozenset((("training", "step"), ("training", "batch_time"), *(("training", name) for name in PHASES)))
 

@@ -29,7 +29,7 @@ _UNITS = {
 """Only units that a receiver spells as our names do: it would add another one's name to the metric's."""
 _CUMULATIVE = ("counter", "histogram", "summary")
 _INSIDE = ("le", "quantile")
-"""Labels that tell the parts of one point apart."""
+"""Labels that distinguish the parts of one point."""
 
 _Point = Any  # a data point of one of the kinds; the package is not there without the extra
 _Key = tuple[str, str]
@@ -116,7 +116,7 @@ class Otlp:
 
 
 def _read_headers(environ: Mapping[str, str]) -> dict[str, str]:
-    """What OTEL_EXPORTER_OTLP_HEADERS says, such as the key that a vendor wants."""
+    """The headers of OTEL_EXPORTER_OTLP_HEADERS, such as a vendor's API key."""
     from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_METRICS_HEADERS
     from opentelemetry.util.re import parse_env_headers
 
@@ -168,7 +168,7 @@ def _fill_number(point: _Point, _name: str, samples: list[Sample]) -> None:
 
 
 def _fill_histogram(point: _Point, name: str, samples: list[Sample]) -> None:
-    """Lowest and highest are not known and therefore not said."""
+    """Min and max are unknown and therefore omitted."""
     ends = sorted(
         (float(sample.labels["le"]), int(sample.value)) for sample in samples if sample.name == f"{name}_bucket"
     )
@@ -196,7 +196,7 @@ _FILL = {"histogram": _fill_histogram, "summary": _fill_summary}
 
 
 def _end(point: _Point, moment_ms: int) -> _Point:
-    """The point that says that there is no value any more. A histogram keeps its bounds: they name its series."""
+    """The point that marks the end of a value. A histogram keeps its bounds: they name its series."""
     from opentelemetry.proto.metrics.v1.metrics_pb2 import DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
     point.time_unix_nano = moment_ms * 1_000_000

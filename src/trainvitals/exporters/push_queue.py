@@ -29,7 +29,7 @@ PATIENCE = 2.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LONGEST_ASKED_PAUSE = 600.0
 CLOCK_SLACK_MS = 60_000
-"""A clock that was set back by less goes on from the last sample: a series must move forward."""
+"""A clock that was set back by less continues from the last sample: a series must move forward."""
 DOOR = (401, 403, 404)
 """Refused at the door is a wrong setting, which somebody may put right; nothing is lost by waiting."""
 
@@ -55,13 +55,13 @@ class Dialect(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
-        """Requests with all these series, and with the end of those that are not among them any more."""
+        """Requests with all these series, and with the end of those that are gone."""
 
     def is_passing(self, status: int) -> bool:
         """Whether a server that answers so may take the same request later."""
 
     def find_complaint(self, answer: bytes) -> str | None:
-        """What a server that took the request says against it all the same."""
+        """The complaint of a server that accepted the request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class ServedAddress:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, up to a number; then whoever has long not said what he wants makes room."""
+    """A thread for each connection, up to a number; then the longest idle one is closed."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -97,7 +97,7 @@ class _Server(ThreadingHTTPServer):
         self.render = render
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.silent: dict[socket.socket, float] = {}
-        """Connections that are to say what they want, and since when."""
+        """Connections without a request yet, and since when."""
         self.ending = False
         self.context: ssl.SSLContext | None = None
         if address.certificate is not None and address.key is not None:
@@ -151,7 +151,7 @@ class _Server(ThreadingHTTPServer):
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle is no news."""
+        """A client that disconnects in the middle is not worth a log line."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -229,7 +229,7 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape a second is no news."""
+        """A scrape a second is not worth a log line."""
 
 
 class PageServer:

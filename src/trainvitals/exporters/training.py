@@ -243,7 +243,7 @@ class Trainings:
         self._saved = 0.0
 
     def listen_to(self, folder: Path) -> RunTraining:
-        """The listener for a run, which goes on from its counters if it was there before."""
+        """The listener for a run, which continues its counters if it was there before."""
         key = str(folder)
         if key not in self._runs:
             self._runs[key] = RunTraining(self._known.pop(key, None))
@@ -280,7 +280,7 @@ class Trainings:
 
 
 def _forget_values(run: dict[str, Any]) -> dict[str, Any]:
-    """Only the counters: a run that is resumed logs its values anew."""
+    """Only the counters: a resumed run logs its values again."""
     for rank in run["ranks"].values():
         rank |= {"values": {}, "metrics": {}, "memory_window": []}
     return run

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-_STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that says: this series has ended
+_STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
 _LITERAL = 1 << 16
 
 
@@ -38,7 +38,7 @@ def encode_labels(labels: Mapping[str, str]) -> bytes:
 
 
 def encode_series(labels: bytes, value: float | None, milliseconds: int) -> bytes:
-    """One series with one sample; None says that it has ended. `labels` as `encode_labels` makes them."""
+    """One series with one sample; None marks its end. `labels` as `encode_labels` makes them."""
     # Python may quieten a signalling NaN on its way, so that one is never a float here.
     number = _STALE_BYTES if value is None else struct.pack("<d", value)
     sample = b"\x09" + number + b"\x10" + varint(milliseconds & 0xFFFFFFFFFFFFFFFF)
@@ -46,7 +46,7 @@ def encode_series(labels: bytes, value: float | None, milliseconds: int) -> byte
 
 
 def compress(data: bytes) -> bytes:
-    """A valid snappy block of literals: nothing is made smaller, which on a local network is no loss."""
+    """A valid snappy block of literals: nothing is compressed, which does not matter on a local network."""
     parts = [varint(len(data))]
     for start in range(0, len(data), _LITERAL):
         piece = data[start : start + _LITERAL]

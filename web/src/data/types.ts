@@ -170,7 +170,7 @@ export interface Events {
   events: EventRow[];
 }
 
-// One thing that was found. `step` or `time` (seconds since 1970) is where it began, if that can be told.
+// One thing that was found. `step` or `time` (seconds since 1970) is where it began, if known.
 export interface Finding {
   rule: string;
   severity: "info" | "warning" | "critical";

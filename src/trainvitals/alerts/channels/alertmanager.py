@@ -1,6 +1,6 @@
 """`alertmanager://host:9093`: Prometheus Alertmanager's own API, `/api/v2/alerts`. `alertmanagers://` is https.
 
-The labels of an alert say which one it is, so a message that comes twice, or from two hosts, is one alert there.
+The labels of an alert identify it, so a message that comes twice, or from two hosts, is one alert there.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def send(url: str, outgoing: Outgoing) -> None:
 
 
 def build(outgoing: Outgoing, platform: str) -> list[str]:
-    """The command for that platform. Texts are arguments of their own, never part of a script."""
+    """The command for that platform. Texts are separate arguments, never part of a script."""
     if platform == "darwin":
         script = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
         return ["osascript", "-e", script, outgoing.title, outgoing.text]

@@ -13,7 +13,7 @@ from trainvitals.redaction import redact_text
 
 
 class _Log(logging.Handler):
-    """Keeps what Apprise says: it returns no more than True or False."""
+    """Keeps the log of Apprise: it returns no more than True or False."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -21,7 +21,7 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        # What the other side answered ("535 wrong password") is said at the level of debugging only.
+        # The answer of the other side ("535 wrong password") is logged at debug level only.
         if record.levelno >= logging.WARNING or "Exception: " in text:
             self.lines.append(text)
 
