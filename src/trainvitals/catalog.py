@@ -4,7 +4,7 @@ Exporters, axis labels, documentation and dashboards come from these rows. A nam
 table is one kind of file in the run folder (`gpu` rows are the lines of `gpu_metrics_*.jsonl`).
 
 MB is 1,048,576 bytes everywhere, as nvidia-smi and PyTorch count it. A value that could not be read is a missing
-key, never 0 or a placeholder. `<N>` in a name stands for a number: a family of columns.
+key, never 0 or a placeholder. `<N>` in a name is a number: a family of columns.
 Tested in tests/exporters/test_families.py.
 """
 

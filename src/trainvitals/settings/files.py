@@ -73,7 +73,7 @@ def parse_file(path: Path, text: str, shown: str, names: Collection[str]) -> lis
 
 
 def parse_mapping(given: Mapping[str, object], shown: str, names: Collection[str], prefix: str = "") -> list[Entry]:
-    """The settings in a mapping with sections; `shown` is where it stands."""
+    """The settings in a mapping with sections; `shown` is its place."""
     found: list[Entry] = []
     for key, value in given.items():
         name = f"{prefix}{key}"

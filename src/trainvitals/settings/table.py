@@ -253,7 +253,7 @@ class Settings:
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
     price_currency = optional(TEXT, "Currency of the prices, such as USD")
 
-    # What run.json says
+    # run.json
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")
     capture_env = Setting(
         _CAPTURE_ENV, TEXTS, "Environment variables to record, `*` allowed; secrets are still redacted"
@@ -350,7 +350,7 @@ def find_row(name: str) -> Setting[Any] | None:
 
 
 def find(name: str, place: str) -> Setting[Any]:
-    """The row of that name; `place` is where the name stands, for the error if there is none."""
+    """The row of that name; `place` is where the name is, for the error if there is none."""
     row = find_row(name)
     if row is None and (removed := explain_removed(name)):
         raise SettingError(f"{removed} ({place})", hint="see all settings: trainvitals config")

@@ -1,4 +1,4 @@
-"""A settings file, in our names: what it says under older ones is converted. Tested in tests/test_older_names.py."""
+"""A settings file, in our names: values under older ones are converted. Tested in tests/test_older_names.py."""
 
 from __future__ import annotations
 

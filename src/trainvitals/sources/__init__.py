@@ -34,7 +34,7 @@ installed first; it should work and does not."""
 class Sample:
     """One reading: a future line of `<table>_metrics_*.jsonl`.
 
-    `labels` say of what (gpu_index, gpu_uuid, rank, ...), `values` are catalog names of that table. A value that
+    `labels` are its subject (gpu_index, gpu_uuid, rank, ...), `values` are catalog names of that table. A value that
     could not be read is not in `values`. `time` is wall-clock seconds when the reading began.
     """
 
@@ -65,7 +65,7 @@ class SourceUnavailable(Exception):
 
 
 class UnitGone(Exception):
-    """This unit cannot be read any more (GPU lost, driver reloaded, process ended); the source rediscovers."""
+    """This unit can no longer be read (GPU lost, driver reloaded, process ended); the source rediscovers."""
 
 
 class Unit(Protocol):
@@ -108,7 +108,7 @@ class World:
     ranks: Callable[[], Sequence[RankProcess]] = lambda: ()
     """The ranks that run on this machine now, for the process source."""
     gpu_processes: Callable[[], Sequence[GpuProcess]] = lambda: ()
-    """Who uses a GPU now, as far as the drivers say: an entry for each process and GPU, for the process source."""
+    """Who uses a GPU now, as far as drivers report it: an entry for each process and GPU, for the process source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class AmdSource:
 
 
 def read_name(card: Card) -> str:
-    """`AMD Instinct MI210`; from the list of PCI names or the bare id where the card does not say."""
+    """`AMD Instinct MI210`; from the list of PCI names or the bare id if the card does not report it."""
     return (
         read_text(f"{card.device}/product_name")
         or read_pci_name(VENDOR.removeprefix("0x"), card.device_id)
@@ -132,7 +132,7 @@ class AmdCardMeter:
         values = {**self._read_activity(), **self._read_memory(), **self._read_sensors()}
         if now >= self._next_table:
             self._next_table = now + TABLE_INTERVAL
-            # A counter that has a file of its own wins over the same one in the table.
+            # A counter in a separate file wins over the same one in the table.
             values = {**self._read_table(), **present(values)}
         if now >= self._next_slow:
             self._next_slow = now + SLOW_INTERVAL
@@ -229,7 +229,7 @@ class AmdCardMeter:
 
 
 def read_temperature(path: str) -> float | None:
-    """Degrees Celsius; None for what no working chip has (exactly 0 is how firmware says "no sensor")."""
+    """Degrees Celsius; None for what no working chip has (exactly 0 is the firmware's "no sensor")."""
     degrees = scaled(read_int(path), 1000, -50, 150)
     return degrees or None
 

@@ -42,7 +42,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class FirmwareTable:
-    """What one table says; None or empty where its version does not say."""
+    """The values of one table; None or empty where its version has none."""
 
     version: tuple[int, int] = (0, 0)
     energy_joules: float | None = None
@@ -86,7 +86,7 @@ def grown(before: dict[str, int], after: dict[str, int]) -> tuple[str, ...]:
 
 
 def _at(kind: struct.Struct, raw: bytes, offset: int) -> int | None:
-    """A value of the table; None past its end, and for all ones: how the firmware says "not supported"."""
+    """A value of the table; None past its end, and for all ones: the firmware's "not supported"."""
     if offset + kind.size > len(raw):
         return None
     value: int = kind.unpack_from(raw, offset)[0]

@@ -54,7 +54,7 @@ class AppleSource:
 
 
 def read_chip_name() -> str:
-    """`Apple M3 Pro`; `Apple GPU` where the system does not say."""
+    """`Apple M3 Pro`; `Apple GPU` if the system does not report it."""
     if sys.platform != "darwin":
         return "Apple GPU"
     question = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
@@ -140,7 +140,7 @@ class LineStream:
 
     @property
     def ended(self) -> bool:
-        """The child has closed its output and everything it said was taken."""
+        """The child has closed its output and all of it was read."""
         return self._done and self._line is None
 
     def newest(self, seconds: float) -> tuple[float, str] | None:
@@ -151,7 +151,7 @@ class LineStream:
             return line
 
     def last_words(self) -> str:
-        """What the child said beside its readings, and how it ended; empty if it just runs."""
+        """The child's output besides its readings, and how it ended; empty if it just runs."""
         code = self._child.poll()
         return " ".join(part for part in (self._last[-200:], f"(exit code {code})" if code else "") if part)
 
@@ -180,7 +180,7 @@ class LineStream:
 
 
 def parse_macmon(text: str) -> dict[str, Value]:
-    """Catalog values out of one line of macmon 0.4 to 0.8; empty for a line that is no such JSON."""
+    """Catalog values out of one line of macmon 0.4 to 0.8; empty for any other line."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -199,7 +199,7 @@ def parse_macmon(text: str) -> dict[str, Value]:
         "utilization_percent": within(share * 100, 0, 100) if share is not None else None,
         "graphics_clock_mhz": within(clock if clock is not None else _number(clock_then), 0, 10_000),
         "power_draw_watts": within(_number(line.get("gpu_power")), 0, 5000),
-        # 0 is how macmon says that the chip has no such sensor.
+        # 0 is macmon's value for a missing sensor.
         "temperature_celsius": within(_number(temperature.get("gpu_temp_avg")), 1, 150),
         "memory_used_mb": used / MIB if used is not None else None,
         "memory_total_mb": total / MIB if total is not None else None,

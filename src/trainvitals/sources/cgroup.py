@@ -1,7 +1,7 @@
 """The limits a container or job really has: control groups, version 1 and 2.
 
 A limit may sit on the process's own group or on any group above it; the smallest one is in force. Inside a
-container the path that /proc tells may not exist (it is the host's): then the mount itself is the group.
+container the path in /proc may not exist (it is the host's): then the mount itself is the group.
 Tested in tests/sources/test_system.py.
 """
 
@@ -110,7 +110,7 @@ def read_cpu_seconds(group: Cgroup) -> float | None:
 
 
 def read_throttled_seconds(group: Cgroup) -> float | None:
-    """Time the group was held down by its CPU quota."""
+    """Time the group was throttled by its CPU quota."""
     stat = _first_counters(group.cpu, "cpu.stat")
     if group.version == 2:
         return stat["throttled_usec"] / 1e6 if "throttled_usec" in stat else None

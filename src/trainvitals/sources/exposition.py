@@ -20,7 +20,7 @@ class ScrapedSeries(NamedTuple):
     labels: Labels
     value: float
     time: float | None
-    """Unix seconds, where the page says so itself"""
+    """Unix seconds, if the page has them"""
 
 
 class ScrapedPage(NamedTuple):

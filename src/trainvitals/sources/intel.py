@@ -1,6 +1,6 @@
 """Intel GPUs from the files of the i915 and xe drivers: no library, no rights.
 
-Neither driver tells an ordinary user how busy its engines are. Both count the time the graphics unit slept,
+Neither driver reports engine utilization to an ordinary user. Both count the time the graphics unit slept,
 so `utilization_percent` here is the share of time in which it was awake: an upper bound of computing time.
 A card that sleeps is not woken (see drm.py).
 """
@@ -195,7 +195,7 @@ class Layout(NamedTuple):
 
 def i915_layout(card: Card) -> Layout:
     gt = f"{card.node}/gt/gt0"
-    # Without its deep sleep state the counter stands still, which would read as always busy.
+    # Without its deep sleep state the counter does not move, which would read as always busy.
     sleeps = read_text(f"{gt}/rc6_enable") != "0"
     counters = (f"{gt}/rc6_residency_ms", f"{card.node}/power/rc6_residency_ms")
     return Layout(
@@ -244,7 +244,7 @@ def read_idle(layout: Layout) -> list[int]:
 
 
 def read_memory(layout: Layout) -> tuple[float | None, float | None]:
-    """(total, used) device memory in MB; xe does not tell an ordinary user what is used."""
+    """(total, used) device memory in MB; xe does not report used memory to an ordinary user."""
     totals = [scaled(read_int(path), MIB, 1, 1 << 24) for path in layout.memory_total]
     known = [total for total in totals if total is not None]
     total = sum(known) if known and len(known) == len(totals) else None
@@ -253,7 +253,7 @@ def read_memory(layout: Layout) -> tuple[float | None, float | None]:
 
 
 def read_throttle_reasons(layout: Layout) -> str | None:
-    """In words, `none` when nothing holds the clock down; None where the driver does not say."""
+    """In words, `none` when not throttled; None where the driver does not report it."""
     folder, prefix = layout.throttle_folder, layout.throttle_prefix
     status = read_int(f"{folder}/{layout.throttle_status}")
     if not status:

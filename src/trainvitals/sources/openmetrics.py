@@ -1,6 +1,6 @@
 """Any exporter's metrics page, scraped into the run: DCGM exporter, node exporter, vLLM, a custom one.
 
-Each page is a unit of its own. Its series keep their names and labels, in a table called `openmetrics`.
+Each page is a unit. Its series keep their names and labels, in a table called `openmetrics`.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class RankUnit:
         return values | self._gpu_use(tree)
 
     def _gpu_use(self, tree: Mapping[int, ProcessReading]) -> dict[str, Value]:
-        """What the tree holds and does on all GPUs; absent if it uses none, or where a driver does not tell."""
+        """What the tree holds and does on all GPUs; absent if it uses none, or if a driver does not report it."""
         users = [process for process in self._gpu_processes() if process.pid in tree]
         asked = [self._reader.read_gpu_memory(pid) for pid in tree]
         sizes = [process.memory_mb for process in users] + [size / MIB for size in asked if size is not None]

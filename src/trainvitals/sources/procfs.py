@@ -30,7 +30,7 @@ STATES = {
 
 
 class ProcessStat(NamedTuple):
-    """What /proc/<pid>/stat says."""
+    """The contents of /proc/<pid>/stat."""
 
     parent: int
     state: str
@@ -85,17 +85,17 @@ def list_threads(root: str, pid: int) -> list[int]:
 
 
 def read_io(root: str, pid: int) -> tuple[int, int] | None:
-    """(bytes read from, bytes written to) storage; None for a process of somebody else."""
+    """(bytes read from, bytes written to) storage; None for another user's process."""
     raw = read_bytes(f"{root}/{pid}/io")
     found = re.search(rb"^read_bytes: (\d+)\nwrite_bytes: (\d+)$", raw or b"", re.MULTILINE)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def count_descriptors(root: str, pid: int) -> int | None:
-    """Open file descriptors; None for a process of somebody else."""
+    """Open file descriptors; None for another user's process."""
     folder = Path(f"{root}/{pid}/fd")
     try:
-        # Linux 6.2 and later tells the number as the size of the folder, at once.
+        # Linux 6.2 and later reports the number as the size of the folder.
         return folder.stat().st_size or sum(1 for _ in folder.iterdir())
     except OSError:
         return None

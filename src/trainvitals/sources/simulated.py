@@ -20,7 +20,7 @@ SEED = 20240
 TICK = 0.25
 """Seconds of one step of the simulation."""
 LONGEST_CATCH_UP = 3600.0
-"""Seconds acted out at most between two readings; after a longer pause the story goes on from there."""
+"""Seconds acted out at most between two readings; after a longer pause the story continues from there."""
 
 MEMORY_TOTAL_MB = 81_920.0
 POWER_IDLE = 62.0

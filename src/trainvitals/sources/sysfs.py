@@ -74,7 +74,7 @@ def list_displays(root: str, vendor: str) -> list[str]:
 
 
 def within(value: float | None, low: float, high: float) -> float | None:
-    """`value` if it lies in low..high, else None: a sensor that says 655 % or 16,000 °C says nothing."""
+    """`value` if it lies in low..high, else None: a sensor that reads 655 % or 16,000 °C is not working."""
     return value if value is not None and low <= value <= high else None
 
 

@@ -1,8 +1,8 @@
 """The host: CPU, load, memory, swap, disks, network, pressure and the limits of the container.
 
-psutil tells what it can tell on every system; /proc, /sys and the control groups add what it does not know
+psutil reads what is available on every system; /proc, /sys and the control groups add what it does not know
 on Linux. Rates are differences, so the first reading has none. Space on disk is read apart from the rest,
-because asking a file server that is gone hangs for ever.
+because asking a file server that is gone hangs forever.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SystemSource:
 
 
 def read_cpu_model(procfs_root: str) -> str | None:
-    """`AMD EPYC 7763 64-Core Processor`; None where the system does not say."""
+    """`AMD EPYC 7763 64-Core Processor`; None where the system does not report it."""
     found = re.search(r"^model name\s*:\s*(.+)$", read_text(f"{procfs_root}/cpuinfo") or "", re.MULTILINE)
     return found[1] if found else platform.processor() or None
 
@@ -331,7 +331,7 @@ class HostMemory(NamedTuple):
 
 
 def parse_meminfo(raw: bytes) -> HostMemory | None:
-    """Out of /proc/meminfo; None where it does not say what is available, as before Linux 3.14."""
+    """Out of /proc/meminfo; None where it does not have what is available, as before Linux 3.14."""
     sizes = {name: int(size) * 1024 for name, size in _MEMINFO.findall(raw)}
     try:
         total, available = sizes[b"MemTotal"], sizes[b"MemAvailable"]

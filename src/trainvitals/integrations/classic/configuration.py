@@ -23,7 +23,7 @@ _warned: set[str] = set()
 
 
 class Configuration(NamedTuple):
-    """What a configuration comes to."""
+    """A parsed configuration."""
 
     enabled: bool
     settings: dict[str, Any]
@@ -34,12 +34,12 @@ class Configuration(NamedTuple):
 
 
 def read_configuration(source: Mapping[str, Any] | str | Path | None) -> Configuration:
-    """From a mapping, or from the path of a YAML file. SettingError for a key that never was one."""
+    """From a mapping, or from the path of a YAML file. SettingError for an unknown key."""
     if isinstance(source, (str, Path)):
         path = Path(source).absolute()
         return _read(parse_file(path, read_text(path, str(source)), str(source), NAMES), path)
     if not isinstance(source, (Mapping, type(None))):
-        raise SettingError(f"the configuration is a {type(source).__name__}, not a mapping", hint=_EXPECTED)
+        raise SettingError(f"the configuration must be a mapping, not a {type(source).__name__}", hint=_EXPECTED)
     return _read(parse_mapping(source or {}, "configuration", NAMES), None)
 
 
@@ -53,7 +53,7 @@ def _read(entries: list[Entry], path: Path | None) -> Configuration:
             continue
         row = find(name, origin)
         if row.kind is ADDRESSES and path is not None:
-            # Passed on as an argument, it still is read from the file by whoever sends.
+            # Passed on as an argument, it is still read from the file by the process that sends.
             value = place(ADDRESSES.parse(value), find_where(row.name, "", path))
         settings[row.attribute] = value
     watch = {name.removeprefix("watch_"): settings.pop(name) for name in list(settings) if name.startswith("watch_")}

@@ -71,7 +71,7 @@ class TrainingMonitor:
         return self.attachment.run.alerts if self.attachment.run is not None else self._waiting_rules
 
     def start_monitoring(self) -> None:
-        """Begin a run, or use the one that the program began."""
+        """Start a run, or use the program's current one."""
         if self._configuration.enabled and self.attachment.run is None:
             run = self.attachment.begin({})
             for rule in self._waiting_rules.rules:
@@ -154,8 +154,8 @@ class TrainingMonitor:
 
 
 class TrainingMonitorCallback:
-    """Logs steps to the current run, or to one of its own that it begins with `options` (`project=`, any setting),
-    and runs a monitor during the training."""
+    """Logs steps to the current run, or starts one with `options` (`project=`, any setting), and runs a monitor during
+    the training."""
 
     def __init__(self, monitor: GPUMonitor | SystemMonitor | GPUResourceMonitor | None = None, **options: Any) -> None:
         self.monitor = monitor

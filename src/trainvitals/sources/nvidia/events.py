@@ -1,7 +1,7 @@
 """Xid errors and double bit ECC errors, reported by the driver as they happen.
 
 Every GPU registers itself from its own thread, so one that hangs keeps nobody from being heard; one further
-thread waits for whatever the driver has to say.
+thread waits for events of the driver.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainvitals.sources.nvidia.nvml import TIMEOUT, Driver, NvmlDevice, NvmlRef
 _DOUBLE_BIT_ECC, _XID = 0x2, 0x8
 _WAIT_MILLISECONDS = 500
 
-# What a code says in words, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
+# What a code means, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
 _XIDS: dict[int, tuple[str, str]] = {
     8: ("the GPU stopped processing", "critical"),
     13: ("a kernel raised an exception, usually an out-of-bounds access", "warning"),
@@ -118,12 +118,12 @@ class Events:
             if event_set is None:
                 stop.wait(0.2)
                 continue
-            self.driver.hold()  # NVML must not be shut down by somebody else during the wait
+            self.driver.hold()  # NVML must not be shut down by other code during the wait
             try:
                 event = self.driver.ask("nvmlEventSetWait_v2", event_set, _WAIT_MILLISECONDS)
             except NvmlRefused as refusal:
                 if refusal.code != TIMEOUT:
-                    stop.wait(1.0)  # a lost GPU or a reloaded driver: the GPUs register anew when they are back
+                    stop.wait(1.0)  # a lost GPU or a reloaded driver: the GPUs register again when they are back
                 continue
             finally:
                 self.driver.release()

@@ -1,4 +1,4 @@
-"""MIG: the slices of one GPU, each with memory and activity of its own."""
+"""MIG: the slices of one GPU, each with separate memory and activity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainvitals.sources.nvidia.values import read_memory
 
 
 class Slice:
-    """One MIG device. Its utilisation is known through GPM only, so only on Hopper and later."""
+    """One MIG device. Its utilization is known through GPM only, so only on Hopper and later."""
 
     def __init__(self, parent: NvmlDevice, device: NvmlDevice, index: int, uuid: str) -> None:
         self.index = index

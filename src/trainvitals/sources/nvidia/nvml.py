@@ -1,6 +1,6 @@
 """The door to the driver: every question to NVML, and every way it can refuse, goes through here.
 
-The library is loaded and initialised once per process, not per sample. No lock is held while a GPU is asked,
+The library is loaded and initialized once per process, not per sample. No lock is held while a GPU is asked,
 so a GPU that hangs harms nobody else. Numbers below are NVML's public ABI; they are spelled out because an
 older `nvidia-ml-py` lacks the newer names.
 """
@@ -102,7 +102,7 @@ class NvmlRefused(Exception):
 
 
 class DriverRestarted(Exception):
-    """The library lost its initialisation (the driver was reloaded): handles of before are void."""
+    """The library lost its initialization (the driver was reloaded): handles of before are void."""
 
 
 class GpuLost(Exception):
@@ -118,10 +118,10 @@ class GpuSilent(Exception):
 
 
 class Driver:
-    """NVML in this process. `generation` grows with every initialisation; a handle is good for one."""
+    """NVML in this process. `generation` grows with every initialization; a handle is good for one."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # around initialisation and shutdown only, never around a GPU call
+        self._lock = threading.Lock()  # around initialization and shutdown only, never around a GPU call
         self._binding: Any = None
         self._connected = False
         self._holders = 0
@@ -144,7 +144,7 @@ class Driver:
             return self.generation
 
     def reconnect(self, seen: int) -> bool:
-        """Initialise NVML anew unless somebody did so since generation `seen`; True if this call did it."""
+        """Reinitialize NVML unless that was done since generation `seen`; True if this call did it."""
         with self._lock:
             if self._connected and self.generation != seen:
                 return False
@@ -153,7 +153,7 @@ class Driver:
             return True
 
     def hold(self) -> None:
-        """Keep NVML initialised until the matching `release`."""
+        """Keep NVML initialized until the matching `release`."""
         with self._lock:
             self._holders += 1
 
@@ -182,7 +182,7 @@ class Driver:
         try:
             self._binding.nvmlShutdown()
         except self._binding.NVMLError:
-            pass  # a driver that was unloaded cannot be shut down; initialising anew is what matters
+            pass  # a driver that was unloaded cannot be shut down; reinitializing is what matters
 
     def ask(self, question: str, *arguments: Any) -> Any:
         """One call of the NVML function named `question`: its answer (True for a call that fills a buffer).
@@ -244,7 +244,7 @@ class NvmlDevice:
         return self.fill(key, question, *arguments)
 
     def fill(self, key: tuple[Any, ...], question: str, *arguments: Any) -> Any:
-        """Like `ask`, with a name of its own under which a refusal is remembered: buffers make poor keys."""
+        """Like `ask`, with a separate name under which a refusal is remembered: buffers make poor keys."""
         self.last_code = 0
         until = self._refused.get(key)
         if until is not None:
@@ -292,5 +292,5 @@ class NvmlDevice:
 
 
 def known(value: int, bits: int) -> int | None:
-    """`value`, or None for the all-ones marker with which NVML says it does not know."""
+    """`value`, or None for the all-ones marker that NVML uses for an unknown value."""
     return None if value == (1 << bits) - 1 else value

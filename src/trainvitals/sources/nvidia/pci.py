@@ -6,7 +6,7 @@ import os
 
 
 def is_asleep(sysfs_root: str, address: str | None) -> bool:
-    """Whether the kernel has suspended this device; False where it does not say."""
+    """Whether the kernel has suspended this device; False where that is unknown."""
     return address is not None and _read(sysfs_root, address, "power/runtime_status") == "suspended"
 
 

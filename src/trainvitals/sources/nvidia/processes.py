@@ -44,7 +44,7 @@ class Processes:
         self._since = _just_now()
 
     def read(self) -> tuple[GpuProcess, ...] | None:
-        """Everyone with a context now, by pid; None if this device does not tell."""
+        """Everyone with a context now, by pid; None if this device does not report them."""
         lists = [self._list(kind) for kind in ("Compute", "Graphics")]
         if lists == [None, None]:
             return None

@@ -141,7 +141,7 @@ class NvidiaSource:
         try:
             generation = self._driver.connect()
             appeared = self._addresses is not None and set(addresses) - set(self._addresses)
-            if appeared:  # NVML keeps the list of GPUs that it made when it was initialised
+            if appeared:  # NVML keeps the list of GPUs that it made when it was initialized
                 self._driver.reconnect(generation)
         except (NvmlRefused, ImportError) as error:
             raise _unavailable(error, addresses) from None
@@ -165,7 +165,7 @@ class NvidiaSource:
             return None  # a GPU that this container may not see, or one removed this moment
         known = self._known.get(place)
         if known is not None:
-            return self._gpu(known)  # its own reading says what is wrong with it
+            return self._gpu(known)  # its own reading shows what is wrong with it
         if answer is None:
             return self._missing(place, "failing", "is not responding")
         return self._missing(place, trouble_state(answer.code), f"cannot be read: {answer}")

@@ -1,4 +1,4 @@
-"""What one GPU says about itself, as catalog values; what the card does not give is not in the answer."""
+"""The values of one GPU under catalog names; what the card does not report is absent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _NOT_AVAILABLE = 0xFFFFFFFF  # NVML's marker in an unsigned number
 
 
 def parse_throttle_reasons(mask: int) -> str:
-    """Why the clocks are held down: `none`, `idle` (harmless), or what holds them, comma separated.
+    """Why the clocks are throttled: `none`, `idle` (harmless), or the reasons, comma separated.
 
     >>> parse_throttle_reasons(0x44)
     'power cap, hardware thermal slowdown'
@@ -161,7 +161,7 @@ class GpuValues:
         if utilization is not None:
             put("utilization_percent", utilization.gpu)
             put("memory_utilization_percent", utilization.memory)
-        elif gpm.GRAPHICS_ACTIVE in activity:  # a GPU in MIG mode tells it only this way
+        elif gpm.GRAPHICS_ACTIVE in activity:  # a GPU in MIG mode reports it only this way
             put("utilization_percent", activity[gpm.GRAPHICS_ACTIVE], 1)
         values.update(read_memory(self._device))
         put(
@@ -206,7 +206,7 @@ class GpuValues:
         return values | self._read_health()
 
     def _read_health(self) -> dict[str, Value]:
-        """Errors and time held down; by single calls where fields are refused."""
+        """Errors and throttled time; by single calls where fields are refused."""
         ask = self._device.ask
         fields = self._steady_batch.read(self._device)
         found: dict[str, Any] = {}
