@@ -44,7 +44,7 @@ class Panel:
     importance: int = 2
     chart: Chart = "line"
     by: tuple[str, ...] = ()
-    """Labels that tell the lines of one metric apart, in words a person uses: `gpu_index`, `rank`."""
+    """Labels that distinguish the lines of one metric, in words a person uses: `gpu_index`, `rank`."""
     limit: str | None = None
     """Metric of the same table that is the ceiling of these: drawn as a line, used as the full bar."""
     low: float | None = 0.0

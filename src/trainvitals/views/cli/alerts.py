@@ -161,7 +161,7 @@ def _test(arguments: argparse.Namespace) -> int:
             "no channels configured",
             hint="set alerts.notify in trainvitals.yaml, or TRAINVITALS_ALERTS_NOTIFY=ntfy://my-topic",
         )
-    builtin.rules_of(settings)  # a rule that names a channel which is not there would tell nobody
+    builtin.rules_of(settings)  # a rule with an unknown channel would notify nobody
     names = [address.name for address in addresses]
     for name in arguments.channel:
         if name not in names:
@@ -312,7 +312,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _held_gpus(statuses: Sequence[Status]) -> frozenset[str] | None:
-    """The GPUs that the run held; None if its agents did not say."""
+    """The GPUs that the run held; None if its agents did not report them."""
     held = [status.held_gpus for status in statuses if status.held_gpus is not None]
     visible = [status.visible_gpus for status in statuses if status.visible_gpus is not None]
     known = held or visible

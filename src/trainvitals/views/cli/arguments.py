@@ -134,7 +134,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def resolve_settings(arguments: argparse.Namespace) -> Settings:
-    """The settings in force under the flags given; says which variables are none of them."""
+    """The effective settings under the given flags; warns about unknown variables."""
     flags: dict[str, Any] = {name: getattr(arguments, name) for name in arguments.setting_names}
     settings = resolve(flags=flags, config=getattr(arguments, "config", None))
     for text in complaints(settings):

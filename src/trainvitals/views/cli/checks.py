@@ -360,7 +360,7 @@ def _write_test(folder: Path) -> float:
 
 
 def read_file_system(path: Path, mounts: str = "/proc/mounts") -> str:
-    """The kind of file system, such as `ext4` or `nfs4`; empty where that cannot be told."""
+    """The kind of file system, such as `ext4` or `nfs4`; empty if unknown."""
     try:
         text = Path(mounts).read_text()
     except OSError:

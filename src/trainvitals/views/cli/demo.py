@@ -159,7 +159,7 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 
 
 def _write_report(folder: Path, settings: Settings) -> str:
-    """Put a report into the run folder; what to say about it."""
+    """Put a report into the run folder; returns the message about it."""
     from trainvitals.journal.folder_runs import name_runs
     from trainvitals.views.cli.summary import near
     from trainvitals.views.report.document import draw_report

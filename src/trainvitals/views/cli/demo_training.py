@@ -1,4 +1,4 @@
-"""A small network, really trained, in numpy: three arms of a spiral told apart by a perceptron with two hidden layers.
+"""A small network, really trained, in numpy: three arms of a spiral classified by a perceptron with two hidden layers.
 
 `train` is written as a user would write a training: a loop that calls `run.log` with what it measured.
 Tested in tests/views/cli/test_demo.py.

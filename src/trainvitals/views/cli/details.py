@@ -1,4 +1,4 @@
-"""What run.json says of a run, for `runs show`: how it was started, from what, with which settings.
+"""The contents of run.json, for `runs show`: how it was started, from what, with which settings.
 Tested in tests/views/cli/test_runs.py."""
 
 from __future__ import annotations

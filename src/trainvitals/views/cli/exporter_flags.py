@@ -55,7 +55,7 @@ def add_spelling(parser: Parser) -> None:
 
 
 def check_exporter(settings: Settings) -> None:
-    """SettingError for what the agent could not serve, said here because here somebody reads it."""
+    """SettingError for what the agent could not serve, raised here, where the user sees it."""
     for text in explain_unusable(settings):
         raise SettingError(text, hint="see: trainvitals doctor")
     for wish in (*wishes_of(settings, "families"), *wishes_of(settings, "rows")):

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader has gone (`| head`): say nothing, also not when the interpreter flushes at its end.
+        # The reader has gone (`| head`): print nothing, also not when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_anywhere() -> None:
-    """Where standard output is not UTF-8, a `?` for what it has no letter for: names are no reason to fail."""
+    """Where standard output is not UTF-8, a `?` for what it has no letter for: names must not cause a failure."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         is_utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
         if not is_utf8 or sys.stdout.errors == "strict":

@@ -1,6 +1,6 @@
 """`trainvitals monitor`: the hardware alone, on the console and to files.
 
-The agent samples and writes; this command registers a run of its own, follows the run folder and prints.
+The agent samples and writes; this command registers a run, follows the run folder and prints.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def execute(arguments: argparse.Namespace) -> int:
     settings = resolve_settings(arguments)
     check_exporter(settings)
     monitor = Monitor(settings, arguments.log_dir)
-    # A service manager says "end" with SIGTERM; it is the same as Ctrl-C here.
+    # A service manager stops it with SIGTERM; it is the same as Ctrl-C here.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(settings, quiet=arguments.no_console, table_seconds=arguments.summary_interval)
     monitor.begin()
@@ -286,7 +286,7 @@ class Console:
             self._print_table()
 
     def _has_looked(self, now: float) -> bool:
-        """Whether the agent has had its time to find GPUs and has said since what it found.
+        """Whether the agent has had time to find GPUs and has reported the result.
 
         The time begins with its first line, not with its start: on a busy node that alone takes longer.
         """

@@ -1,4 +1,4 @@
-"""Running somebody's program as if nobody stood in between: same terminal, same signals, same end.
+"""Running a user's program as if nothing was in between: same terminal, same signals, same end.
 
 The program is a plain child: same session, process group, standard streams, open files, limits and signal
 dispositions as if the shell had started it. Signals of the terminal reach it directly. What is sent to us alone
@@ -30,7 +30,7 @@ _TERMINAL_STOPS = ("SIGTSTP", "SIGTTIN", "SIGTTOU")
 
 
 class CannotStart(TrainvitalsError):
-    """The program could not be started; `code` is what a shell would say."""
+    """The program could not be started; `code` is what a shell would return."""
 
     def __init__(self, message: str, code: int, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -198,14 +198,14 @@ else:
             if self._witness.saw(number):
                 return
             try:
-                os.kill(self.pid, number)  # not waited for yet, so this is no other process
+                os.kill(self.pid, number)  # not waited for yet, so this is not another process
             except PermissionError:
                 pass  # the program changed its user (sudo): whoever may, must signal it directly
 
     class Witness:
         """A process beside us in the same group that does nothing but notice signals.
 
-        Neither the kernel nor the sender says whether a signal was meant for one process or for all of a group or
+        Neither the kernel nor the sender reports whether a signal was meant for one process or for all of a group or
         job. If this one got it as well, it was for all.
         """
 
@@ -303,7 +303,7 @@ else:
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             if not os.read(go.reader, 1):
-                os._exit(1)  # our parent is gone: nobody wants the program any more
+                os._exit(1)  # our parent is gone: the program is no longer wanted
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             try:
                 os.execvpe(command[0], command, dict(environ))

@@ -1,4 +1,4 @@
-"""`trainvitals report`: a run, or several compared, as a document to send around."""
+"""`trainvitals report`: a run, or several compared, as a document to share."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def find_runs(references: list[str], root: Path) -> list[tuple[str, RunReader]]:
-    """Each run once, under a name of its own."""
+    """Each run once, under a unique name."""
     folders = [run_folder.find(reference, root) for reference in references]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UsageError("the same run is given twice")

@@ -1,6 +1,6 @@
 """`trainvitals run -- CMD`: watch a program from outside, with no change to it.
 
-The program comes first: whatever goes wrong on our side is a warning, and the program runs all the same, with its own
+The program comes first: whatever goes wrong on our side is a warning, and the program runs anyway, with its own
 exit code.
 """
 
@@ -106,7 +106,7 @@ def _do_nothing() -> None:
 
 
 def prepare(arguments: argparse.Namespace, settings: Settings, command: list[str]) -> CommandRun | None:
-    """The run folder, or None, said, if there can be none: the program runs unwatched then."""
+    """The run folder; None, with a warning, if there can be none: then the program runs unwatched."""
     try:
         check_exporter(settings)
     except SettingError as error:
@@ -262,7 +262,7 @@ def make_environment(arguments: argparse.Namespace, folder: Path, correlation_id
 def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False) -> None:
     """Complete run.json: the program may have ended its run itself, and then its word counts.
 
-    With `ask_agent` only the bare fact is written, and the agent, which watched the memory, says why.
+    With `ask_agent` only the bare fact is written, and the agent, which watched the memory, adds why.
     """
     from trainvitals.agent.exit_causes import ExitStatus, judge
     from trainvitals.journal.failures import explain_exit_code
@@ -271,9 +271,9 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
     if ended.code:
         verdict = replace(verdict, cause=explain_exit_code(folder, ended.code) or verdict.cause)
-    stands = run.is_over and (not run.tentative or verdict.status == "finished")
+    is_final = run.is_over and (not run.tentative or verdict.status == "finished")
     if not ask_agent:
-        run = replace(run, tentative=False) if stands else run.end(verdict.status, verdict.cause)
+        run = replace(run, tentative=False) if is_final else run.end(verdict.status, verdict.cause)
     known = replace(run, exit_code=ended.code) if ended.signal is None else replace(run, signal=ended.signal_name)
     run_folder.write_run(folder, known, mode)
 

@@ -72,7 +72,7 @@ def _write_secrets(folder: Path) -> None:
     for name in _SECRETS:
         path = folder / name
         path.write_text(secrets.token_urlsafe(24))
-        # Read by the containers under users of their own; on this machine the folder keeps others out.
+        # Read by containers under other users; on this machine the folder keeps others out.
         path.chmod(0o644)
 
 

@@ -1,4 +1,4 @@
-"""A run that a command begins: written down, and told to the agent. What fails names the place and what moves it.
+"""A run that a command starts: written down, and registered with the agent. Errors name the place and what changes it.
 Tested in tests/views/cli/test_monitor.py."""
 
 from __future__ import annotations

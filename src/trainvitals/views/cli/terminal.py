@@ -29,7 +29,7 @@ def is_terminal(stream: IO[str] | None) -> bool:
 
 
 def wants_colour(stream: IO[str]) -> bool:
-    """A terminal that has not said no (NO_COLOR, TERM=dumb)."""
+    """A terminal that has not disabled it (NO_COLOR, TERM=dumb)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream):
         return False
     # The old Windows console prints escape sequences as they are.

@@ -109,7 +109,7 @@ def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Plain]:
         for name in names:
             if name not in ends[0] or name not in ends[place]:
                 continue
-            # Every value of the last stretch and nothing else: extremes would tell of another spread.
+            # Every value of the last part and nothing else: extremes would suggest another spread.
             start, end = last_stretch(ends[0][name].x, ends[place][name].x)
             base = _of_lowest(readers[0], name, start, end)
             verdict = compare_metric(name, base, _of_lowest(reader, name, start, end), stretch=(start, end))

@@ -1,4 +1,4 @@
-"""The diagnosis of a run: reads what the detectors want, and says what they found in plain values."""
+"""The diagnosis of a run: reads what the detectors need, and returns their findings as plain values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HOST = (
     *("disk_free_gb", "disk_read_mb_s", "disk_write_mb_s", "network_receive_mb_s", "network_send_mb_s"),
 )
 _PROCESS = ("main_cpu_percent", "cpu_percent", "pss_mb", "rss_mb")
-_TOLD = {
+_REPORTED = {
     "gpu": ("utilization_percent", "memory_percent", "memory_used_mb", "temperature_celsius", "power_draw_watts"),
     "system": (
         *("cpu_usage_percent", "memory_usage_percent", "disk_read_mb_s", "disk_write_mb_s"),
@@ -47,7 +47,7 @@ _TOLD = {
     ),
     "process": ("cpu_percent", "pss_mb", "rss_mb"),
 }
-"""What the statistics of a report tell of each kind of device."""
+"""The metrics of each kind of device in the statistics of a report."""
 
 
 class TrainingCurves:
@@ -144,7 +144,7 @@ def _title(table: str, series: Series, many_hosts: bool) -> str:
 
 
 def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
-    """Each participant's own work before it waits for the others, as far as the phases tell; else its step time."""
+    """Each participant's own work before it waits for the others, as far as the phases show it; else its step time."""
     last = [series.x[-1] for series in reader.series(["batch_time"], max_points=4) if len(series.x)]
     if len(last) < 2:
         return {}
@@ -218,7 +218,7 @@ def describe_resources(measured: Measurements) -> list[ResourceJson]:
     rows: list[ResourceJson] = []
     for table, devices in (("gpu", measured.gpus), ("system", measured.hosts), ("process", measured.processes)):
         for device in devices:
-            for name in _TOLD[table]:
+            for name in _REPORTED[table]:
                 values = device.curves[name].finite().y if name in device.curves else np.empty(0)
                 if not len(values):
                     continue

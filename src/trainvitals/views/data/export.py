@@ -85,7 +85,7 @@ class Rows:
         self._reader = reader
         self._tables = tables
         self._count = count
-        # A live run goes on while it is exported: every pass is over what there was when the first began.
+        # A live run continues while it is exported: every pass is over what there was when the first began.
         lines: dict[str, Callable[[], Sequence[Document]]] = {"events": reader.events, "alerts": reader.alerts}
         self._lines = {table: [row.as_json() for row in lines[table]()] for table in tables if table in lines}
         self._extents = {table: reader.extent(table) for table in tables if table not in lines}

@@ -54,5 +54,5 @@ def make_single_file(data: bytes, folder: Path = FOLDER) -> bytes:
     # Functions as replacements: a backslash in the script is not a group reference.
     page = re.sub(r'<link rel="stylesheet"[^>]*href="\./app\.css"[^>]*>', lambda _: f"<style>{style}</style>", page)
     page = re.sub(r'<script type="module"[^>]*src="\./app\.js"[^>]*></script>', lambda _: "", page)
-    # A module runs after the page is parsed; inline it stands at the end for the same effect.
+    # A module runs after the page is parsed; inline it is at the end for the same effect.
     return page.replace("</body>", f'<script type="module">{script}</script></body>', 1).encode()

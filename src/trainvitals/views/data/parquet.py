@@ -1,6 +1,6 @@
 """Rows to one wide Parquet file: a column per name.
 
-DuckDB does not tell `loss` from `Loss`, so of names that differ only in case the later ones get a number: `Loss`,
+DuckDB does not distinguish `loss` and `Loss`, so of names that differ only in case the later ones get a number: `Loss`,
 `loss_2`. Tested in tests/views/cli/test_export.py.
 """
 

@@ -133,7 +133,7 @@ def _bands(found: Sequence[Series], axis: str, points: int) -> list[SeriesJson]:
 def describe_states(
     reader: Reader, names: Sequence[str], *, table: str = "gpu", start: float | None = None, end: float | None = None
 ) -> StatesAnswerJson:
-    """Words over time. The word that holds at `start` is told as well; of too many changes, the newest."""
+    """Words over time. The word that holds at `start` is included; of too many changes, the newest."""
     states: list[StatesJson] = []
     for item in reader.states(names, table=table):
         changes = [change for change in item.changes if end is None or change[0] <= end]

@@ -39,7 +39,7 @@ def find_broken(values: Floats) -> Iterator[tuple[int, float]]:
 
 
 def mark_broken(target: ValuesJson, places: Iterable[tuple[int, float]]) -> None:
-    """Add `nonfinite` where there is something to say: `places` are (index, value)."""
+    """Add `nonfinite` if there is anything: `places` are (index, value)."""
     if marks := [(at, str(spell(value))) for at, value in places]:
         target["nonfinite"] = marks
 

@@ -44,7 +44,7 @@ def series(table: str, metric: str, spelling: Spelling) -> str:
     """The name of the series of a catalog metric that is a number."""
     export = names.export_of(table, metric, spelling)
     if export is None:
-        raise KeyError(f"{table}.{metric} has no series of its own")
+        raise KeyError(f"{table}.{metric} has no series")
     return export.series
 
 

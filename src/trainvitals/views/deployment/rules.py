@@ -52,7 +52,7 @@ RECORDINGS: tuple[Recording, ...] = (
 
 
 def fill(text: str, spelling: Spelling, conditions: Conditions) -> str:
-    """An expression with its series, thresholds and units (`PrometheusRule` says how they are written)."""
+    """An expression with its series, thresholds and units (`PrometheusRule` describes how they are written)."""
     text = re.sub(r"\$([a-z_]\w*)", lambda match: f"{conditions.thresholds[match[1]]:.12g}", text)
     text = re.sub(r"~(\w+)\.(\w+):([-+.\de]+)", lambda match: _convert(match, spelling), text)
     return re.sub(r"<(\w+)\.(\w+)>", lambda match: _export(match, spelling).series, text)

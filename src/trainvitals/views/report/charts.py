@@ -23,7 +23,7 @@ MAX_OWN = 12
 
 
 _ENDING = re.compile("_(percent|time|mb_s|mb|watts|celsius|mhz|seconds|total)$")
-"""The unit in a name, which the axis says already."""
+"""The unit in a name, which the axis already has."""
 
 
 def make_charts(reader: Reader, wanted: Sequence[str] = ()) -> list[SvgChart]:

@@ -1,4 +1,4 @@
-"""What a report holds: the answers of the web API, put into one piece, few enough points for a file to send around.
+"""The contents of a report: the answers of the web API in one object, with few enough points for a file to share.
 Tested in tests/views/report/test_document.py."""
 
 from __future__ import annotations

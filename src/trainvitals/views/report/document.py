@@ -17,7 +17,7 @@ from trainvitals.views.report.data import make_data
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
 SUFFIXES |= {".png": "png", ".svg": "svg"}
 NamedRun = tuple[str, Reader]
-"""A run under the name that tells it from the others in the report."""
+"""A run under a name that is unique in the report."""
 
 
 def draw_report(
@@ -43,7 +43,7 @@ def draw_report(
 def draw_markdown_with_pictures(
     runs: Sequence[NamedRun], target: Path, settings: Settings, theme: str
 ) -> dict[Path, bytes]:
-    """The Markdown file and one PNG for each run that stands beside it."""
+    """The Markdown file and one PNG beside it for each run."""
     from trainvitals.views.report.markdown import draw_markdown
 
     files: dict[Path, bytes] = {}
@@ -63,7 +63,7 @@ def _make_data(runs: Sequence[NamedRun], settings: Settings) -> ReportDataJson:
 def draw_picture(
     runs: Sequence[NamedRun], format: str, *, names: Sequence[str] = (), theme: str = "light", width: int = 1200
 ) -> bytes:
-    """Charts of a run, or of several over each other, as `svg` or `png`."""
+    """Charts of a run, or of several in one chart, as `svg` or `png`."""
     from trainvitals.views.report.charts import make_charts, make_comparison
     from trainvitals.views.report.svg import draw_svg
 

@@ -65,7 +65,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
 
 
 def draw_markdown(data: ReportDataJson, pictures: Sequence[tuple[str, str]] = ()) -> str:
-    """The whole report. `pictures` are (title, file name) of charts that stand beside it."""
+    """The whole report. `pictures` are (title, file name) of charts beside it."""
     lines: list[str] = []
     if "comparison" in data:
         lines += _comparison(data["comparison"])

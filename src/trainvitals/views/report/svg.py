@@ -57,7 +57,7 @@ class SvgLine:
     low: Floats | None = None
     high: Floats | None = None
     broken: Floats | None = None
-    """x of a band where some of its series are NaN or infinite; of a plain line `y` says it."""
+    """x of a band where some of its series are NaN or infinite; of a plain line they are in `y`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "",
 
 
 def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, number: int = 0) -> str:
-    """One chart as SVG elements; `number` tells its clip path from those of others."""
+    """One chart as SVG elements; `number` makes its clip path unique."""
     lines = _stack(chart.lines) if chart.stacked else list(chart.lines)
     legend = _legend_rows(lines, width) if _has_legend(lines) else []
     place = _place(chart, lines, width, height, legend=len(legend))
@@ -206,12 +206,12 @@ def draw_chart(chart: SvgChart, width: float, height: float, colours: Theme, num
 
 
 def _has_legend(lines: Sequence[SvgLine]) -> bool:
-    """One line is called by the title; a band says what it is of."""
+    """A single line is named by the title; a band by its members."""
     return len(lines) > 1 or any(line.low is not None for line in lines)
 
 
 SHORT_UNIT = 4
-"""Letters of a unit that are written at every mark; a longer one stands once, beside the title."""
+"""Letters of a unit that are written at every mark; a longer one is written once, beside the title."""
 
 
 def _draw_head(chart: SvgChart, width: float, colours: Theme) -> str:

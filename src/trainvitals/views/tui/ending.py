@@ -59,7 +59,7 @@ class TopEnding:
             os.set_blocking(self._terminal, False)
             os.write(self._terminal, LEAVE)
             os.set_blocking(self._terminal, True)
-        except Exception:  # noqa: BLE001, S110 - it may be gone; termios has an error class of its own
+        except Exception:  # noqa: BLE001, S110 - it may be gone; termios has its own error class
             pass
 
 

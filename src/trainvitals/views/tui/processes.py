@@ -164,7 +164,7 @@ class GpuProcesses:
     def _ask(self, key: str, unit: BusyUnit) -> None:
         try:
             unit.read()
-        except Exception:  # noqa: BLE001 - the boundary around a source; the GPU's own line says what is wrong
+        except Exception:  # noqa: BLE001 - the boundary around a source; the GPU's line shows what is wrong
             self._units.pop(key, None)
         finally:
             self._busy.discard(key)

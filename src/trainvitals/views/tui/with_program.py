@@ -24,7 +24,7 @@ from trainvitals.settings import Settings
 from trainvitals.views.tui import check_extra
 
 KEPT_LINES = 2000
-TOLD_BYTES = 64 << 10
+REPRINTED_BYTES = 64 << 10
 """Amount of the program's output that is printed again when the dashboard is closed."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -45,8 +45,8 @@ class ProgramOutput:
     def feed(self, data: bytes) -> None:
         with self._lock:
             self._raw += data
-            if len(self._raw) > 2 * TOLD_BYTES:
-                del self._raw[:-TOLD_BYTES]
+            if len(self._raw) > 2 * REPRINTED_BYTES:
+                del self._raw[:-REPRINTED_BYTES]
             text = self._rest + self._decoder.decode(data)
             # An escape sequence may be cut in two: keep its beginning for the next time.
             cut = text.rfind("\x1b", max(len(text) - 64, 0))
@@ -72,8 +72,8 @@ class ProgramOutput:
     def raw(self) -> bytes:
         """The newest bytes as they came, from the beginning of a line."""
         with self._lock:
-            data = bytes(self._raw[-TOLD_BYTES:])
-        return data if len(data) < TOLD_BYTES else data.partition(b"\n")[2]
+            data = bytes(self._raw[-REPRINTED_BYTES:])
+        return data if len(data) < REPRINTED_BYTES else data.partition(b"\n")[2]
 
 
 class Program:

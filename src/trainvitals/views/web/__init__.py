@@ -1,4 +1,4 @@
-"""The dashboard in the browser: `trainvitals serve`.
+"""The web dashboard: `trainvitals serve`.
 
-`answers` turns a run folder into what the API says, without a server, so that a report says the same; `app` serves it.
+`api` has the endpoints, `app` serves them. The answers are made in `views.data`, so that a report has the same.
 """

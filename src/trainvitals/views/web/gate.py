@@ -134,7 +134,7 @@ class Gate:
         await self._app(scope, receive, send_guarded)
 
     async def _admit(self, codes: login.Codes, scope: Scope, headers: dict[str, list[str]], send: Send) -> bool:
-        """Whether the request may go on; if not, it is answered."""
+        """Whether the request may proceed; if not, it is answered."""
         token = self._door.token or ""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         offered = {name: value for name, value in query if name in ENTRANCE} if scope["method"] == "GET" else {}
