@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import Paint
-from trainvitals.views.data.safe_text import one_line
 
 if TYPE_CHECKING:
     from trainvitals.analysis.diagnosis import Diagnosis
