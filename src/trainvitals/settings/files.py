@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONFIG_VARIABLE = "TRAINVITALS_CONFIG"
 NAMES = ("trainvitals.yaml", "trainvitals.yml", "pyproject.toml")
 MAX_BYTES = 1_000_000
-_SUCH_AS = "such as interval: 0.5; all names: trainvitals config --describe"
+_SUCH_AS = "such as interval: 0.5; for all names: trainvitals config --describe"
 _EXPECTED = f"lines of 'name: value', {_SUCH_AS}"
 
 Entry = tuple[str, object, str]
