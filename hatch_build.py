@@ -52,7 +52,7 @@ class WebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             raise RuntimeError("neither the built page nor its source in web/ is here: the checkout is incomplete")
         node, npm = _find_node()
         self.app.display_info("building the web page")
-        # In a folder of its own: two installs at once, or somebody's node_modules, must not meet.
+        # In a separate folder: two installs at once, or a user's node_modules, must not interfere.
         with tempfile.TemporaryDirectory(prefix="trainvitals-web-") as place:
             work = Path(place) / "web"
             work.mkdir()
@@ -103,7 +103,7 @@ def _run(command: list[str], folder: Path, complaint: str) -> None:
 
 
 def _replace(new: Path, target: Path) -> None:
-    """Put `new` where `target` is; somebody who reads meanwhile meets a gap of microseconds at most."""
+    """Replace `target` with `new`; a concurrent reader sees a gap of microseconds at most."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".static-", dir=target.parent)) / "new"
     shutil.copytree(new, fresh)

@@ -193,7 +193,7 @@ function band(group: Series[]): Series[] {
       }
     });
   }
-  // A piece without any value is no gap, only a place between two that were logged.
+  // A piece without any value is not a gap, only a place between two logged ones.
   const some = members.map((_, at) => at).filter((at) => logged.has(at) || broken.has(at));
   const middle = (at: number) => (count > 1 && at === 0 ? start : count > 1 && at === count - 1 ? end : start + (at + 0.5) * width);
   const known = (values: number[]) => some.map((at) => (logged.has(at) ? values[at] : null));
@@ -230,7 +230,7 @@ function cut(series: Series, start: number, end: number): Series {
   const marks = series.nonfinite
     ?.filter(([at]) => keep[at])
     .map(([at, word]): [number, string] => [places.get(at)!, word]);
-  // Of a thinned series nobody knows any more how many lie in the part, unless it is the whole or there are none.
+  // How many a thinned series has in the range is unknown, unless it is the whole series or there are none.
   const whole = series.nonfinite_total === (series.nonfinite?.length ?? 0);
   const total = count === series.x.length ? series.nonfinite_total : whole || !marks?.length ? (marks?.length ?? 0) : undefined;
   return {

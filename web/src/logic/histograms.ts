@@ -1,4 +1,4 @@
-// Histograms with bins of their own, laid over one range.
+// Histograms with different bins, resampled to one range.
 import type { Histogram } from "../data/types.ts";
 
 export interface Grid {

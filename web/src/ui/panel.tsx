@@ -35,7 +35,7 @@ export function namesOf(panel: Panel): string[] {
   return panelNames(panel, logged, aliasesOf(panel.table));
 }
 
-// A panel for a metric that nobody declared, as own_panel in views/panels.py.
+// A panel for an undeclared metric, as own_panel in views/panels.py.
 export function ownPanel(name: string, table = "training"): Panel {
   const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
   return {
