@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainvitals.analysis import gradients, hardware, learning_rate, loss, memory, speed, waste
+from trainvitals.analysis import endings, gradients, hardware, learning_rate, loss, memory, speed, waste
 from trainvitals.analysis.findings import Finding, Measurements, NotJudged
 from trainvitals.analysis.story import link
 from trainvitals.conditions import Conditions
@@ -25,6 +25,7 @@ class Detector(NamedTuple):
 
 
 DETECTORS: tuple[Detector, ...] = (
+    Detector("end.hang", endings.detect_ending, "failures and hangs"),
     Detector("loss.nonfinite", loss.detect_nonfinite),
     Detector("loss.divergence", loss.detect_divergence),
     Detector("loss.spike", loss.detect_spikes),

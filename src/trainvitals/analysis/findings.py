@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainvitals.conditions import Severity
+from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import Real
 from trainvitals.journal.identity import Participant
 
@@ -81,6 +82,39 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, or that it hangs; of one that lives or ended well, the status."""
+
+    status: str
+    cause: Cause = field(default_factory=Cause)
+    traceback: str = ""
+    """Of the exception behind it."""
+    printed: str = ""
+    """The last lines that the program printed."""
+    stall: Cause | None = None
+    """Why it had stopped stepping before it ended, if it had hung."""
+    stacks: Mapping[Participant, Sequence[str]] = field(default_factory=dict)
+    """Where each participant was then: frames of its main thread, innermost first."""
+    flight_records: Sequence[str] = ()
+    """What PyTorch's flight recorder kept of the last collectives, or where it is."""
+    oom_kills: int = 0
+    """How often the kernel killed a process of the run, but not the training itself, for memory."""
+    stopped_by: str = ""
+    """Who sent it SIGTERM, if that is known."""
+    job: str = ""
+    """The job of a scheduler it ran in: `Slurm job 7`."""
+    host: str = ""
+    """Where it happened, if the run has several hosts."""
+    step: int | None = None
+    """The last that was logged."""
+    time: float | None = None
+    """Seconds since 1970."""
+    seconds: float | None = None
+    """After the start of the attempt."""
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Measurements:
     """Everything a diagnosis looks at, of one run."""
 
@@ -92,6 +126,7 @@ class Measurements:
     hosts: Sequence[Device] = ()
     processes: Sequence[Device] = ()
     is_live: bool = False
+    ending: Ending | None = None
     prices: Mapping[str, Any] = field(default_factory=dict)
     """`gpu_hour`, `kwh` and `currency`, where they are set."""
 

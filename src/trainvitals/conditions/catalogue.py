@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from trainvitals.conditions import gpu, host, processes, training
+from trainvitals.conditions import endings, gpu, host, processes, training
 from trainvitals.conditions.row import Colour, Condition, Threshold
 from trainvitals.errors import SettingError, nearest
 
@@ -17,6 +17,7 @@ GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
     ("Machine", host.ROWS),
     ("Training", training.ROWS),
     ("Processes", processes.ROWS),
+    ("Endings", endings.ROWS),
 )
 """Headings and rows, in the order of the documentation."""
 ROWS: tuple[Condition, ...] = tuple(row for _, rows in GROUPS for row in rows)

@@ -16,6 +16,7 @@ from trainvitals.analysis.findings import Curve, Device, Measurements
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.identity import Participant
+from trainvitals.views.data.endings import read_ending
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.shapes import DiagnosisJson, FindingsJson, ResourceJson
 
@@ -105,14 +106,14 @@ def _aliases(name: str) -> tuple[str, ...]:
 
 def read_measurements(reader: Reader, prices: Mapping[str, Any] | None = None) -> Measurements:
     """What the detectors look at; the training curves are read when they ask."""
-    info = reader.info
     return Measurements(
         training=TrainingCurves(reader),
         rank_steps=_read_ranks(reader),
         gpus=_read_devices(reader, "gpu", _GPU),
         hosts=_read_devices(reader, "system", _HOST),
         processes=_read_devices(reader, "process", _PROCESS),
-        is_live=info.is_live,
+        is_live=reader.info.is_live,
+        ending=read_ending(reader),
         prices=prices or {},
     )
 
