@@ -17,6 +17,11 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "grad.explode": ("lr.jump",),
     "loss.spike": ("grad.explode", "lr.jump"),
     "loss.divergence": ("lr.jump", "grad.explode"),
+    "end.gpu_memory": ("gpu.memory_leak", "gpu.memory_forecast", "gpu.memory_full"),
+    "end.gpu_fragmented": ("gpu.fragmentation",),
+    "end.host_memory": ("host.memory_leak",),
+    "end.disk_full": ("disk.full",),
+    "end.gpu_error": ("gpu.error",),
     "loss.nonfinite": ("lr.jump", "grad.explode", "loss.divergence"),
 }
 """What each follows from, the likeliest first."""
