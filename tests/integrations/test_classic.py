@@ -481,5 +481,5 @@ def test_a_configuration_that_cannot_be_read_says_what_to_do(tmp_path: Path, tex
 def test_a_key_that_never_was_one_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'save_dir'"):
         trainvitals.TrainingMonitor({"save_dri": "there"})
-    with pytest.raises(SettingError, match="not a mapping"):
+    with pytest.raises(SettingError, match="must be a mapping"):
         trainvitals.TrainingMonitor(["save_dir"])  # type: ignore[arg-type]
