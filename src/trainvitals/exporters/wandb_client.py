@@ -4,13 +4,13 @@ Tested in tests/exporters/test_wandb.py."""
 from __future__ import annotations
 
 import signal
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainvitals.exporters.child import answer
 from trainvitals.journal.encoding import NONFINITE
+from trainvitals.trackers.wandb_files import read_steps
 
 LAST_SECONDS = 60
 """For what is left to be sent when the agent has gone; W&B would try for days."""
@@ -88,37 +88,8 @@ class Client:
 
 def _count_kept(folder: Path, id: str) -> int:
     """How many rows W&B's files of this run hold: a client that is killed does not write its last ones."""
-    steps = [step for path in folder.glob(f"wandb/offline-run-*/run-{id}.wandb") for step in _read_steps(path)]
+    steps = [step for path in folder.glob(f"wandb/offline-run-*/run-{id}.wandb") for step in read_steps(path)]
     return max(steps, default=-1) + 1
-
-
-def _read_steps(path: Path) -> Iterator[int]:
-    from wandb.proto import wandb_internal_pb2
-
-    for data in _read_records(path):
-        record = wandb_internal_pb2.Record.FromString(data)
-        for item in record.history.item:
-            if "_step" in (item.key, *item.nested_key):
-                yield int(item.value_json)
-
-
-def _read_records(path: Path) -> Iterator[bytes]:
-    """Those of a LevelDB log, in blocks of 32 KiB, up to where it was cut off."""
-    data, place, parts = path.read_bytes(), 7, list[bytes]()
-    while place + 7 <= len(data):
-        left = 32768 - place % 32768
-        if left < 7:
-            place += left
-            continue
-        length, kind = struct.unpack_from("<HB", data, place + 4)
-        place += 7
-        if kind == 0 or place + length > len(data):
-            return
-        parts.append(data[place : place + length])
-        place += length
-        if kind in (1, 4):  # whole, or the last part
-            yield b"".join(parts)
-            parts = []
 
 
 if __name__ == "__main__":

@@ -186,6 +186,16 @@ def _read_records(path: Path, offset: int, left_out: Counter[str]) -> Iterator[_
                 return
 
 
+def read_steps(path: Path) -> Iterator[int]:
+    """The numbers of the rows of the history that are in the file."""
+    for record in _read_records(path, 0, Counter()):
+        for number, _, value, _ in read_fields(record.data):
+            if number == 2:
+                found = dict(_read_items(as_bytes(value), 1)).get(("_step",))
+                if type(found) is int:
+                    yield found
+
+
 # -- what records say
 
 
