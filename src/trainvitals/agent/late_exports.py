@@ -137,7 +137,7 @@ class LateExports:
         folder, host = rest.folder, self._host
         about = run_folder.find_run(folder)
         if about is None or not about.is_over or explain_foreign(folder) is not None:
-            return True  # it was removed or goes on, or is not to be trusted
+            return True  # removed, live again, or not to be trusted
         known = status.read_own(folder, host)
         run = RunDescription(about.id or folder.name, folder, host, about.attempt, about, rest.environment)
         wishes = find_incomplete(rest.settings, run, known.row_exports)

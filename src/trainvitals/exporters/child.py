@@ -136,7 +136,7 @@ def answer(handle: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """In the child: answer every question until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the training
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # whatever the library prints is no answer
+    os.dup2(2, 1)  # what the library prints must not be taken for an answer
     for line in sys.stdin.buffer:
         try:
             found = handle(json.loads(line))

@@ -28,7 +28,7 @@ def deliver(
     patience: float,
     progress: Callable[[Mapping[str, RowExport]], None] = lambda exports: None,
 ) -> bool:
-    """Hand over all that is left and then the end, None for a run that goes on. False if nothing was accepted for
+    """Hand over all that is left and then the end, None for a live run. False if nothing was accepted for
     `patience` seconds, or `stop` was set: what was accepted is saved, and the rest is for another time. `save` may
     raise OSError."""
     for runner in runners:

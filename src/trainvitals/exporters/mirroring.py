@@ -1,7 +1,7 @@
 """What the mirrors of runs in other trackers share: numbers of a row, the state kept in the run folder, the config.
 
 A mirror remembers in `exports/<name>-<target>.json` of the run folder under which id the run is known there and which
-rows it has written, so that it goes on after any death, and no row comes twice.
+rows it has written, so that it continues after a crash, and no row is sent twice.
 Tested in tests/exporters/test_mirroring.py.
 """
 

@@ -129,7 +129,7 @@ class StoreServer:
 
     def __init__(self, store: str, environment: Mapping[str, str]) -> None:
         if find_spec("mlflow") is None:
-            raise TrainvitalsError("a folder or a database needs the package mlflow", hint="pip install mlflow")
+            raise TrainvitalsError("a folder or a database needs mlflow: pip install 'trainvitals[mlflow]'")
         self._environment = {**child_environment(environment, "MLFLOW_", "AWS_"), STORE: store}
         if "://" not in store:
             self._environment["MLFLOW_ALLOW_FILE_STORE"] = "true"  # newer versions ask for it, and somebody did
@@ -269,7 +269,7 @@ class MlflowMirror:
         if "run_id" not in values:
             values["experiment_id"] = self._find_experiment(self._run.about.project or "trainvitals")
             values["run_id"] = self._search_run() or self._create_run()
-        # What was ended goes on: the run was resumed, or some of its rows came late.
+        # It may have ended there: the run was resumed, or some of its rows came late.
         self._call("runs/update", {"run_id": self._id, "status": "RUNNING"})
 
     def _find_experiment(self, name: str) -> str:

@@ -148,7 +148,7 @@ REGISTRY: Registry[ExporterRow] = Registry(
             lambda settings: settings.wandb_project,
             settings=("wandb.run_name", "wandb.offline"),
             needs="wandb",
-            install="pip install wandb",
+            install="pip install 'trainvitals[wandb]'",
             usage="--wandb-project NAME",
             tables=_MEASURED,
             is_mirror=True,

@@ -3,7 +3,7 @@
 An exporter of rows may be slow, away or broken, and must never hold up the agent. So each has its own thread and a
 short queue (`RowRunner`, a listener of the run). While the queue is full, rows wait in the run's files, and the relay
 reads them from there once there is room: nothing is dropped, however long a tracker is away. Returning from `write`
-acknowledges the rows, and status.json keeps how far that is: whoever goes on, the next agent or `trainvitals export
+acknowledges the rows, and status.json keeps how far that is: whoever continues, the next agent or `trainvitals export
 --to`, begins there. Rows for which it raised are given again after a pause, so some may come twice; those that were
 refused for good are counted.
 """
@@ -252,7 +252,7 @@ class RowRunner:
             return
         exporter = made[0]
         while self._queue or not self._ending.is_set():
-            # By index: the agent goes on adding while this thread looks.
+            # By index: the agent keeps adding while this thread looks.
             batch = [self._queue[place][1] for place in range(min(len(self._queue), BATCH))]
             if not batch:
                 self._news.wait()
@@ -268,7 +268,7 @@ class RowRunner:
             self._link = getattr(exporter, "link", None)
             for _ in batch:  # counted first: who sees them gone finds them among the counts
                 self._queue.popleft()
-        if self._queue:  # given up: let go of what it holds, so that another one can go on
+        if self._queue:  # given up: let go of what it holds, so that another one can continue
             self._try_to(partial(exporter.close, None))
         else:
             self._closed = self._insist(partial(exporter.close, self._end)) == "done"

@@ -2,7 +2,7 @@
 
 What was logged is one TensorBoard run, under `training/...`, by step. What was measured is another one in `resources/`
 beside it, by seconds since the beginning of the run: a training that is resumed from a checkpoint makes TensorBoard
-drop later steps of its own, and what the machine did meanwhile stays.
+drop later steps of that run, and keeps what the machine did meanwhile.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TensorBoardMirror:
 
     @contextlib.contextmanager
     def _whole_or_not_at_all(self) -> Iterator[None]:
-        """What is written to the files counts once the state is saved; until then it is cut off by whoever goes on."""
+        """What is written to the files counts once the state is saved; until then the next writer cuts it off."""
         files = (self._training, self._resources)
         try:
             yield

@@ -1,7 +1,7 @@
 """A run in Weights & Biases, through W&B's own client in a child process (`wandb_client`): it may hang or die.
 
-One line of the run folder is one row of W&B's history, with a number of its own as W&B's step and the training's as the
-metric `step`, which the charts use. The client loses what it has not written or sent when it is killed. So the newest
+One line of the run folder is one row of W&B's history. Its number is W&B's step, and the training's step is the metric
+`step`, which the charts use. The client loses what it has not written or sent when it is killed. So the newest
 rows are kept in a file with their numbers, and a client that is started again gets those that W&B does not have.
 Tested in tests/exporters/test_wandb.py.
 """

@@ -80,7 +80,7 @@ class Client:
         self._run = None
 
     def leave(self) -> None:
-        """The run goes on without this process: send what is there, so that the next one can resume it."""
+        """The run is not over: send what is there, so that the next client can resume it."""
         if self._run is not None:
             signal.alarm(LAST_SECONDS)
             self._run.finish()

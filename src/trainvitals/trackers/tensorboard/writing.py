@@ -133,7 +133,7 @@ def encode_event(moment: float, step: int, values: Iterable[bytes]) -> bytes:
 
 
 def encode_restart(moment: float, step: int) -> bytes:
-    """The program goes on from this step: what TensorBoard has of later steps is of an earlier try, and is dropped."""
+    """The program continues from this step: TensorBoard drops what it has of later steps, from an earlier try."""
     return encode_record(_double(1, moment) + _whole(2, step) + _field(7, _whole(1, 1)))
 
 
