@@ -712,3 +712,37 @@ def test_the_link_in_messages_has_no_token_and_a_push_target_may_have_none() -> 
     assert found.alerts_link == "http://box:8080/?token=[redacted]"
     with pytest.raises(SettingError, match="env:NAME"):
         resolve({"prometheus.otlp": "http://box/v1/metrics?token=hunter2x"}, environ={}, folder=Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [(True, "on"), ("yes", "on"), ("on", "on"), (False, None), ("off", None), ("/data/tb", "/data/tb")],
+)
+def test_event_files_are_on_off_or_in_a_folder(given: object, value: str | None) -> None:
+    settings = resolve({"tensorboard": given}, environ={}, folder=Path("/"))
+    assert settings.tensorboard == value
+    assert resolve(settings.as_json(), environ={}, folder=Path("/")).tensorboard == value
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ("http://mlflow:5000", "http://mlflow:5000"),
+        ("env:MLFLOW", "env:MLFLOW"),
+        ("sqlite:///runs.db", "sqlite:///runs.db"),
+        ("file:///data/mlruns", "/data/mlruns"),
+        ("/data/mlruns", "/data/mlruns"),
+        ("mlruns", str(Path("mlruns").absolute())),
+    ],
+)
+def test_a_tracking_uri_is_an_address_a_database_or_a_folder(given: str, value: str) -> None:
+    assert resolve({"mlflow": given}, environ={}, folder=Path("/")).mlflow == value
+
+
+@pytest.mark.parametrize(
+    "given", ["http://joe:hunter2hunter2@host", "postgresql://joe:hunter2hunter2@host/db", "databricks"]
+)
+def test_a_tracking_uri_with_a_password_or_of_databricks_is_refused(given: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        resolve({"mlflow": given}, environ={}, folder=Path("/"))
+    assert "hunter2" not in str(raised.value)

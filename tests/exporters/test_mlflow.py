@@ -31,6 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     found.kill()
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds to draw, and is the subject of other tests."""
+    monkeypatch.setattr(MlflowMirror, "_send_report", lambda mirror, artifacts: None)
+
+
 def open_mirror(run: RunDescription, target: str) -> MlflowMirror:
     mirror = mlflow.create(target, SETTINGS)
     mirror.open(run)
@@ -79,6 +85,7 @@ def test_parameters_metrics_tags_and_the_end_are_the_runs(server: MlflowServer, 
     assert mirror.link is not None and mirror.link.endswith(f"/runs/{found.info.run_id}")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_rows_that_come_twice_are_there_once_and_a_resumed_run_goes_on(server: MlflowServer, tmp_path: Path) -> None:
     run = make_run(tmp_path / "twice", project="twice")
     rows = make_rows([{"loss": float(step)} for step in range(30)])

@@ -72,16 +72,14 @@ IN_PLACE = "on"
 """In the place of a folder: where it belongs by itself."""
 
 
-def _parse_folder(value: object) -> str:
+def _parse_folder(value: object) -> str | None:
     word = str(value).strip().lower() if isinstance(value, (str, bool)) else ""
     if word in _SWITCHES:
-        if not _SWITCHES[word]:
-            raise ValueError("a folder, or 'on'")
-        return IN_PLACE
+        return IN_PLACE if _SWITCHES[word] else None
     return str(_parse_path(value).absolute())  # who writes there may run elsewhere
 
 
-FOLDER = Kind("folder", _parse_folder)
+FOLDER: Kind[str | None] = Kind("folder, on or off", _parse_folder, lambda value: value or "off")
 
 
 # -- numbers

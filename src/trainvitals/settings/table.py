@@ -224,8 +224,8 @@ class Settings:
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
 
     # Mirrors in other trackers: docs/trackers.md
-    tensorboard = optional(
-        FOLDER, "Write the run as TensorBoard event files, below this folder; `on`: in the run folder", word="off"
+    tensorboard = Setting(
+        None, FOLDER, "Write the run as TensorBoard event files, below this folder; `on`: in the run folder"
     )
     mlflow = optional(TRACKING_URI, "MLflow server, folder or database to which runs are mirrored")
     wandb_project = optional(NAME, "Project of Weights & Biases to which runs are mirrored")

@@ -87,7 +87,7 @@ def _parse_target(row: ExporterRow, text: str) -> str:
     if setting is None:
         return text
     try:
-        return str(find(setting, "argument").kind.parse(text))
+        return str(find(setting, "argument").kind.parse(text) or text)
     except ValueError as error:
         raise UsageError(f"'{one_line(redact_text(text))}' is not {error}") from None
 
