@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import trainvitals
 from trainvitals import catalog
@@ -93,6 +94,8 @@ def test_every_class_and_method_works_as_the_page_has_it(
         "history": [{"timestamp": float(step), "loss": 1.0} for step in range(100)],
     }
     names["callback"] = trainvitals.TrainingMonitorCallback(names["gpu"])
+    names["board"] = trainvitals.TensorBoardMonitor(own_places / "logs")
+    names["model"] = torch.nn.Linear(4, 1)
     names["analyzer"] = trainvitals.PerformanceAnalyzer(names["history"])
     names["alerting"] = trainvitals.PerformanceAlerting()
     walked = 0

@@ -79,6 +79,7 @@ def test_every_older_threshold_becomes_one_that_exists() -> None:
 
 VALUES: dict[str, Any] = {
     "dir": "there",
+    "tensorboard": "/there",
     "web.host": "127.0.0.1",
     "web.port": 8051,
     "interval": "2s",
@@ -174,6 +175,9 @@ def test_two_keys_that_contradict_each_other_are_an_error(tmp_path: Path) -> Non
     [
         ("distributed_monitoring: false\ntrack_rank_0_only: false\n", "rank_zero_only", False),
         ("distributed_monitoring: false\n", "rank_zero_only", True),
+        ("monitoring: {visualization: {tensorboard: true}}\n", "tensorboard", "on"),
+        ("monitoring: {visualization: {tensorboard: false}}\n", "tensorboard", None),
+        ("tensorboard_dir: /logs\nmonitoring: {visualization: {tensorboard: true}}\n", "tensorboard", "/logs"),
         ("performance_tuning: {high_frequency_mode: true}\n", "interval", 0.1),
         ("performance_tuning: {high_frequency_mode: true}\nmonitoring: {interval: 30}\n", "interval", 30.0),
         ("performance_tuning: {max_database_size_gb: 5, auto_cleanup: false}\n", "max_size_gb", None),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainvitals.integrations.classic.monitors import GPUMonitor as GPUMonitor
     from trainvitals.integrations.classic.monitors import GPUResourceMonitor as GPUResourceMonitor
     from trainvitals.integrations.classic.monitors import SystemMonitor as SystemMonitor
+    from trainvitals.integrations.classic.tensorboard import TensorBoardMonitor as TensorBoardMonitor
     from trainvitals.integrations.classic.trainer import GPUMonitoringCallback as GPUMonitoringCallback
     from trainvitals.integrations.classic.training import TrainingMetrics as TrainingMetrics
     from trainvitals.integrations.classic.training import TrainingMonitor as TrainingMonitor
@@ -64,6 +65,7 @@ _MENU = {
     "SystemMonitor": "trainvitals.integrations.classic.monitors",
     "TrainingMonitor": "trainvitals.integrations.classic.training",
     "TrainingMetrics": "trainvitals.integrations.classic.training",
+    "TensorBoardMonitor": "trainvitals.integrations.classic.tensorboard",
     "PerformanceAnalyzer": "trainvitals.integrations.classic.analyzer",
     "PerformanceAlerting": "trainvitals.integrations.classic.analyzer",
     "TrainingMonitorCallback": "trainvitals.integrations.classic.training",

@@ -23,7 +23,7 @@ LOGGED = 'run.log({"loss": 5.0})\nrun.finish()'
         ("docs/logging.md", LOOP, "", 3),
         ("docs/alerts.md", RULE, LOGGED, 1),
         ("docs/integrations.md", "", "", 6),
-        ("docs/classic-api.md", "", "", 3),
+        ("docs/classic-api.md", "", "", 4),
     ],
 )
 def test_every_snippet_runs_as_it_stands(tmp_path: Path, page: str, before: str, after: str, runs: int) -> None:

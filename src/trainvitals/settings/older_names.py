@@ -171,12 +171,13 @@ def _make_rows() -> Iterator[OlderKey]:
             _convert_webhook,
             _is_on,
         )
-    yield _gone(
-        "tensorboard_dir", "the run folder is the record, and `trainvitals export` writes it for other programs"
-    )
-    yield _gone(
+    yield OlderKey("tensorboard_dir", ("tensorboard",), "folder for TensorBoard's event files")
+    yield OlderKey(
         "monitoring.visualization.tensorboard",
-        "the run folder is the record, and `trainvitals export` writes it for other programs",
+        ("tensorboard",),
+        "writes TensorBoard's event files, into the run folder",
+        _only(when=True, gives="on"),
+        precedence=-1,
     )
     yield _gone("monitoring.visualization.prometheus", "set `prometheus.port` to the port that Prometheus scrapes")
     yield _gone("monitoring.visualization.grafana", "`trainvitals grafana` writes dashboards for Grafana")
