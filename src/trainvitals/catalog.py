@@ -39,6 +39,7 @@ TRAINING: tuple[Metric, ...] = (
         aliases=("lr", "train/learning_rate"),
     ),
     Metric("gradient_norm", "", "Global L2 norm of the gradients", aliases=("grad_norm", "train/grad_norm")),
+    Metric("gradient_clip_norm", "", "Norm that clip_grad_norm_ clips the gradients to"),
     Metric("accuracy", "", "Training accuracy", aliases=("acc", "train/accuracy")),
     Metric("throughput_samples_per_sec", "samples/s", "Samples processed per second", aliases=("throughput",)),
     Metric("batch_time", "s", "Duration of one step; its phases add up to it", aliases=("step_time",)),

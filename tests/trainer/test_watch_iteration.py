@@ -1,4 +1,5 @@
-"""One line per iteration, and its loss as the program itself would print it, for loops of every kind."""
+"""One line per iteration, and its loss as the program itself would print it, for loops of every kind, with the phases
+of every step and with those of few."""
 
 from __future__ import annotations
 
@@ -11,12 +12,22 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching import steps
 
 from trainvitals.trainer.run import Run
+from trainvitals.trainer.watch import loop
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
 REPORT = {"report": True, "budget_percent": 0}
 
 
 pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.fixture(autouse=True, params=["all phases", "few phases"])
+def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once as if phases cost nothing, once as if the first steps had used up the time for them."""
+    if request.param == "few phases":
+        monkeypatch.setattr(loop, "FIRST_STEPS", 1)
+        monkeypatch.setattr(loop, "PHASES_SECONDS", 0.0)
+        monkeypatch.setitem(REPORT, "budget_percent", 1e-9)
 
 
 class Generator(nn.Linear):
@@ -250,7 +261,7 @@ def test_a_rollout_by_methods_of_the_model_is_other_time(run: Run) -> None:
 
     agent = Agent()
     optimizer = torch.optim.SGD(agent.parameters(), lr=0.01)
-    watched = run.watch(agent, **REPORT)
+    watched = run.watch(agent, **REPORT | {"budget_percent": 0})
     hours = 3600 * 10**9
     now = [0]
     watched.clock.now = lambda: now[0]

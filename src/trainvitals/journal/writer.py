@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainvitals.handlers import is_from_handler
@@ -87,13 +87,18 @@ class LineWriter:
 
     def append(self, line: bytes) -> None:
         """Write one line, newline included. Raises only what a signal handler of the program raises meanwhile."""
+        self.append_all((line,))
+
+    def append_all(self, lines: Sequence[bytes]) -> None:
+        """Write several lines with one call of the kernel."""
         with self.lock:
             if self._busy:
-                self._append_within(line)
+                for line in lines:
+                    self._append_within(line)
                 return
             self._busy = True
             try:
-                self._append(line)
+                self._append(lines)
             finally:
                 self._busy = False
 
@@ -168,21 +173,24 @@ class LineWriter:
 
     # -- everything below runs with the lock held
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: Sequence[bytes]) -> None:
         if self._backlog or self._fd < 0 or self._torn:
-            self._append_slowly(line)
+            self._append_slowly(lines)
             return
         try:
-            written = os.write(self._fd, line)
+            written = os.write(self._fd, lines[0] if len(lines) == 1 else b"".join(lines))
         except OSError as error:
             if is_from_handler(error):
                 raise  # perhaps just after the line was written
-            self._keep(line, error)
+            self._keep(lines, error)
             return
-        if written != len(line):
-            self.mark_torn()
-            self._remember(line)
-            return
+        end = 0
+        for number, line in enumerate(lines):
+            end += len(line)
+            if end > written:  # the disk filled up inside of it
+                self.mark_torn()
+                self._remember(lines[number:])
+                return
         self._unchecked += written
         if self._backlog:
             self._write_backlog()  # lines of a signal handler that could not be written
@@ -200,13 +208,13 @@ class LineWriter:
         except OSError as error:  # the interrupted call will fail in the same way, and report it
             if is_from_handler(error):
                 raise
-        self._remember(line)
+        self._remember((line,))
 
-    def _append_slowly(self, line: bytes) -> None:
+    def _append_slowly(self, lines: Sequence[bytes]) -> None:
         if self._closed:
-            self.dropped += 1
+            self.dropped += len(lines)
             return
-        self._remember(line)
+        self._remember(lines)
         if time.monotonic() >= self._next_try:
             self._write_backlog()
 
@@ -270,14 +278,14 @@ class LineWriter:
             os.write(self._fd, b"\n")
         self._torn = False
 
-    def _keep(self, line: bytes, error: OSError) -> None:
+    def _keep(self, lines: Sequence[bytes], error: OSError) -> None:
         self._on_fd(-1)
-        self._remember(line)
+        self._remember(lines)
         self._trouble(error)
 
-    def _remember(self, line: bytes) -> None:
-        self._backlog.append(line)
-        self._backlog_bytes += len(line)
+    def _remember(self, lines: Sequence[bytes]) -> None:
+        self._backlog.extend(lines)
+        self._backlog_bytes += sum(map(len, lines))
         while self._backlog_bytes > BACKLOG_LIMIT and len(self._backlog) > 1:
             self._backlog_bytes -= len(self._backlog.popleft())
             self.dropped += 1

@@ -20,6 +20,15 @@ class RowValues(NamedTuple):
     waiting: dict[str, scalars.Waiting]
 
 
+class Row(NamedTuple):
+    """A line that was measured beside the loop."""
+
+    step: int
+    values: Mapping[str, float]
+    microseconds: int
+    """When, since 1970."""
+
+
 def sort_values(
     metrics: Mapping[str, Any] | None,
     step: Any,

@@ -11,7 +11,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +35,7 @@ from trainvitals.trainer.pending import Pending
 from trainvitals.trainer.presence import Presence
 from trainvitals.trainer.rank_files import RankFiles
 from trainvitals.trainer.refusals import Refusals
-from trainvitals.trainer.row_values import choose_step, sort_values
+from trainvitals.trainer.row_values import Row, choose_step, sort_values
 from trainvitals.trainer.run_document import RunDocument
 
 if TYPE_CHECKING:
@@ -318,15 +318,23 @@ class Run:
 
     def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
         """A line of `step` that was measured outside the loop, at that time; the step count is unchanged."""
-        second, rest = divmod(microseconds, 1_000_000)
-        if second != self._clock[0] // 1_000_000_000:
-            self._every_second(second)
-        if self._writer is not None:
+        self.write_rows([Row(step, values, microseconds)])
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Several such lines, written with one system call."""
+        lines = []
+        for step, values, microseconds in rows:
+            second, rest = divmod(microseconds, 1_000_000)
+            if second != self._clock[0] // 1_000_000_000:
+                self._every_second(second)
             start = self._clock[1][len(LINE_START) :].decode()
             stamp = f"{start}{rest // 1000:03d}Z"
-            self._writer.append(encode_line({"timestamp": stamp, "step": step, **self._also, **values}))
+            lines.append(encode_line({"timestamp": stamp, "step": step, **self._also, **values}))
+        if self._writer is not None and lines:
+            self._writer.append_all(lines)
         if self._python_rules is not None:
-            self._python_rules.check(values, step)
+            for row in rows:
+                self._python_rules.check(row.values, row.step)
 
     def add_config(self, values: Mapping[str, Any]) -> None:
         """Add to the configuration what is known only now; existing values are kept."""

@@ -25,13 +25,14 @@ class Beginning:
         self._given_up = False
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.begin_if_new()
+        if self._moments is None or not self._moments.light.active:  # else the run is the same as before
+            self.begin_if_new()
         if self._moments is not None:
-            self._moments.optimizer_begins(optimizer, args, kwargs)
+            self._moments.before_step(optimizer, args, kwargs)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._moments is not None:
-            self._moments.optimizer_ends(optimizer, args, kwargs)
+            self._moments.after_step(optimizer, args, kwargs)
 
     def begin_if_new(self) -> None:
         """Watch the current run, if it is a new one."""

@@ -12,17 +12,17 @@ class Budget:
     costs. The first measurements are on the house: a short training gets some too.
     """
 
-    def __init__(self, percent: float, now: float) -> None:
-        """`percent` of the time; 0 means no limit."""
+    def __init__(self, percent: float, now: float, *, most: float = INITIAL_SECONDS) -> None:
+        """`percent` of the time; 0 means no limit. `most` seconds are there at first, and never more."""
         self._share = percent / 100
-        self._seconds = INITIAL_SECONDS
+        self._seconds = self._most = most
         self._paid_at = now
 
     def allows(self, now: float) -> bool:
         if not self._share:
             return True
-        # What was not used is not saved up for a burst: the initial amount is also the most there can be.
-        self._seconds = min(self._seconds + (now - self._paid_at) * self._share, INITIAL_SECONDS)
+        # What was not used is not saved up for a burst.
+        self._seconds = min(self._seconds + (now - self._paid_at) * self._share, self._most)
         self._paid_at = now
         return self._seconds > 0
 

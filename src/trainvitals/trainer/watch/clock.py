@@ -47,6 +47,11 @@ class StepMarks(NamedTuple):
     moved: bool
     """The batch had to be copied to a device, so the time between batch and forward was the copy."""
 
+    def whole(self) -> float:
+        """Seconds of the step by the host's clock, as in `StepTimes`."""
+        begin: int = self.host[0][1]
+        return (self.host_end - begin) // 100 / 1e7
+
     def times(self) -> StepTimes:
         """By the host's clock."""
         return add_up(self.host, self.host_end, sub, self.moved)
@@ -110,6 +115,11 @@ class StepClock:
         self._marks = [(OTHER, now)]
         self._device = [] if self.mark_device is None else [(OTHER, event)]
         return done
+
+    def mark(self, moment: int) -> None:
+        """What comes after this moment, which has passed, is in no phase."""
+        self._marks.append((OTHER, moment))
+        self._device = []
 
     def rejoin(self, step: StepMarks) -> None:
         """The step that ended last was not over."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.trainer.watch.clock import StepMarks
@@ -35,12 +36,21 @@ IDLE = 32
 """Iterations after which an optimizer that does not step is no longer waited for."""
 
 
+class Timing(Enum):
+    """What is known of the time that an iteration took."""
+
+    NOTHING = 0
+    """It was not seen from its beginning."""
+    WHOLE = 1
+    """Its time, not that of its phases."""
+    PHASES = 2
+
+
 @dataclass(slots=True)
 class Iteration:
     """What was seen of one iteration."""
 
-    timed: bool = True
-    """It was seen from its beginning, so its phases are known."""
+    timing: Timing = Timing.PHASES
     batches: int = 0
     forwards: int = 0
     shapes: list[tuple[Any, Any]] = field(default_factory=list)
@@ -51,6 +61,8 @@ class Iteration:
     """By the id of the optimizer that stepped next."""
     trained: bool = False
     """A backward was seen."""
+    clip_norm: float | None = None
+    """What the norm of the gradients is clipped to."""
     updated: set[int] = field(default_factory=set)
     """Ids of the optimizers that stepped."""
     # Known at its end:
@@ -73,6 +85,7 @@ class Iteration:
         self.forwards += later.forwards
         self.shapes += later.shapes
         self.trained |= later.trained
+        self.clip_norm = later.clip_norm or self.clip_norm
 
     def assign_losses(self, optimizer: int) -> None:
         """The backwards so far were for this optimizer."""
@@ -91,7 +104,7 @@ class Iterations:
         rejoin: Callable[[Iteration], None],
         release: Callable[[Iteration], None],
     ) -> None:
-        self.current = Iteration(timed=False)
+        self.current = Iteration(timing=Timing.NOTHING)
         self.by_hand = False
         """There is no optimizer: every backward is for an update that cannot be seen."""
         self._undecided = True
@@ -108,19 +121,26 @@ class Iterations:
         """More than one optimizer steps here; one that is only there does not count."""
         return len(self._stepping) > 1
 
+    @property
+    def single(self) -> weakref.ref[Any] | None:
+        """The one optimizer that there is, if each of its steps ends an iteration, and nothing is undecided."""
+        if self._held is not None or self._undecided or self.by_hand or len(self._expected) != 1:
+            return None
+        return next(iter(self._expected.values()))
+
     def expect(self, optimizers: Iterable[Any]) -> None:
         """These are there and may be about to step."""
         for optimizer in optimizers:
             self._expected[id(optimizer)] = weakref.ref(optimizer)
             self._idle[id(optimizer)] = 0
 
-    def loop_begins_again(self, *, batch: bool) -> None:
-        """A batch is asked for, or a training forward begins: maybe the next iteration."""
+    def loop_begins_again(self, *, batch: bool) -> bool:
+        """A batch is asked for, or a training forward begins: maybe the next iteration. Whether one ended here."""
         now = self.current
         if not now.updated and not (now.trained and (self.by_hand or self._undecided)):
-            return
+            return False
         if now.batches and not batch and self.several:
-            return  # a loader says where iterations begin, and there are several forwards in one
+            return False  # a loader says where iterations begin, and there are several forwards in one
         if self._held is not None:
             self._join_held()
             now = self.current
@@ -129,6 +149,7 @@ class Iterations:
         self._held, self._held_at_batch = now, batch
         if not self._undecided and now.updated.issuperset(self._waited_for()):
             self._release_held()
+        return self._held is None
 
     def decide_by_hand(self) -> None:
         """Nothing here could step."""
@@ -182,7 +203,7 @@ class Iterations:
         elif self.current.updated or (self.by_hand and self.current.trained):
             self.end_here()
         self._held = None
-        self.current = Iteration(timed=False)
+        self.current = Iteration(timing=Timing.NOTHING)
 
     def _join_held(self) -> None:
         """What was held back is not over."""

@@ -6,17 +6,20 @@ since the last time, so short ones are handled many at once, which is several ti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainvitals.conditions import Conditions
 from trainvitals.trainer.watch import device, discovery, flops, memory, taps
 from trainvitals.trainer.watch.batches import Batches
-from trainvitals.trainer.watch.clock import PHASES, StepClock
-from trainvitals.trainer.watch.iteration import Iteration
-from trainvitals.trainer.watch.losses import LossNames, LossSum
-from trainvitals.trainer.watch.measures import Measures
+from trainvitals.trainer.watch.budget import Budget
+from trainvitals.trainer.watch.clock import PHASES, StepClock, StepMarks
+from trainvitals.trainer.watch.iteration import Iteration, Timing
+from trainvitals.trainer.watch.light_steps import LightStep
+from trainvitals.trainer.watch.losses import Backward, LossNames, LossSum
+from trainvitals.trainer.watch.measures import Measures, Part
 from trainvitals.trainer.watch.moments import Moments
 from trainvitals.trainer.watch.options import Options
 from trainvitals.trainer.watch.step_writer import FinishedStep, StepLines
@@ -27,6 +30,13 @@ if TYPE_CHECKING:
 
 FLOPS_STEP = 2
 """The step whose forward is counted: the first ones may still compile or allocate."""
+FIRST_STEPS = 100
+"""Steps whose phases are measured whatever that takes: a short training has them all."""
+PHASES_SECONDS = 0.005
+"""Time for phases that may be saved up."""
+UNSEEN = 2
+"""What phases take, as seen from outside, for each second that they take by our own clock: calls of our functions, and
+what of the program is no longer in the caches after them."""
 WRITE_EVERY = 100_000_000
 """Nanoseconds between two times that finished steps are written. A step longer than that is written as it ends."""
 
@@ -44,6 +54,7 @@ class Watch:
         self._run = run
         self._warned: set[str] = set()
         conditions = Conditions(run.settings.alerts_thresholds)
+        self._phases = Budget(options.budget_percent, time.perf_counter(), most=PHASES_SECONDS)
         self._measures = Measures(options, conditions, self._tell, self._report)
         self._device: Any = None
         self._timer: device.DeviceTimer | None = None
@@ -53,6 +64,7 @@ class Watch:
         self._counter: Any = None
         self._counting = False
         self._losses = LossNames()
+        self._light: list[tuple[int, int | None, LightStep]] = []
         self._last = run.step
         self._seen = run.step
         self._written = 0
@@ -177,55 +189,115 @@ class Watch:
     def norm_is_known(self, norm: Any) -> None:
         self._measures.norm_is_known(norm)
 
+    def wants_phases(self) -> bool:
+        """The step that begins now is to be measured in full: phases have not had their share of the time."""
+        return self.steps < FIRST_STEPS or self._phases.allows(time.perf_counter())
+
     def measure(self, iteration: Iteration) -> None:
         """An iteration ends, for all that is known yet."""
-        logged = self._run.step
-        # The step that the user's own lines of this iteration have, else one more than the last.
-        iteration.number = logged if logged != self._seen and logged > self._last else self._last + 1
-        if self._named is not None:
-            iteration.number = self._named
+        iteration.number = self._choose_number()
         if not iteration.updated:
             self._measures.use_known_norms()
         measured = self._measures.collect(self._run, iteration.number)
         iteration.measured = measured if iteration.measured is None else iteration.measured.joined(measured)
+
+    def _choose_number(self) -> int:
+        """The framework's own, or that of the user's lines of this iteration, else one more than the last."""
+        if self._named is not None:
+            return self._named
+        logged = self._run.step
+        return logged if logged != self._seen and logged > self._last else self._last + 1
 
     def write(self, iteration: Iteration) -> None:
         """It is over: its line follows when all its numbers have come."""
         if iteration.number is None or iteration.measured is None:
             self.measure(iteration)
         assert iteration.number is not None and iteration.measured is not None and iteration.marks is not None
-        self._named = None
-        self._last = number = iteration.number
-        values, parts = iteration.measured.values, iteration.measured.parts
-        losses: dict[str, LossSum] = {}
-        if self.options.report:
-            # Without a loader, several optimizers' forwards are not micro-batches.
-            together = self.moments.iterations.several and not iteration.batches
-            losses = self._losses.add_up(iteration.losses or {0: iteration.backwards}, together=together)
-            self.moments.accumulates = self._losses.accumulates
-            self._report_progress(values)
+        measured = iteration.measured
+        if iteration.clip_norm is not None:
+            measured.values["gradient_clip_norm"] = iteration.clip_norm
+        self._read_light()
+        self._has_source |= iteration.batches > 0
+        if self.steps >= FIRST_STEPS:
+            self._phases.spend(UNSEEN * (iteration.cost / 1e9 - measured.seconds))
         if self._counter is not None:
             self._close_counter()
-        marks = iteration.marks
-        timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
-        self._has_source |= iteration.batches > 0
-        parts = [*iteration.measured.scalars(losses), *parts]
-        self._lines.add(
-            FinishedStep(
-                number,
-                iteration.timed,
-                marks,
-                timer,
-                values,
-                parts,
-                iteration.shapes,
-                iteration.cost,
-                self._has_source,
-            )
+        # Without a loader, several optimizers' forwards are not micro-batches.
+        together = self.moments.iterations.several and not iteration.batches
+        losses = self._add_up(iteration.losses or {0: iteration.backwards}, together=together)
+        self._add_line(
+            iteration.number,
+            iteration.timing,
+            iteration.marks,
+            measured.values,
+            [*measured.scalars(losses).add_to(measured.values), *measured.parts],
+            iteration.shapes,
+            iteration.cost,
+            self._learning_rate,
+            self.moments.epoch,
         )
+        self._count_step(iteration.number)
+        self._write_if_due(iteration.marks)
+
+    def write_light(self, step: LightStep) -> None:
+        """A step without phases is over. On a CPU its numbers stay as they are and are read later, with many others;
+        a device may compute the next ones in the same place."""
+        self._measures.pass_step()
+        self._light.append((self._choose_number(), self.moments.epoch, step))
+        self._count_step(self._light[-1][0])
+        if self.is_elsewhere() or step.marks.host_end - self._written > WRITE_EVERY:
+            self._read_light()
+            self._write_if_due(step.marks)
+
+    def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None:
+        """A step that began without phases has made its update and is followed in full from here on."""
+        self._learning_rate = learning_rate
+        self._measures.take_norms(norms)
+
+    def _read_light(self) -> None:
+        steps, self._light = self._light, []
+        for number, epoch, step in steps:
+            values: dict[str, float] = {}
+            losses = self._add_up({step.optimizer: step.backwards})
+            parts = self._measures.collect_known(values, step.norms).scalars(losses).add_to(values)
+            self._add_line(number, Timing.WHOLE, step.marks, values, parts, (), step.cost, step.learning_rate, epoch)
+
+    def _add_up(self, losses: dict[int, list[Backward]], *, together: bool = False) -> dict[str, LossSum]:
+        if not self.options.report:
+            return {}
+        found = self._losses.add_up(losses, together=together)
+        self.moments.accumulates = self._losses.accumulates
+        return found
+
+    def _add_line(
+        self,
+        number: int,
+        timing: Timing,
+        marks: StepMarks,
+        values: dict[str, float],
+        parts: Sequence[Part],
+        shapes: Sequence[tuple[Any, Any]],
+        cost: int,
+        learning_rate: Any,
+        epoch: float | None,
+    ) -> None:
+        if self.options.report:
+            if isinstance(learning_rate, (int, float)):
+                values["learning_rate"] = float(learning_rate)
+            epoch = epoch if self._named_epoch is None else self._named_epoch
+            if epoch is not None:
+                values["epoch"] = epoch
+        timer = self._timer if self._timer is not None and self._timer.is_complete(marks) else None
+        self._lines.add(FinishedStep(number, timing, marks, timer, values, parts, shapes, cost, self._has_source))
+
+    def _count_step(self, number: int) -> None:
+        self._named = None
+        self._last = number
         self.steps += 1
         self._run.advance(number)
         self._seen = self._run.step
+
+    def _write_if_due(self, marks: StepMarks) -> None:
         if marks.host_end - self._written > WRITE_EVERY:
             self._written = marks.host_end
             self._find_device()
@@ -239,6 +311,7 @@ class Watch:
         """The loop has ended or was interrupted."""
         self._stop_counting()
         self._measures.drop()
+        self._read_light()
         self._lines.write_ready()
 
     def save_memory_summary(self, error: BaseException) -> None:
@@ -251,13 +324,6 @@ class Watch:
         )
         if path is not None:
             self._run.event("out_of_memory", f"allocator state saved: reports/{path.name}", severity="critical")
-
-    def _report_progress(self, values: dict[str, float]) -> None:
-        if isinstance(self._learning_rate, (int, float)):
-            values["learning_rate"] = float(self._learning_rate)
-        epoch = self.moments.epoch if self._named_epoch is None else self._named_epoch
-        if epoch is not None:
-            values["epoch"] = epoch
 
     def _stop_counting(self) -> None:
         if self._counting:
@@ -275,6 +341,7 @@ class Watch:
     def remove(self) -> None:
         """Take every hook off the optimizers and torch. What was measured is kept."""
         self.moments.alive = False
+        self.moments.light.end()
         taps.stop(self.moments)
         self._subjects.release()
         self._measures.drop()
@@ -286,6 +353,7 @@ class Watch:
                 self.save_memory_summary(exception)
             if self.alive:
                 self.moments.finish()
+            self._read_light()
             self._lines.finish()
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program, at its end
             self._tell("close", f"the last steps could not be written: {error!r:.300}")

@@ -48,6 +48,8 @@ class Accumulation:
         | one per micro-batch, divided by something else, such as the tokens of all of them | their sum |
         | one per micro-batch, not divided | their mean |
         """
+        if len(backwards) == 1 and self.usual == 1:
+            return LossSum([backwards[0].loss], 1.0)
         parts = 1 if together else len({backward.part for backward in backwards})
         self._count(parts)
         usual = self.usual
@@ -97,11 +99,35 @@ class LossNames:
         for key, backwards in losses.items():
             if not backwards:
                 continue
-            accumulation = self._accumulations.setdefault(key, Accumulation())
+            accumulation = self._accumulations.get(key)
+            if accumulation is None:
+                accumulation = self._accumulations[key] = Accumulation()
             name = f"loss/{self._names[key]}" if self._several and key in self._names else "loss"
             found[name] = accumulation.add_up(backwards, together=together)
             self.accumulates |= accumulation.usual > 1
         return found
+
+
+class LossReader:
+    """Turns what backward is called on into what is kept of it."""
+
+    def __init__(self) -> None:
+        self.with_divisors = True
+        """What a loss was divided by matters only where several may make one update."""
+        self._unscaled: tuple[Any, Any] | None = None
+
+    def scaled(self, loss: Any, scaled: Any) -> None:
+        """`GradScaler` made `scaled` of it; what is reported is the loss before."""
+        self._unscaled = (scaled, loss)
+
+    def read(self, tensors: Any, part: int) -> list[Backward]:
+        unscaled, self._unscaled = self._unscaled, None
+        if unscaled is not None and unscaled[0] is tensors:
+            tensors = unscaled[1]
+        return [
+            Backward(loss.detach(), part, read_divisor(loss) if self.with_divisors else None)
+            for loss in read_losses(tensors)
+        ]
 
 
 def read_losses(tensors: Any) -> list[Any]:

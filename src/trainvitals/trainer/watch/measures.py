@@ -44,37 +44,53 @@ class Part(Protocol):
     def numbers(self) -> dict[str, float]: ...
 
 
-class Scalars:
-    """Single values: norms of several optimizers are one norm, losses of several backwards one loss."""
+class Scalars(NamedTuple):
+    """Single values, as tensors: norms of several optimizers are one norm, losses of several backwards one loss."""
 
-    def __init__(self, norm_name: str, norms: Sequence[Any], losses: Mapping[str, LossSum]) -> None:
-        self._norm_name = norm_name
-        self._count = len(norms)
-        self._losses = [(name, len(loss.losses), loss.factor) for name, loss in losses.items()]
-        values = [*norms, *(value for loss in losses.values() for value in loss.losses)]
-        self._floats: list[float] | None = None
-        self._arrival: Arrival | None = None
-        if all(value.is_cpu for value in values):
-            self._floats = [float(value) for value in values]
-        else:
-            import torch
+    norm_name: str
+    norms: Sequence[Any]
+    losses: Mapping[str, LossSum]
 
-            device = next(value.device for value in values if not value.is_cpu)
-            flat = [value.reshape(()).to(device, torch.float32, non_blocking=True) for value in values]
-            self._arrival = Arrival(torch.stack(flat))
+    def tensors(self) -> list[Any]:
+        return [*self.norms, *(value for loss in self.losses.values() for value in loss.losses)]
 
-    def ready(self) -> bool:
-        return self._arrival is None or self._arrival.ready()
+    def add_to(self, values: dict[str, float]) -> Sequence[Part]:
+        """What is in host memory is added to `values`; else a part is returned that has them when they have come."""
+        tensors = self.tensors()
+        if not all(tensor.is_cpu for tensor in tensors):
+            return [ArrivingScalars(self)]
+        values |= self.named(map(float, tensors))
+        return ()
 
-    def numbers(self) -> dict[str, float]:
-        values = self._arrival.values() if self._arrival is not None else self._floats or []
-        norms, losses = values[: self._count], iter(values[self._count :])
+    def named(self, numbers: Iterable[float]) -> dict[str, float]:
+        """`numbers` in the order of the tensors."""
+        taken = iter(numbers)
+        norms = list(islice(taken, len(self.norms)))
         found = {}
         if norms:
-            found[self._norm_name] = norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
-        for name, count, factor in self._losses:
-            found[name] = sum(islice(losses, count)) * factor
+            found[self.norm_name] = norms[0] if len(norms) == 1 else math.sqrt(sum(norm * norm for norm in norms))
+        for name, loss in self.losses.items():
+            found[name] = sum(islice(taken, len(loss.losses))) * loss.factor
         return found
+
+
+class ArrivingScalars:
+    """Single values that are on a device, sent to the host at once: a later change of them does not count."""
+
+    def __init__(self, scalars: Scalars) -> None:
+        import torch
+
+        tensors = scalars.tensors()
+        device = next(tensor.device for tensor in tensors if not tensor.is_cpu)
+        flat = [tensor.reshape(()).to(device, torch.float32, non_blocking=True) for tensor in tensors]
+        self._scalars = scalars
+        self._arrival = Arrival(torch.stack(flat))
+
+    def ready(self) -> bool:
+        return self._arrival.ready()
+
+    def numbers(self) -> dict[str, float]:
+        return self._scalars.named(self._arrival.values())
 
 
 class Layers:
@@ -120,13 +136,13 @@ class Collected(NamedTuple):
             self.sharded or later.sharded,
         )
 
-    def scalars(self, losses: Mapping[str, LossSum]) -> Sequence[Part]:
-        """The norm and the losses, if there are any."""
-        name = "gradient_norm_shard" if self.sharded else "gradient_norm"
-        return [Scalars(name, self.norms, losses)] if self.norms or losses else []
+    def scalars(self, losses: Mapping[str, LossSum]) -> Scalars:
+        return Scalars("gradient_norm_shard" if self.sharded else "gradient_norm", self.norms, losses)
 
-
-NOTHING = Collected({}, (), (), sharded=False)
+    @property
+    def seconds(self) -> float:
+        """What the looks took."""
+        return sum(value for name, value in self.values.items() if name.startswith("watch_time/"))
 
 
 class Histograms:
@@ -195,9 +211,12 @@ class Measures:
     def use_known_norms(self) -> bool:
         """Those that the training computed since the last update; whether there were any."""
         known, self._clipped = self._clipped, []
+        self.take_norms(known)
+        return bool(known)
+
+    def take_norms(self, known: Sequence[Any]) -> None:
         self._norms += [plain(norm.detach()) for norm in known]
         self._sharded |= any(hasattr(norm, "to_local") for norm in known)
-        return bool(known)
 
     def before_optimizer(self, optimizer: Any, watched: Watched) -> None:
         if not self.use_known_norms() and (self._norms or self._is_due("gradients")):
@@ -233,7 +252,7 @@ class Measures:
         self._step += 1
         self._clipped = []
         if not self.costs and not self._norms:
-            return NOTHING
+            return Collected({}, (), (), sharded=False)
         parts: list[Part] = []
         self._drop_open_layers()
         for sample in self._layers:
@@ -257,6 +276,15 @@ class Measures:
         self._activations = self._open_layers = None
         self._layers, self._histograms = [], []
         return Collected(values, parts, norms, self._sharded)
+
+    def collect_known(self, values: dict[str, float], norms: Sequence[Any]) -> Collected:
+        """Of a step in which nothing was looked at: what the training computed itself."""
+        sharded = self._sharded or any(hasattr(norm, "to_local") for norm in norms)
+        return Collected(values, (), [plain(norm.detach()) for norm in norms], sharded)
+
+    def pass_step(self) -> None:
+        """A step was made in which nothing was looked at."""
+        self._step += 1
 
     def update_is_skipped(self) -> None:
         """GradScaler threw the gradients away: they were scaled too high, and their norm says nothing."""

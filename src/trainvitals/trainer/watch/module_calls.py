@@ -20,12 +20,18 @@ Look = Callable[[Any, Any], None]
 """(module, output): a look at what a module returned."""
 
 
-class CallListener(Protocol):
-    """Who wants to know of calls. Nothing here may raise."""
+class CallFollower(Protocol):
+    """Who is told of a call. Nothing here may raise."""
 
-    def sees(self, module: Any) -> bool: ...
     def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None: ...
     def forward_ends(self, error: BaseException | None) -> None: ...
+
+
+class CallListener(Protocol):
+    """Who wants to know of calls."""
+
+    def follow_call(self, module: Any) -> CallFollower | None:
+        """A module is about to be called, not from inside a call that is followed: who follows it, if anybody."""
 
 
 class ModuleCalls:
@@ -37,7 +43,13 @@ class ModuleCalls:
         self._is_tracing = import_module("torch._C")._get_tracing_state
         self._compiler = import_module("torch._C._dynamo.eval_frame").get_eval_frame_callback
         self._inside = False
+        self._muted = False
         self._quiet = False
+
+    def mute(self, muted: bool) -> None:
+        """Tell nobody of calls for now."""
+        self._muted = muted
+        self._quiet = muted or (self._inside and not self.looks)
 
     def __get__(self, module: Any, owner: Any = None) -> Callable[..., Any] | None:
         # First, because torch.compile takes it for a constant: what follows is in no graph and in no guard.
@@ -49,12 +61,12 @@ class ModuleCalls:
         if self._inside:
             look = self.looks.get(id(module))
             return None if look is None else partial(self._call_part, module, look)
-        listeners = [listener for listener in self._listeners if listener.sees(module)]
-        return partial(self._call, module, listeners) if listeners else None
+        followers = [follower for listener in self._listeners if (follower := listener.follow_call(module))]
+        return partial(self._call, module, followers) if followers else None
 
-    def _call(self, module: Any, listeners: Sequence[CallListener], /, *args: Any, **kwargs: Any) -> Any:
-        for listener in listeners:
-            listener.forward_begins(module, args, kwargs)
+    def _call(self, module: Any, followers: Sequence[CallFollower], /, *args: Any, **kwargs: Any) -> Any:
+        for follower in followers:
+            follower.forward_begins(module, args, kwargs)
         self._inside, self._quiet = True, not self.looks
         failure: BaseException | None = None
         look = self.looks.get(id(module))
@@ -67,9 +79,9 @@ class ModuleCalls:
             drop_frame(error)
             raise
         finally:
-            self._inside = self._quiet = False
-            for listener in listeners:
-                listener.forward_ends(failure)
+            self._inside, self._quiet = False, self._muted
+            for follower in followers:
+                follower.forward_ends(failure)
 
     def _call_part(self, module: Any, look: Look, /, *args: Any, **kwargs: Any) -> Any:
         try:

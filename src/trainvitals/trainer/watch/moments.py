@@ -7,10 +7,11 @@ program that did not ask to be watched, the first iteration is under way before 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, Protocol
 
@@ -26,8 +27,9 @@ from trainvitals.trainer.watch.clock import (
     OTHER,
     StepClock,
 )
-from trainvitals.trainer.watch.iteration import Iteration, Iterations
-from trainvitals.trainer.watch.losses import Backward, read_divisor, read_losses
+from trainvitals.trainer.watch.iteration import Iteration, Iterations, Timing
+from trainvitals.trainer.watch.light_steps import LightStep, LightSteps
+from trainvitals.trainer.watch.losses import LossReader
 
 MOST_MARKS = 4096
 """Marks that are kept while nobody observes: a program that only evaluates would collect them for ever."""
@@ -49,13 +51,8 @@ def _guarded(method: Callable[Concatenate[Moments, P], None]) -> Callable[Concat
         began = _now()
         try:
             method(self, *args, **kwargs)
-        except Exception as error:
-            if is_from_handler(error):
-                raise
-            # The boundary around the user's loop: nothing of ours may stop it.
-            self.alive = False
-            if self.observer is not None:
-                self.observer.moment_failed(method.__name__, error)
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop: nothing of ours may stop it
+            self.fail(method.__name__, error)
         self._cost += _now() - began
 
     return guarded
@@ -74,7 +71,10 @@ class Observer(Protocol):
     def after_optimizer(self, optimizer: Any, *, skipped: bool) -> None: ...
     def norm_is_known(self, norm: Any) -> None: ...
     def save_memory_summary(self, error: BaseException) -> None: ...
+    def wants_phases(self) -> bool: ...
     def measure(self, iteration: Iteration) -> None: ...
+    def go_on(self, learning_rate: Any, norms: Sequence[Any]) -> None: ...
+    def write_light(self, step: LightStep) -> None: ...
     def write(self, iteration: Iteration) -> None: ...
     def interrupted(self) -> None: ...
     def moment_failed(self, where: str, error: Exception) -> None: ...
@@ -93,8 +93,13 @@ class Moments:
         self.iterations = Iterations(self._cut, self._rejoin, self._release)
         self.epoch: int | None = None
         """Complete passes through a loader; None where none was seen."""
+        self.losses = LossReader()
         self.accumulates = False
         """Several backwards make one update here."""
+        self.light = LightSteps(self)
+        self._has_closures = False
+        self._one_part: bool | None = False
+        """All backwards of the last iteration were of one batch; None if neither they were nor each of its own."""
         self._parts: dict[int, weakref.ref[Any]] | None = None
         self._thread: int | None = None
         self._torch = import_module("torch")
@@ -112,13 +117,13 @@ class Moments:
         self._optimizer_mark = 0
         self._is_evaluated = False
         """The closure under way has called backward; what follows is the same loss at other weights."""
-        self._unscaled: tuple[Any, Any] | None = None
         self._norm: Any = None
+
+    def follow_call(self, module: Any) -> Moments | None:
+        return self if self.alive and not self._is_foreign_thread() and self.sees(module) else None
 
     def sees(self, module: Any) -> bool:
         """The module is a model that is watched, or a part of one; any, as long as no model is known."""
-        if not self.alive or self._is_foreign_thread():
-            return False
         if self._parts is None:
             return True
         part = self._parts.get(id(module))
@@ -134,15 +139,19 @@ class Moments:
 
     @_guarded
     def data_begins(self, iterator: Any) -> None:
+        if self.light.active:
+            self.light.data_begins(iterator)
+            return
         if self._data_depth:  # a loader inside a loader
             self._data_depth += 1
             return
         observer = self.observer
-        if not (self._torch.is_grad_enabled() if observer is None else observer.is_for_training(iterator)):
+        if not (self.records_gradients() if observer is None else observer.is_for_training(iterator)):
             self._data_depth = -1
             self.clock.enter(OTHER)
             return
-        self.iterations.loop_begins_again(batch=True)
+        if self.iterations.loop_begins_again(batch=True) and self._begin_light(iterator):
+            return
         self._begin()
         self._data_depth = 1
         self.clock.forget_nesting()
@@ -150,6 +159,9 @@ class Moments:
 
     @_guarded
     def data_ends(self, batch: Any, exhausted: bool) -> None:
+        if self.light.active:
+            self.light.data_ends(batch, exhausted)
+            return
         if not self._data_depth:
             return
         if self._data_depth > 1:
@@ -161,8 +173,7 @@ class Moments:
         if not training:
             return
         if exhausted:
-            if self.epoch is not None and self._backwards:
-                self.epoch += 1
+            self.epoch_ends()
             return
         self.epoch = self.epoch or 0
         self.iterations.current.batches += 1
@@ -170,10 +181,19 @@ class Moments:
         if self.observer is not None and self.observer.is_elsewhere():
             self.clock.moved = batches.lies_on_host(batch)
 
+    def epoch_ends(self) -> None:
+        if self.epoch is not None and self._backwards:
+            self.epoch += 1
+
     # -- forward and backward
+
+    def records_gradients(self) -> bool:
+        return bool(self._torch.is_grad_enabled())
 
     @_guarded
     def forward_begins(self, module: Any, args: Any, kwargs: Any) -> None:
+        if self.light.active and self.light.follow_call(module) is None:
+            return
         self._forward_depth += 1
         if self._forward_depth > 1:
             return
@@ -181,12 +201,13 @@ class Moments:
         self._in_forward = clock.slot != BACKWARD  # activation checkpointing runs the forward again
         if not self._in_forward:
             return
-        if not (module.training and self._torch.is_grad_enabled()):
+        if not (module.training and self.records_gradients()):
             clock.enter(OTHER)
             return
         self._claim_thread()
-        if clock.slot != OPTIMIZER:
-            self.iterations.loop_begins_again(batch=False)
+        if clock.slot != OPTIMIZER and self.iterations.loop_begins_again(batch=False) and self._begin_light():
+            self._forward_depth, self._in_forward = 0, False
+            return
         iteration = self.iterations.current
         if not iteration.batches:
             self._begin()
@@ -218,6 +239,7 @@ class Moments:
         if self.clock.slot != OPTIMIZER and not self.iterations.current.is_seen:
             self.iterations.loop_begins_again(batch=False)
         self.iterations.current.trained = True
+        self._has_closures |= self._optimizer_depth > 0
         if self.observer is None or self.observer.reports:
             self._keep_loss(tensors)
         self.clock.enter(BACKWARD)
@@ -230,8 +252,7 @@ class Moments:
 
     @_guarded
     def loss_is_scaled(self, loss: Any, scaled: Any) -> None:
-        """What is reported is the loss before."""
-        self._unscaled = (scaled, loss)
+        self.losses.scaled(loss, scaled)
 
     @_guarded
     def norm_is_known(self, norm: Any) -> None:
@@ -241,10 +262,28 @@ class Moments:
         else:
             self.observer.norm_is_known(norm)
 
+    @_guarded
+    def norm_is_clipped(self, limit: float) -> None:
+        """`clip_grad_norm_` keeps the norm to this; infinity if it was only called to compute it."""
+        if math.isfinite(limit):
+            self.iterations.current.clip_norm = float(limit)
+
     # -- updates
 
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A hook of torch's optimizers."""
+        if not self.light.takes(optimizer):
+            self.optimizer_begins(optimizer)
+
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """A hook of torch's optimizers."""
+        if self.light.active:
+            self.light.update_ends(optimizer)
+        else:
+            self.optimizer_ends(optimizer)
+
     @_guarded
-    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def optimizer_begins(self, optimizer: Any) -> None:
         self._claim_thread()
         if self._optimizer_depth and self.clock.count == self._optimizer_mark:
             self._optimizer_depth += 1  # a subclass calls the step of its parent, which has the same hooks
@@ -260,7 +299,7 @@ class Moments:
         self._optimizer_mark = self.clock.count
 
     @_guarded
-    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def optimizer_ends(self, optimizer: Any) -> None:
         self._optimizer_depth -= 1
         if self._optimizer_depth > 0:
             return
@@ -317,6 +356,7 @@ class Moments:
     @_guarded
     def end_step(self) -> None:
         """The loop itself says so."""
+        self.light.end()
         self.iterations.end_here()
 
     @_guarded
@@ -328,6 +368,7 @@ class Moments:
 
     def finish(self) -> None:
         """Nothing more comes, or not soon: what the loop does after its last update belongs to no step."""
+        self.light.end()
         self._trimming = True
         try:
             self.iterations.finish()
@@ -341,7 +382,7 @@ class Moments:
         iteration = self.iterations.current
         if not self._begun and self.clock.slot != OPTIMIZER:
             self._begun = not iteration.trained and not iteration.updated
-            iteration.timed = self._begun
+            iteration.timing = Timing.PHASES if self._begun else Timing.NOTHING
             self.clock.begin_step()
         elif self.observer is None and self.clock.count > MOST_MARKS and not iteration.trained:
             self.clock.begin_step()
@@ -359,6 +400,9 @@ class Moments:
         self.clock.rejoin(iteration.marks)
 
     def _release(self, iteration: Iteration) -> None:
+        parts = [backward.part for backwards in iteration.losses.values() for backward in backwards]
+        distinct = len(set(parts))
+        self._one_part = distinct < len(parts) if distinct in (0, 1, len(parts)) else None
         if self.observer is not None:
             self.observer.write(iteration)
 
@@ -378,18 +422,33 @@ class Moments:
             self.iterations.current.shapes.append((first.shape, first.dtype))
 
     def _keep_loss(self, tensors: Any) -> None:
-        unscaled, self._unscaled = self._unscaled, None
-        if unscaled is not None and unscaled[0] is tensors:
-            tensors = unscaled[1]
         in_closure = self._optimizer_depth > 0
         if in_closure and self._is_evaluated:
             return
         self._is_evaluated = in_closure
         iteration = self.iterations.current
-        part = iteration.batches or iteration.forwards
-        # What a loss was divided by matters only where several may make one update.
-        matters = self.accumulates or not self._updates or bool(iteration.backwards)
-        for loss in read_losses(tensors):
-            divisor = read_divisor(loss) if matters else None
-            iteration.backwards.append(Backward(loss.detach(), part, divisor))
+        self.losses.with_divisors = self.accumulates or not self._updates or bool(iteration.backwards)
+        iteration.backwards += self.losses.read(tensors, iteration.batches or iteration.forwards)
         del iteration.backwards[:-MOST_LOSSES]
+
+    def _begin_light(self, iterator: Any = None) -> bool:
+        """Whether the step that begins now is followed by `light`."""
+        optimizer = self.iterations.single
+        if (
+            self.observer is None
+            or optimizer is None
+            or self._one_part is None
+            or self._has_closures
+            or self.observer.wants_phases()
+        ):
+            return False
+        self.light.begin(optimizer, one_part=self._one_part, iterator=iterator)
+        return True
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Called where `error` is being handled: watch no more, unless it is one that the program raised."""
+        if is_from_handler(error):
+            raise error
+        self.alive = False
+        if self.observer is not None:
+            self.observer.moment_failed(where, error)

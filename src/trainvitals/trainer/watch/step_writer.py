@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainvitals.handlers import is_from_handler
+from trainvitals.trainer.row_values import Row
 from trainvitals.trainer.watch import batches
 from trainvitals.trainer.watch.clock import StepMarks, StepTimes
 from trainvitals.trainer.watch.device import DeviceTimer
+from trainvitals.trainer.watch.iteration import Timing
 from trainvitals.trainer.watch.measures import Part
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class FinishedStep(NamedTuple):
     """A step that is over; some of its numbers may still be on the device."""
 
     number: int
-    timed: bool
+    timing: Timing
     marks: StepMarks
     timer: DeviceTimer | None
     """Of the device whose clock counts, None for the host's."""
@@ -62,11 +64,13 @@ class StepLines:
         """Write what has come; nothing is waited for."""
         pending = self._pending
         offset = time.time_ns() - time.perf_counter_ns()
+        rows = []
         while pending:
             ready = pending[0].is_ready()
             if not ready and len(pending) <= PENDING_LIMIT:
-                return
-            self._write(pending.popleft(), ready, offset)
+                break
+            rows.append(self._make_row(pending.popleft(), ready, offset))
+        self._run.write_rows(rows)
 
     def finish(self) -> None:
         """Wait a few seconds for what is still on the device, then write the rest without it."""
@@ -75,28 +79,35 @@ class StepLines:
             self.write_ready()
             if self._pending:
                 time.sleep(0.005)
-        while self._pending:
-            self._write(self._pending.popleft(), False, time.time_ns() - time.perf_counter_ns())
+        offset = time.time_ns() - time.perf_counter_ns()
+        self._run.write_rows([self._make_row(step, False, offset) for step in self._pending])
+        self._pending.clear()
 
-    def _write(self, step: FinishedStep, ready: bool, offset: int) -> None:
+    def _make_row(self, step: FinishedStep, ready: bool, offset: int) -> Row:
         """`offset` is the wall clock less the clock of the marks."""
-        if ready and step.timer is not None:
-            times = step.marks.device_times()
-            step.timer.recycle(step.marks)
-        else:
-            times = step.marks.times()
         values = step.values
-        if step.timed:
+        if ready and step.timer is not None:
+            self._add_times(values, step, step.marks.device_times())
+            step.timer.recycle(step.marks)
+        elif step.timing is Timing.WHOLE:
+            values["batch_time"] = step.marks.whole()
+        else:
+            self._add_times(values, step, step.marks.times())
+        values["watch_time"] = step.cost // 100 / 1e7
+        if ready:
+            for part in step.parts:
+                values |= self._read(part)
+        return Row(step.number, values, (step.marks.host_end + offset) // 1000)
+
+    def _add_times(self, values: dict[str, float], step: FinishedStep, times: StepTimes) -> None:
+        if step.timing is Timing.WHOLE:
+            values["batch_time"] = times.batch_time
+        elif step.timing is Timing.PHASES:
             values.update(zip(StepTimes._fields, times, strict=True))
             if not step.with_data:
                 del values["data_time"], values["transfer_time"]
             if times.batch_time > 0:
                 self._add_rates(values, step.shapes, times.batch_time)
-        values["watch_time"] = step.cost // 100 / 1e7
-        if ready:
-            for part in step.parts:
-                values |= self._read(part)
-        self._run.write_row(step.number, values, (step.marks.host_end + offset) // 1000)
 
     def _add_rates(self, values: dict[str, float], shapes: Sequence[tuple[Any, Any]], seconds: float) -> None:
         sizes = [batches.measure(*shape) for shape in shapes]

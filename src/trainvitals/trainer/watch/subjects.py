@@ -43,8 +43,8 @@ class Subjects:
             elif id(inner) not in watched:
                 self._optimizers.append(weakref.ref(inner))
                 self._moments.iterations.expect([inner])
-                self._handles.append(inner.register_step_pre_hook(self._moments.optimizer_begins))
-                self._handles.append(inner.register_step_post_hook(self._moments.optimizer_ends))
+                self._handles.append(inner.register_step_pre_hook(self._moments.before_step))
+                self._handles.append(inner.register_step_post_hook(self._moments.after_step))
         if loader is not None:
             self._add_loader(loader)
 
@@ -52,8 +52,8 @@ class Subjects:
         """Watch every optimizer of this process, and the models they train, found as each makes its first step."""
         if optimizers:
             module = import_module("torch.optim.optimizer")
-            self._handles.append(module.register_optimizer_step_pre_hook(self._moments.optimizer_begins))
-            self._handles.append(module.register_optimizer_step_post_hook(self._moments.optimizer_ends))
+            self._handles.append(module.register_optimizer_step_pre_hook(self._moments.before_step))
+            self._handles.append(module.register_optimizer_step_post_hook(self._moments.after_step))
         self._find_models = models
 
     def _add_model(self, model: Any) -> None:

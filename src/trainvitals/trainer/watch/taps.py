@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from trainvitals.trainer.tracebacks import drop_frame
-from trainvitals.trainer.watch.module_calls import CallListener, Look, wrap_module_calls
+from trainvitals.trainer.watch.module_calls import CallListener, Look, ModuleCalls, wrap_module_calls
 
 
 class LoopListener(CallListener, Protocol):
@@ -25,6 +25,7 @@ class LoopListener(CallListener, Protocol):
     def backward_begins(self, tensors: Any) -> None: ...
     def backward_ends(self, error: BaseException | None) -> None: ...
     def norm_is_known(self, norm: Any) -> None: ...
+    def norm_is_clipped(self, limit: float) -> None: ...
     def loss_is_scaled(self, loss: Any, scaled: Any) -> None: ...
     def scaler_begins(self, optimizer: Any) -> None: ...
     def scaler_ends(self, optimizer: Any) -> None: ...
@@ -38,16 +39,16 @@ class _Place(NamedTuple):
     wrap: Callable[[Any], Any]
 
 
-CALL = "_compiled_call_impl"
-
 _listeners: list[LoopListener] = []
 _placed: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, original, ours
+_calls: ModuleCalls | None = None
 
 
 def listen(listener: LoopListener) -> list[str]:
     """Tell `listener` from now on. What could not be wrapped, in words."""
     refused = [] if _listeners else _place_all()
     _listeners.append(listener)
+    mute_calls(muted=False)
     return refused
 
 
@@ -62,11 +63,22 @@ def stop(listener: LoopListener) -> None:
                 setattr(owner, attribute, original)
 
 
+def replace(listener: LoopListener, other: LoopListener) -> None:
+    """Tell `other` from now on what `listener` was told."""
+    if listener in _listeners:
+        _listeners[_listeners.index(listener)] = other
+
+
+def mute_calls(*, muted: bool) -> None:
+    """Whether the only listener wants to know of no call of a module for now."""
+    if _calls is not None:
+        _calls.mute(muted and len(_listeners) == 1)
+
+
 def look_at_parts(looks: Mapping[int, Look]) -> None:
     """While the model is being called, show each of these modules, by their id, what it returned; none to stop."""
-    for _, attribute, _, ours in _placed:
-        if attribute == CALL:
-            ours.looks = dict(looks)
+    if _calls is not None:
+        _calls.looks = dict(looks)
 
 
 def _place_all() -> list[str]:
@@ -83,6 +95,12 @@ def _place_all() -> list[str]:
         except (ImportError, AttributeError, TypeError) as error:
             refused.append(f"{place.owner.replace(':', '.')}.{place.attribute} ({error})")
     return refused
+
+
+def _wrap_calls(_: Any) -> ModuleCalls:
+    global _calls
+    _calls = wrap_module_calls(_listeners)
+    return _calls
 
 
 def _wrap_next(original: Any) -> Any:
@@ -143,6 +161,19 @@ def _wrap_total_norm(original: Any) -> Any:
         return norm
 
     return total_norm
+
+
+def _wrap_clip(original: Any) -> Any:
+    compiler = import_module("torch.compiler")
+
+    @functools.wraps(original)
+    def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        if not compiler.is_compiling():
+            for listener in tuple(_listeners):
+                listener.norm_is_clipped(max_norm)
+        return original(parameters, max_norm, *args, **kwargs)
+
+    return clip
 
 
 def _wrap_scale(original: Any) -> Any:
@@ -212,10 +243,11 @@ def _wrap_grad(original: Any) -> Any:
 
 _PLACES = (
     _Place("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", _wrap_next),
-    _Place("torch.nn.modules.module:Module", CALL, lambda _: wrap_module_calls(_listeners)),
+    _Place("torch.nn.modules.module:Module", "_compiled_call_impl", _wrap_calls),
     _Place("torch.autograd", "backward", _wrap_backward),  # Tensor.backward calls it by this name
     # What clip_grad_norm_ computes is the norm before clipping, for free; it calls it by this name.
     _Place("torch.nn.utils.clip_grad", "_get_total_norm", _wrap_total_norm),
+    _Place("torch.nn.utils.clip_grad", "_clip_grads_with_norm_", _wrap_clip),
     _Place("torch.autograd", "grad", _wrap_grad),
     _Place("torch.amp.grad_scaler:GradScaler", "scale", _wrap_scale),
     _Place("torch.amp.grad_scaler:GradScaler", "step", _wrap_scaler_step),
