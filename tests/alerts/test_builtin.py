@@ -116,6 +116,43 @@ def test_a_loss_that_falls_from_above_or_below_zero_is_healthy(sign: float) -> N
     assert train(rows) == []
 
 
+def explode(**more: float) -> list[dict[str, float]]:
+    """Norms of 1, of 25 for ten steps now and then."""
+    random = np.random.default_rng(0)
+    return [
+        {
+            "loss": 1 + float(random.normal(0, 0.02)),
+            "gradient_norm": (25.0 if step > 300 and step % 300 < 10 else 1.0) + float(random.normal(0, 0.05)),
+            **more,
+        }
+        for step in range(1500)
+    ]
+
+
+def test_large_gradients_are_reported_where_nothing_clips_them() -> None:
+    assert {name for _, name in train(explode())} == {"gradient_exploded", "gradient_outlier"}
+
+
+def test_large_gradients_that_are_clipped_are_not_reported() -> None:
+    assert train(explode(gradient_clip_norm=1.0)) == []
+
+
+def test_clipped_gradients_are_reported_once_the_loss_moves_too_without_the_advice_to_clip() -> None:
+    rows = explode(gradient_clip_norm=0.5)
+    for row in rows[900:910]:
+        row["loss"] += 3
+    found = train(rows)
+    assert ("firing", "gradient_over_clip") in found
+    assert {name for _, name in found} == {"gradient_over_clip", "loss_spike"}
+    assert "clip gradients" not in Conditions()["gradient_over_clip"].advice.lower()
+
+
+def test_the_loss_of_a_policy_gradient_is_not_judged_like_one_with_a_floor() -> None:
+    random = np.random.default_rng(0)
+    rows = [{"loss": float(random.standard_t(2)) * (1 + step / 300)} for step in range(4000)]
+    assert train(rows) == []
+
+
 def test_a_gradient_of_nothing_is_right_where_the_loss_is_nothing() -> None:
     hinge = [max(0.0, 1 - step / 500) for step in range(1500)]
     assert train({"loss": value, "gradient_norm": value} for value in hinge) == []

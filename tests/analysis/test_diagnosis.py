@@ -168,6 +168,19 @@ def test_exploding_gradients() -> None:
     assert any("last" in line for line in found.evidence), "the largest layer is named"
 
 
+def test_gradients_that_are_clipped_are_not_called_exploding() -> None:
+    values = training()["gradient_norm"].y.copy()
+    values[2000:2010] = 400
+    clipped = with_curves(gradient_norm=by_step(values), gradient_clip_norm=by_step(np.ones(STEPS)))
+    assert "grad.explode" not in rules(diagnose(clipped, CONDITIONS))
+
+
+def test_the_loss_of_a_policy_gradient_has_neither_spikes_nor_a_divergence() -> None:
+    random = np.random.default_rng(0)
+    loss = random.standard_t(2, STEPS) * np.linspace(1, 10, STEPS)
+    assert not {"loss.spike", "loss.divergence"} & set(rules(diagnose(with_curves(loss=by_step(loss)), CONDITIONS)))
+
+
 def test_layers_that_learn_nothing() -> None:
     dead = by_step(np.full(30, 1e-9), 100)
     found = find(with_curves(**{"gradient_norm/first": dead}), "grad.vanish")

@@ -17,7 +17,8 @@ LARGEST_WEIGHTS = 1e5
 
 
 def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Finding]:
-    """Norms of many times the usual, several times close together."""
+    """Norms of many times the usual, several times close together. Where they are clipped, those that are finite are
+    of no consequence."""
     limits = conditions.thresholds
     factor = limits["gradient_outlier_factor"]
     norm = measured.need("gradient_norm", 200)
@@ -28,7 +29,8 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
     level, scale = np.repeat(middle[:-1], 100), np.repeat(spread[:-1], 100)
     often = np.repeat(usual_highs(finite.y, 100), 100)
     far = np.maximum(factor * level, level + limits["gradient_outlier_deviations"] * scale)
-    high = np.flatnonzero((y > far) & (y > 2 * often))
+    clipped = measured.training.get("gradient_clip_norm") is not None
+    high = np.flatnonzero((y > far) & (y > 2 * often)) if not clipped else np.zeros(0, dtype=int)
     close = high[2:] - high[:-2] < 20 if len(high) > 2 else np.zeros(0, dtype=bool)
     broken = int((~np.isfinite(norm.y[-200:])).sum())
     if not close.any() and broken <= limits["gradient_not_finite_percent"] / 100 * len(norm.y[-200:]):
@@ -53,7 +55,7 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
             "warning",
             "Exploding gradients" + (f" from step {step:,}" if step is not None else ""),
             tuple(evidence),
-            conditions["gradient_outlier"].advice,
+            conditions["gradient_over_clip" if clipped else "gradient_outlier"].advice,
             step=step,
             values={"high": float(len(high)), "nonfinite_recent": float(broken)},
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainvitals.analysis.episodes import Episode, find_rises, find_spikes
-from trainvitals.analysis.findings import Curve, Finding, Measurements, NotJudged
+from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import scale_of, thin
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
@@ -109,7 +109,7 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
     """Single values far above their neighbours."""
     loss = measured.need("loss", WARM_UP).finite()
     episodes = find_spikes(loss, conditions.thresholds["loss_spike_deviations"])
-    if not episodes:
+    if not episodes or _crosses_zero(loss.y):
         return []
     # What does not come back is a rise first of all.
     worst = max(episodes, key=lambda episode: (episode.until is not None, episode.deviations))
@@ -140,6 +140,12 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
             values={"count": float(len(episodes)), "height_scales": worst.deviations},
         )
     ]
+
+
+def _crosses_zero(y: Floats) -> bool:
+    """Again and again, not once on its way down: the loss of a policy gradient, which has no floor and no trend."""
+    signs = np.sign(y[y != 0])
+    return 20 * int((signs[1:] != signs[:-1]).sum()) > len(signs)
 
 
 def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Finding]:

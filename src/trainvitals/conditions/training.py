@@ -7,6 +7,10 @@ from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRu
 
 _FORWARD = 'avg_over_time(training_phase_duration_seconds{phase="forward"}[1m])'
 
+# The loss of a policy gradient has no floor and no trend: what it is at one step means little.
+_CROSSES_ZERO = "(quantile(loss, 0.1, 200) < 0 and quantile(loss, 0.9, 200) > 0)"
+_NOT_CLIPPED = "count(gradient_clip_norm, all) == 0"
+
 ROWS: tuple[Condition, ...] = (
     Condition(
         "loss_not_finite",
@@ -50,7 +54,8 @@ ROWS: tuple[Condition, ...] = (
             # Near zero a loss jumps by factors and means nothing: a spike is large against where the run was
             # farthest off.
             "and loss - median(loss, 200) > "
-            "0.15 * at_least(abs(max(median(loss, 20), all)), abs(min(median(loss, 20), all)))",
+            "0.15 * at_least(abs(max(median(loss, 20), all)), abs(min(median(loss, 20), all))) "
+            f"and not {_CROSSES_ZERO}",
             "Loss spike: {loss:.4g} at step {step}",
             wait="3 steps",
             after="200 steps",
@@ -73,7 +78,10 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             "median(loss, 100) > min(median(loss, 100), all) + at_least("
             "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 100, "
-            "3 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
+            "3 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500))) "
+            # One that was far below zero and has risen to it is judged.
+            f"and not ({_CROSSES_ZERO} and abs(min(median(loss, 100), all)) < "
+            "quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500))",
             "Loss is rising and not recovering: {value:.4g} (best {best:.4g})",
             wait="100 steps",
             after="300 steps",
@@ -150,7 +158,8 @@ ROWS: tuple[Condition, ...] = (
             Threshold("grad_norm_critical", 100, "", "the same, critical"),
         ),
         live=LiveRule(
-            "gradient_norm > $grad_norm_exploded and gradient_norm > 3 * median(gradient_norm, 200)",
+            "gradient_norm > $grad_norm_exploded and gradient_norm > 3 * median(gradient_norm, 200) "
+            f"and {_NOT_CLIPPED}",
             "Gradient norm is {gradient_norm:.4g} at step {step}",
             wait="3 steps",
             after="100 steps",
@@ -183,7 +192,7 @@ ROWS: tuple[Condition, ...] = (
         live=LiveRule(
             "gradient_norm > $gradient_outlier_factor * median(gradient_norm, 200) "
             "and deviation(gradient_norm, 200) > $gradient_outlier_deviations "
-            "and gradient_norm > 3 * early(gradient_norm)",
+            f"and gradient_norm > 3 * early(gradient_norm) and {_NOT_CLIPPED}",
             "Gradient norm {gradient_norm:.4g} is far above its usual range",
             wait="3 steps",
             after="200 steps",
@@ -191,6 +200,33 @@ ROWS: tuple[Condition, ...] = (
             clear_wait="20 steps",
         ),
         findings=("grad.explode",),
+    ),
+    Condition(
+        "gradient_over_clip",
+        "rank",
+        "gradients far above the clipping",
+        "warning",
+        "Clipping bounds the updates, but the loss has risen as well: look at the batches just before it, lower the "
+        "learning rate, or use a longer warmup.",
+        thresholds=(
+            Threshold(
+                "gradient_over_clip_factor",
+                30,
+                "times",
+                "a gradient norm this many times what it is clipped to, while the loss spikes too, is too large",
+            ),
+        ),
+        live=LiveRule(
+            # Norms of many times the limit are what clipping is for: only with the loss are they worth a message.
+            "gradient_norm > $gradient_over_clip_factor * max(gradient_clip_norm, all) "
+            "and gradient_norm > 3 * median(gradient_norm, 200) "
+            f"and deviation(loss, 200) > $loss_spike_deviations and not {_CROSSES_ZERO}",
+            "Gradient norm is {gradient_norm:.4g} before clipping, and the loss rose to {loss:.4g} at step {step}",
+            wait="3 steps",
+            after="100 steps",
+            clear="gradient_norm < 2 * median(gradient_norm, 200)",
+            clear_wait="20 steps",
+        ),
     ),
     Condition(
         "gradient_vanished",
