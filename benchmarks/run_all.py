@@ -44,6 +44,7 @@ def main() -> None:
         lambda: alerts.bench_cost(quick),
         lambda: alert_delays.bench(quick),
         lambda: watch_overhead.bench(2 if quick else 4, 5 if quick else 20),
+        lambda: watch_overhead.bench_programs(1 if quick else 4, 10 if quick else 40),
         lambda: startup.bench(5 if quick else 25),
         lambda: top.bench_cost(5 if quick else 20),
         lambda: top.bench_keys(50 if quick else 300),

@@ -1,6 +1,14 @@
-"""What watching a training from inside costs: a small GPT on the CPU, in blocks of ten steps, watched and not.
+"""What watching a training from inside costs.
 
-    python benchmarks/watch_overhead.py [--rounds 4] [--blocks 20]
+    python benchmarks/watch_overhead.py [--rounds 4] [--blocks 20] [--programs]
+
+With `--programs`: whole programs with steps of 2, 5, 20 and 50 ms, unchanged, as people run them: plain, under
+`trainvitals run`, under TraceML's launcher, with `wandb.watch`. All of them are alive at the same time and train in
+turn, a tenth of a second each, so a machine with other work on it disturbs all alike; what counts is the ratio to the
+plain one of the same turn, in processor time and on the clock. The median of each round's ratios is one value; shown
+are the median of the rounds and their range. A second plain program shows the noise.
+
+Without: a small GPT on the CPU, in blocks of ten steps, watched and not.
 
 Each tool runs in a process of its own and trains two equal models in turn, ten steps one, ten steps the other; only
 one is watched: the second made, in every other round the first, because where a model lies in memory makes up to a few
@@ -14,19 +22,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apart  # noqa: F401
 from table import Table
+
+PROGRAMS = {2: (256, 64), 5: (384, 96), 20: (1024, 96), 50: (1536, 128)}
+"""Milliseconds of a step on one quiet core: width of an MLP of seven layers, size of a batch."""
+TURN_SECONDS = 0.1
 
 VOCABULARY, CONTEXT, WIDTH, LAYERS, BATCH = 256, 64, 128, 4, 8
 BLOCK = 10
@@ -276,6 +290,139 @@ def bench(rounds: int = 4, blocks: int = 20) -> Table:
     )
 
 
+# -- whole programs
+
+
+class Program(NamedTuple):
+    """How one of the programs is started."""
+
+    name: str
+    command: Callable[[list[str], Path], list[str]]
+    """From the command of the plain one, and a folder for what the tool writes."""
+    wandb: bool = False
+
+
+def _start_traceml(command: list[str], folder: Path) -> list[str]:
+    launcher = str(Path(sys.executable).parent / "traceml")
+    return [launcher, "run", "--logs-dir", f"{folder}/logs", command[1], "--args", *command[2:]]
+
+
+PROGRAM_TOOLS = (
+    Program("plain", lambda command, _: command),
+    Program("plain again", lambda command, _: command),
+    Program("trainvitals run", lambda command, _: [sys.executable, "-m", "trainvitals", "run", "--", *command]),
+    Program("traceml run", _start_traceml),
+    Program('wandb.watch(log="gradients")', lambda command, _: command, wandb=True),
+)
+
+
+def train_in_turns(milliseconds: int, address: str, *, with_wandb: bool) -> None:
+    """A program: trains as many steps as it is asked for over the socket, and answers with what they took."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    width, size = PROGRAMS[milliseconds]
+    hidden = [layer for _ in range(6) for layer in (nn.Linear(width, width), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(width, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    data = torch.utils.data.TensorDataset(torch.randn(32 * size, width), torch.randint(0, 10, (32 * size,)))
+    loader = torch.utils.data.DataLoader(data, batch_size=size)
+    batches = (batch for _ in itertools.count() for batch in loader)
+    run: Any = None
+    if with_wandb:
+        import wandb
+
+        run = wandb.init(project="bench", mode="offline")
+        run.watch(model, log="gradients", log_freq=BLOCK)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            inputs, labels = next(batches)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            if run is not None:
+                run.log({"loss": loss.item()})
+
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    train(150)  # what a tool does only in the beginning is over
+    with connection.makefile("rw") as channel:
+        channel.write("ready\n")
+        channel.flush()
+        for line in channel:
+            processor, clock = time.process_time(), time.perf_counter()
+            train(int(line))
+            channel.write(f"{time.process_time() - processor} {time.perf_counter() - clock}\n")
+            channel.flush()
+
+
+def measure_programs(milliseconds: int, turns: int, *, backwards: bool) -> dict[str, tuple[float, float]]:
+    """One round: by tool, the median ratio to the plain program in processor time and on the clock."""
+    steps = max(round(1e3 * TURN_SECONDS / milliseconds), 1)
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        channels: dict[str, Any] = {}
+        for number, tool in enumerate(PROGRAM_TOOLS[::-1] if backwards else PROGRAM_TOOLS):
+            address = f"{name}/{number}.sock"
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(address)
+            server.listen()
+            plain = [sys.executable, str(Path(__file__).absolute()), "--train", str(milliseconds), "--folder", address]
+            command = tool.command(plain + (["--wandb"] if tool.wandb else []), folder)
+            try:
+                program = subprocess.Popen(command, cwd=name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            except FileNotFoundError:
+                continue  # not installed
+            stack.callback(program.wait)
+            server.settimeout(1)
+            while program.poll() is None:
+                with contextlib.suppress(TimeoutError):
+                    connection, _ = server.accept()
+                    connection.settimeout(None)
+                    channels[tool.name] = stack.enter_context(connection.makefile("rw"))
+                    stack.callback(connection.shutdown, socket.SHUT_RDWR)
+                    channels[tool.name].readline()
+                    break
+        ratios: dict[str, list[tuple[float, float]]] = {tool: [] for tool in channels}
+        for turn in range(turns):
+            found = {}
+            for tool in list(channels)[:: -1 if turn % 2 else 1]:
+                channels[tool].write(f"{steps}\n")
+                channels[tool].flush()
+                found[tool] = [float(text) for text in channels[tool].readline().split()]
+            for tool, (processor, clock) in found.items():
+                ratios[tool].append((processor / found["plain"][0], clock / found["plain"][1]))
+    return {
+        tool: (statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs))
+        for tool, pairs in ratios.items()
+    }
+
+
+def bench_programs(rounds: int = 4, turns: int = 40, sizes: Sequence[int] = tuple(PROGRAMS)) -> Table:
+    rows = []
+    for milliseconds in sizes:
+        found = [measure_programs(milliseconds, turns, backwards=bool(number % 2)) for number in range(rounds)]
+        for tool in PROGRAM_TOOLS[1:]:
+            each = [result[tool.name] for result in found if tool.name in result]
+            shown = [_spread([pair[column] - 1 for pair in each]) if each else "not installed" for column in (0, 1)]
+            rows.append([f"{milliseconds} ms", tool.name, *shown])
+    return Table(
+        "Whole programs, unchanged, by the length of their steps",
+        ["step", "tool", "processor time", "clock"],
+        rows,
+        goal="trainvitals run: at most 2 % at 2 ms, 1 % at 50 ms",
+        note="Median of the rounds and their range. `plain again` shows the noise.",
+    )
+
+
+def _spread(shares: Sequence[float]) -> str:
+    return f"{100 * statistics.median(shares):+.1f} % ({100 * min(shares):+.1f} to {100 * max(shares):+.1f})"
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4)
@@ -283,8 +430,16 @@ if __name__ == "__main__":
     parser.add_argument("--one")
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--programs", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="*", choices=list(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument("--train", type=int)
+    parser.add_argument("--wandb", action="store_true")
     arguments = parser.parse_args()
-    if arguments.one:
+    if arguments.train:
+        train_in_turns(arguments.train, str(arguments.folder), with_wandb=arguments.wandb)
+    elif arguments.programs:
+        print(bench_programs(arguments.rounds, 2 * arguments.blocks, arguments.sizes).markdown())
+    elif arguments.one:
         figures = measure(arguments.one, arguments.blocks, arguments.folder, first=arguments.first)
         (arguments.folder / "result.json").write_text(json.dumps(figures))
     else:
