@@ -1,15 +1,23 @@
 """TensorBoard, MLflow and W&B beside trainvitals: what they cost.
 
-python benchmarks/trackers.py [--points 1e6]
+python benchmarks/trackers.py [--points 2e5] [--values 1e6]
+
+Imports: the same file read by each tool's own reader and by us, and imported into a run folder, sealed. Each in its own
+process, in seconds of CPU, which other load on the machine changes little.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
+import struct
+import subprocess
+import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +38,7 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
 from trainvitals.settings import resolve
+from trainvitals.trackers.tensorboard.framing import encode_record
 
 NAMES = 10
 """Metrics of one row."""
@@ -37,10 +46,14 @@ NAMES = 10
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--points", type=float, default=2e5)
+    parser.add_argument("--points", type=float, default=2e5, help="to mirror; 0: none")
+    parser.add_argument("--values", type=float, default=1e6, help="to import; 0: none")
     arguments = parser.parse_args()
     print(machine())
-    print(bench_mirrors(int(arguments.points)).markdown())
+    if arguments.points:
+        print(bench_mirrors(int(arguments.points)).markdown())
+    if arguments.values:
+        print(bench_imports(int(arguments.values)).markdown())
 
 
 # -- out
@@ -152,6 +165,164 @@ class FakeMlflow:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
         answer.send(server.server_address[1])
         server.serve_forever()
+
+
+# -- in
+
+TAGS = 10
+START = 1_763_380_000.0
+
+OWN_IMPORT = """
+    from pathlib import Path
+    from trainvitals import settings
+    from trainvitals.trackers.importing import Import
+    from trainvitals.trackers.registry import REGISTRY
+    from trainvitals.trackers.run_writing import TrackedRuns
+
+    work = Import({tool!r}, REGISTRY[{tool!r}].open({target!r}), TrackedRuns(Path({root!r}), settings.resolve()))
+    count = sum(item.values for item in work.take())
+    work.settle()
+"""
+OWN_READER = """
+    from trainvitals.trackers.registry import REGISTRY
+
+    runs = REGISTRY[{tool!r}].open({target!r}).runs()
+    count = sum(piece.lines.count for run in runs for piece in run.read({{}}) if piece.lines is not None)
+"""
+EVENT_ACCUMULATOR = """
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator({target!r}, size_guidance={{"scalars": 0}})
+    found.Reload()
+    count = sum(len(found.Scalars(tag)) for tag in found.Tags()["scalars"])
+"""
+PANDAS = """
+    import pandas
+
+    count = int(pandas.read_csv({target!r}).notna().to_numpy().sum())
+"""
+MLFLOW_CLIENT = """
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient("sqlite:///" + {target!r})
+    experiments = [item.experiment_id for item in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    count = sum(len(client.get_metric_history(run.info.run_id, key)) for run in runs for key in run.data.metrics)
+"""
+
+
+def measure_reading(code: str, **names: str) -> tuple[float, int, float]:
+    """(seconds of CPU, values, megabytes at most) of a process that runs this and leaves `count`."""
+    script = textwrap.dedent(code).format(**names) + "\nprint('values', count)\n"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    timed = f"import resource\n{script}print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+    done = subprocess.run([sys.executable, "-c", timed], check=True, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    *_, values, memory = done.stdout.split()
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, int(values), float(memory)
+
+
+def bench_imports(values: int) -> Table:
+    """Reading and importing, beside each tool's own reader."""
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        for tool, peer, code, make in (
+            ("tensorboard", "EventAccumulator", EVENT_ACCUMULATOR, make_events),
+            ("mlflow", "MlflowClient", MLFLOW_CLIENT, make_mlflow),
+            ("csv", "pandas.read_csv", PANDAS, make_csv),
+            ("wandb", "", "", make_wandb),
+        ):
+            target = str(make(Path(place, tool), values))
+            own, count, _ = measure_reading(OWN_READER, tool=tool, target=target)
+            whole, imported, memory = measure_reading(
+                OWN_IMPORT, tool=tool, target=target, root=str(Path(place, "runs"))
+            )
+            assert count == imported, (tool, count, imported)
+            theirs = measure_reading(code, target=target)[0] if code else math.nan
+            ratio = f"{theirs / own:.1f}x" if code else ""
+            shown = theirs if code else "no reader in Python"
+            rows.append([tool, f"{count:,}", peer, shown, own, ratio, whole, memory])
+    return Table(
+        "Importing runs of other trackers",
+        ["source", "values", "their reader", "CPU s", "our reader, CPU s", "faster", "whole import, CPU s", "peak MB"],
+        rows,
+        goal="1,000,000 scalars of TensorBoard in 5 s, and at least 8 times as fast as EventAccumulator",
+    )
+
+
+def make_events(folder: Path, values: int) -> Path:
+    """One scalar per record, as torch and tensorboardX write them."""
+    folder.mkdir(parents=True)
+    with open(folder / "events.out.tfevents.1.host.1.0", "wb") as file:
+        file.write(encode_record(b"\x09" + struct.pack("<d", START) + b"\x1a\x0dbrain.Event:2"))
+        for number in range(values):
+            step, tag = divmod(number, TAGS)
+            name = b"group/tag_%d" % tag
+            value = b"\x0a" + bytes((len(name),)) + name + b"\x15" + struct.pack("<f", math.sin(number))
+            summary = b"\x0a" + bytes((len(value),)) + value
+            head = b"\x09" + struct.pack("<d", START + number * 1e-3) + b"\x10" + _varint(step + 1)
+            file.write(encode_record(head + b"\x2a" + bytes((len(summary),)) + summary))
+    return folder
+
+
+def _varint(number: int) -> bytes:
+    found = b""
+    while number > 0x7F:
+        found += bytes((number & 0x7F | 0x80,))
+        number >>= 7
+    return found + bytes((number,))
+
+
+def make_csv(folder: Path, values: int) -> Path:
+    folder.mkdir(parents=True)
+    path = folder / "metrics.csv"
+    with open(path, "w") as file:
+        file.write("step," + ",".join(f"tag_{tag}" for tag in range(TAGS)) + "\n")
+        for step in range(values // TAGS):
+            file.write(f"{step}," + ",".join(repr(math.sin(step + tag)) for tag in range(TAGS)) + "\n")
+    return path
+
+
+def make_mlflow(folder: Path, values: int) -> Path:
+    """The client makes the database and the run; the points are put in directly, or it would take hours."""
+    import sqlite3
+
+    folder.mkdir(parents=True)
+    path = folder / "mlflow.db"
+    script = f"""
+        import mlflow
+        mlflow.set_tracking_uri("sqlite:///{path}")
+        with mlflow.start_run() as run:
+            mlflow.log_metrics({{f"tag_{{tag}}": 0.0 for tag in range({TAGS})}}, step=0)
+        print(run.info.run_id)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True, cwd=folder
+    )
+    run_id = done.stdout.split()[-1]
+    with sqlite3.connect(path) as connection:
+        connection.executemany(
+            "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, 0)",
+            (
+                (f"tag_{number % TAGS}", math.sin(number), int(START * 1000) + number, run_id, number // TAGS)
+                for number in range(values - TAGS)
+            ),
+        )
+    return path
+
+
+def make_wandb(folder: Path, values: int) -> Path:
+    """By the real client, offline."""
+    folder.mkdir(parents=True)
+    script = f"""
+        import math, wandb
+        run = wandb.init(mode="offline", dir={str(folder)!r}, settings=wandb.Settings(silent=True))
+        for step in range({values // TAGS}):
+            run.log({{f"tag_{{tag}}": math.sin(step + tag) for tag in range({TAGS})}})
+        run.finish()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, cwd=folder)
+    return folder
 
 
 if __name__ == "__main__":

@@ -206,6 +206,32 @@ def test_a_restart_replaces_the_steps_that_it_logs_again(tmp_path: Path) -> None
     assert len(everything.y) == 16
 
 
+def test_a_file_that_was_replaced_is_another_attempt(tmp_path: Path) -> None:
+    source = tmp_path / "logs"
+    _write(source, *(_event(step, _scalar("loss", 1.0)) for step in range(1, 6)))
+    take("tensorboard", source, tmp_path / "runs")
+    _write(source, *(_event(step, _scalar("loss", 2.0)) for step in range(1, 3)))
+    (found,) = take("tensorboard", source, tmp_path / "runs")
+    (shown,) = reader_of(found).series(["loss"])
+    assert (found.rows, list(shown.y)) == (2, [2.0, 2.0])
+    assert [item.rows for item in take("tensorboard", source, tmp_path / "runs")] == [0]
+
+
+def test_pictures_are_written_before_there_are_too_many_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
+    monkeypatch.setattr(reading, "BLOCK", 200)
+    pictures = [
+        _event(step, _field(1, _field(1, b"p") + _field(4, _field(4, b"\x89PNG" + bytes(50))))) for step in range(1, 20)
+    ]
+    _write(tmp_path / "logs", *pictures)
+    (run,) = reading.open_source(str(tmp_path / "logs")).runs()
+    pieces = list(run.read({}))
+    assert max(len(piece.media) for piece in pieces) <= 4
+    assert [medium.step for piece in pieces for medium in piece.media] == list(range(1, 20))
+
+
 def test_a_step_that_goes_back_without_a_restart_keeps_both(tmp_path: Path) -> None:
     _write(tmp_path / "logs", *(_event(step, _scalar("loss", float(n))) for n, step in enumerate((5, 6, 2, 6, -3))))
     (found,) = take("tensorboard", tmp_path / "logs", tmp_path / "runs")
@@ -302,7 +328,7 @@ def test_a_stretch_of_zeros_longer_than_a_block_is_passed_over(tmp_path: Path, m
 
 def test_random_bytes_and_hostile_payloads_never_raise(tmp_path: Path) -> None:
     chance = np.random.default_rng(7)
-    for number in range(60):
+    for number in range(20):
         payloads = [chance.bytes(int(chance.integers(0, 80))) for _ in range(20)]
         good = bytearray(_event(3, _scalar("loss", 1.0))[12:-4])
         good[int(chance.integers(len(good)))] ^= 1 << int(chance.integers(8))

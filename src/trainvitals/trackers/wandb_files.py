@@ -29,6 +29,8 @@ HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 << 10
 READ = 256 * BLOCK
 PIECE_ROWS = 200_000
+PIECE_BYTES = 64 << 20
+"""Of media, beyond which a piece is complete."""
 SYSTEM = "wandb/system/"
 """What the names of W&B's own measurements of the machine begin with."""
 DAMAGED = "damaged records"
@@ -115,7 +117,7 @@ class WandbRun:
             except Malformed:
                 piece.left_out[DAMAGED] += 1
             piece.position = {"offset": after}
-            if piece.lines is not None and len(piece.lines) >= PIECE_ROWS:
+            if reading.is_full(piece):
                 yield reading.finish_piece(piece)
                 left_out, piece = piece.left_out, reading.begin_piece(after)
                 left_out.clear()
@@ -210,11 +212,16 @@ class _Reading:
         self._printed: list[str] = []
         self._events: list[SourceEvent] = []
         self._media: list[Medium] = []
+        self._media_bytes = 0
         self._time: float | None = None
         self._logged: set[str] = set()
 
     def begin_piece(self, offset: int) -> Piece:
         return Piece(position={"offset": offset}, lines=Lines("training"))
+
+    def is_full(self, piece: Piece) -> bool:
+        rows = len(piece.lines) if piece.lines is not None else 0
+        return rows >= PIECE_ROWS or self._media_bytes >= PIECE_BYTES
 
     def finish_piece(self, piece: Piece) -> Piece:
         only = {name: value for name, value in self._summary.items() if name[0] != "_" and name not in self._logged}
@@ -224,6 +231,7 @@ class _Reading:
         piece.about, piece.events, piece.media = self._about, self._events, self._media
         piece.printed = "".join(self._printed)
         self._about, self._events, self._media, self._printed = None, [], [], []
+        self._media_bytes = 0
         return piece
 
     def take(self, record: bytes, piece: Piece) -> None:
@@ -288,6 +296,7 @@ class _Reading:
                     left_out[str(value["_type"])] += 1
                 else:
                     self._media.append(medium)
+                    self._media_bytes += len(medium.data)
             else:
                 for key, inner in value.items():  # as W&B names them
                     self._take_value(f"{name}.{key}", inner, row, step, seconds, left_out)

@@ -34,6 +34,9 @@ BLOCK = 16 << 20
 LARGEST_RECORD = 256 << 20
 """A larger one is passed over: memory is bounded."""
 PIECE_VALUES = 1_000_000
+PIECE_BYTES = 64 << 20
+"""Of media, beyond which a piece is complete."""
+_EVERY_STEP = -(2**63)
 _MOST_SHAPES = 8
 """Ways in which a number may lie in a record that are looked up; a record of yet another way is parsed."""
 _LATEST = 253_402_300_800.0  # the year 10000
@@ -126,15 +129,16 @@ class EventFolder:
                 restart = block.restart_step
                 if restart is not None and highest is not None and highest >= restart:
                     # Steps from there on are logged again, and what was logged of them before does not count.
-                    if piece.lines:
+                    if piece.position != position:
                         yield piece
                     piece = self._new_piece(offsets, highest)
                     piece.begins_attempt = True
+                    highest = None
                 self._take(block, piece)
                 highest = max((step for step in (highest, block.highest) if step is not None), default=None)
                 offsets[name] = block.end
                 piece.position = self._position(offsets, highest)
-                if piece.lines is not None and piece.lines.count >= PIECE_VALUES:
+                if _is_full(piece):
                     yield piece
                     piece = self._new_piece(offsets, highest)
         if piece.position != position:
@@ -159,6 +163,11 @@ class EventFolder:
                 piece.about = About(config={**(known or {}), **event.hparams})
             if event.status not in (None, "running"):
                 self._end = SourceEnd(str(event.status), event.ended)
+
+
+def _is_full(piece: Piece) -> bool:
+    values = piece.lines.count if piece.lines is not None else 0
+    return values >= PIECE_VALUES or sum(len(medium.data) for medium in piece.media) >= PIECE_BYTES
 
 
 class Block:
@@ -207,10 +216,15 @@ class EventFile:
     def read(self, offset: int) -> Iterator[Block]:
         """The whole records behind `offset`, a block at a time. What is cut off at the end is left for later."""
         try:
+            if self._path.stat().st_size == offset:
+                return  # nearly every look: without opening the file
             with open(self._path, "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                if size < offset:  # another file took its place
+                if size < offset:  # another file took its place: a training that began again
                     offset = 0
+                    first = Block(0)
+                    first.restart_step = _EVERY_STEP
+                    yield first
                 wanted = BLOCK
                 while offset < size:
                     file.seek(offset)
