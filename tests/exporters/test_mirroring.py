@@ -37,6 +37,18 @@ def test_rows_that_were_saved_as_written_are_not_new_for_the_next_process(tmp_pa
     again.close()
 
 
+def test_rows_that_come_again_or_without_a_number_do_not_make_others_new(tmp_path: Path) -> None:
+    rows = make_rows([{"loss": 1.0}] * 10)
+    state = MirrorState(tmp_path, "probe", "here")
+    state.mark_written(rows)
+    late = rows[0]._replace(line=0)
+    assert state.select_new([late]) == [late]
+    state.mark_written([late])
+    state.mark_written(rows[:3])
+    assert state.select_new(rows) == []
+    state.close()
+
+
 def test_each_target_has_a_state_of_its_own_which_one_process_holds_at_a_time(tmp_path: Path) -> None:
     state = MirrorState(tmp_path, "probe", "http://user:hunter2hunter2@one")
     with pytest.raises(MirrorBusy):

@@ -72,9 +72,10 @@ class MirrorState:
 
     def mark_written(self, rows: Sequence[RunRow]) -> None:
         """In memory, until `save`."""
-        for stem, line in {row.file: row.line for row in rows}.items():
-            if (file := _parse_stem(stem)) is not None:
-                self._written.advance(file, Position(0, line))
+        for row in {row.file: row for row in rows if self._is_new(row)}.values():
+            file = _parse_stem(row.file)
+            if file is not None and row.line:  # the number of a line behind the end of a closed file is not known
+                self._written.advance(file, Position(0, row.line))
 
     def save(self) -> None:
         content = {"values": self.values, "written": self._written.as_json()}
