@@ -25,6 +25,7 @@ AREAS = {
     "The agent, and what it samples": ("agent/", "sources/", "plugins/", "test_runtime.py"),
     "Alerts": ("alerts/",),
     "Exporters": ("exporters/", "test_http_client.py"),
+    "Other trackers": ("trackers/",),
     "The page": ("views/web/", "views/test_many_runs.py"),
     "Terminal and commands": ("views/cli/", "views/tui/"),
     "Settings": ("test_settings.py",),

@@ -4,6 +4,8 @@
     <runtime>/agent.json        what it reports about itself
     <runtime>/latest.json       its newest samples
     <runtime>/agent.log         its structured log
+    <runtime>/intake.lock       held by the process that clients of other trackers log to (`trackers.intake.process`)
+    <runtime>/intake.json       where it listens, and its token
     <runtime>/runs/*.json       one registration per rank: "watch this process, write into that folder"
 
 The folder is on the machine itself, never on a shared file system. The lock is right even after `kill -9`: the
@@ -222,15 +224,16 @@ def _parse_int(text: str) -> int | float:
 
 
 class AgentLock:
-    """The lock that makes an agent the only one of this machine and user."""
+    """The lock that makes an agent, or another process of ours, the only one of this machine and user."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "agent.lock") -> None:
+        self._name = name
         self._file: IO[bytes] | None = None
         self._folder = -1
 
     def acquire(self) -> bool:
         """True if the lock is ours now."""
-        path = runtime_dir() / "agent.lock"
+        path = runtime_dir() / self._name
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         if not _lock(file) or not _is_at(file, path):
             file.close()
@@ -242,7 +245,7 @@ class AgentLock:
     def is_ours(self) -> bool:
         """Whether the lock still keeps others out: a cleaner of temporary files may have removed the file, and then the
         next agent locks another one of the same name."""
-        return self._file is not None and _is_at(self._file, runtime_dir() / "agent.lock")
+        return self._file is not None and _is_at(self._file, runtime_dir() / self._name)
 
     def guard_folder(self) -> None:
         """Keep systemd's cleaner of temporary files away: it passes over folders that somebody has locked."""
@@ -306,39 +309,46 @@ def read_agent_file() -> dict[str, Any] | None:
     return about if about is not None and type(pid) is int and is_same_process(pid, about.get("start")) else None
 
 
+def start_detached(module: str, *arguments: str, **more: str) -> bool:
+    """Start a module of ours in the background, with `more` in its environment. False if it cannot be started.
+
+    It is not a child of this process: a training that waits for its own children never meets it, and a Ctrl-C or the
+    end of this process does not reach it.
+    """
+    if not sys.executable:
+        return False
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    # Said, not found again: without a place to write in /tmp the answer depends on the current folder.
+    environment = {**os.environ, **more, "TRAINVITALS_RUNTIME_DIR": str(runtime_dir())}
+    if environment.get("PYTHONPATH"):  # what is relative is meant from here, and the module runs elsewhere
+        places = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in places if place)  # noqa: PTH100
+    try:
+        if sys.platform == "win32":
+            flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
+            subprocess.Popen(command, creationflags=flags, env=environment, close_fds=True)
+        else:
+            # The shell puts it in the background and ends at once, so it is reparented to init.
+            subprocess.run(
+                ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *command],
+                start_new_session=True,
+                cwd="/",
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                timeout=10,
+            )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
 def ensure_agent(wait: float = 0.0, *, keep: bool = False) -> bool:
     """Start the agent if there is none. True if one runs or was started; `wait` seconds for it to report its identity.
-    An agent started with `keep` stays when there is no run.
-
-    The agent is not a child of this process: a training that waits for its own children never meets it, and a
-    Ctrl-C or the end of this process does not reach it.
-    """
+    An agent started with `keep` stays when there is no run."""
     if not agent_is_alive():
-        if not sys.executable:
-            return False
-        command = [sys.executable, "-P", "-m", "trainvitals.agent", *(["--keep"] if keep else [])]
-        environment = {**os.environ, "TRAINVITALS_AGENT_PARENT": str(os.getpid())}
-        # Said, not found again: without a place to write in /tmp the answer depends on the current folder.
-        environment["TRAINVITALS_RUNTIME_DIR"] = str(runtime_dir())
-        if environment.get("PYTHONPATH"):  # what is relative is meant from here, and the agent runs elsewhere
-            places = environment["PYTHONPATH"].split(os.pathsep)
-            environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in places if place)  # noqa: PTH100
-        try:
-            if sys.platform == "win32":
-                flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
-                subprocess.Popen(command, creationflags=flags, env=environment, close_fds=True)
-            else:
-                # The shell puts it in the background and ends at once, so it is reparented to init.
-                subprocess.run(
-                    ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *command],
-                    start_new_session=True,
-                    cwd="/",
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    check=False,
-                    timeout=10,
-                )
-        except (OSError, subprocess.SubprocessError):
+        more = ["--keep"] if keep else []
+        if not start_detached("trainvitals.agent", *more, TRAINVITALS_AGENT_PARENT=str(os.getpid())):
             return False
     deadline = time.monotonic() + wait
     while wait and read_agent_file() is None:

@@ -13,6 +13,7 @@ from trainvitals import settings
 from trainvitals.errors import MetricError, TrainvitalsError
 from trainvitals.handlers import is_from_handler
 from trainvitals.stderr import print_line
+from trainvitals.trainer.autostart import capture
 from trainvitals.trainer.current import current_run
 from trainvitals.trainer.run import Run
 from trainvitals.trainer.start import begin_automatically, init
@@ -83,12 +84,18 @@ class Attachment:
         if not self._watch or (there is not None and there.alive and not there.automatic):
             return
         options = dict(self._watch) if isinstance(self._watch, Mapping) else {}
+        report = report and not self.is_logged_by_tracker
         self.watching = self.run.watch(model, optimizer, **{"report": report, **options})
 
     @property
     def reports(self) -> bool:
         """The loss, learning rate and gradient norm of every step are written by the watch."""
         return self.watching is not None and self.watching.alive and self.watching.options.report
+
+    @property
+    def is_logged_by_tracker(self) -> bool:
+        """The framework reports the same numbers to a tracker whose client logs into this run."""
+        return self.automatic and capture.is_pointed_here()
 
     def leave_reporting(self) -> None:
         """The program logs its own loss: that line is used."""

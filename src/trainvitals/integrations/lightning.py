@@ -129,7 +129,8 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         if "loss" in values:  # the program's own, so the watch leaves the reporting to it
             self.attachment.leave_reporting()
             values = {**_rate(trainer), **values}
-        run.log(values, step=max(self._number, 0))
+        if not self.attachment.is_logged_by_tracker:
+            run.log(values, step=max(self._number, 0))
         return sorted(values)
 
     # -- checkpoints

@@ -77,7 +77,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         run = self.attachment.run
         if run is None and logs:  # evaluate() without train()
             run = self.attachment.begin(describe(args, state, kwargs.get("model")))
-        if run is not None and logs:
+        if run is not None and logs and not self.attachment.is_logged_by_tracker:
             run.log(dict(translate(logs, self.attachment.reports)), step=state.global_step)
 
     @guarded

@@ -142,6 +142,12 @@ class Settings:
 
     autostart = Setting(True, SWITCH, "Under `trainvitals run`, watch trainings that do not call `watch`")
 
+    capture_trackers = Setting(
+        True,
+        SWITCH,
+        "Under `trainvitals run`, receive what is logged with W&B or MLflow if no server is set up for them",
+    )
+
     # What the program prints
     console = Setting(
         "file",
@@ -249,6 +255,11 @@ class Settings:
         True, SWITCH, "Require a token on loopback too, where other accounts of this machine can connect"
     )
     web_port = Setting(8080, integer(0, 65535), "Port to listen on; 0: any free one")
+    web_accept = Setting(
+        (),
+        choices("wandb", "mlflow", "otlp"),
+        "Clients of other trackers that may log to this server (docs/trackers.md)",
+    )
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
     price_currency = optional(TEXT, "Currency of the prices, such as USD")

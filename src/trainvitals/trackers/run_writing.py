@@ -132,12 +132,13 @@ class RunWriter:
         """Rows written by this writer."""
         self._settings = settings
         self._names = {**self.origin.renamed}
+        self._taken = dict.fromkeys((*RESERVED, *self._names.values()))
         self._writer = self._open("training")
         self._events: LineWriter | None = None
         self._known_events: set[tuple[str, str, str]] = set()
         self._console: ConsoleLog | None = None
         self._last = (self.origin.last_file, self.origin.last_rows)
-        uncovered = list(_read_uncovered(folder, self.origin))
+        uncovered = list(_read_uncovered(folder, self.origin, self._name("training")))
         self._total = self.origin.rows + len(uncovered)
         self._uncovered = Counter(value for row in uncovered for value in self._values_of(row))
         self._last_step = file.last_step
@@ -209,8 +210,8 @@ class RunWriter:
         known = self._names.get(name)
         if known is None:
             clean = name.encode("utf-8", "backslashreplace").decode()
-            taken = dict.fromkeys((*RESERVED, *self._names.values()))
-            known = self._names[name] = free_key(clean, taken)
+            known = self._names[name] = free_key(clean, self._taken)
+            self._taken[known] = None
             if known != name:
                 self.describe_origin(renamed={**self.origin.renamed, name: known})
         return known
@@ -394,11 +395,13 @@ class RunWriter:
             self._console.close()
         self._writer, self._events, self._console = self._open("training"), None, None
 
+    def _name(self, table: str) -> FileName:
+        return FileName(table, self.file.attempt, "", rank=0 if table == "events" else None)
+
     def _open(self, table: str) -> LineWriter:
-        rank = 0 if table == "events" else None
         return LineWriter(
             self.folder,
-            FileName(table, self.file.attempt, "", rank=rank),
+            self._name(table),
             rotate_bytes=int(self._settings.rotate_size_mb * MIB),
             mode=self._settings.file_mode,
         )
@@ -421,11 +424,11 @@ def _without_secrets(about: About, settings: Settings) -> About:
     )
 
 
-def _read_uncovered(folder: Path, origin: Origin) -> Iterator[Row]:
-    """The rows that were written after the position was saved: by a writer that was killed."""
+def _read_uncovered(folder: Path, origin: Origin, own: FileName) -> Iterator[Row]:
+    """The rows that were written after the position was saved: by a writer of the same files that was killed."""
     last = layout.parse_name(f"{origin.last_file}.jsonl")
     for name, suffix, path in layout.list_files(folder):
-        if name.table != "training" or suffix == layout.SIDE or (last is not None and name.order < last[0].order):
+        if name.writer != own.writer or suffix == layout.SIDE or (last is not None and name.order < last[0].order):
             continue
         first = origin.last_rows if last is not None and name == last[0] else 0
         if suffix == ".jsonl":

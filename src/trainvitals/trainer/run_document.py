@@ -39,7 +39,8 @@ class RunDocument:
         self.file = replace(self.file, config={**more, **(self.file.config or {})})
         written = run_folder.find_run(self._folder)
         if written is not None and self._is_ours(written):
-            self._write(replace(written, config=self.file.config))
+            # What a client of another tracker has added meanwhile stays, too.
+            self._write(replace(written, config={**(written.config or {}), **(self.file.config or {})}))
 
     def leave_to_command(self) -> None:
         """Hand the run back to `trainvitals run`, until the program starts its own."""

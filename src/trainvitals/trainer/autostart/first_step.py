@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.trainer.autostart.capture import is_logging
 from trainvitals.trainer.autostart.trouble import note_trouble
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Beginning:
             return
         noted = self._moments if self._moments is not None and self._moments.observer is None else None
         # The program's own lines have its loss; without any, it is taken from backward().
-        watch = Watch(run, read_options(run.settings, {"report": ours}), noted)
+        watch = Watch(run, read_options(run.settings, {"report": ours and not is_logging()}), noted)
         watch.automatic = True
         watch.discover(optimizers=False, models=True)
         self._moments = watch.moments

@@ -22,6 +22,8 @@ from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_error, print_line
+from trainvitals.trackers.intake.keys import STATE_FILE
+from trainvitals.trackers.intake.process import ensure_intake
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.exporter_flags import add_exporter_flags, add_mirror_flags, check_exporter
@@ -91,7 +93,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if error.hint:
             print_error(f"  {error.hint}")
         return error.code
-    ended = program.wait(watched.look_after_agent if watched else _do_nothing, WATCH_SECONDS)
+    ended = program.wait(watched.look if watched else _do_nothing, WATCH_SECONDS)
     if watched:
         try:
             program.allow_interrupt()
@@ -182,6 +184,19 @@ class CommandRun:
                 self._warn_unknown_gpus()
             except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
                 pass
+
+    def look_after_intake(self) -> None:
+        """Start the process that the program's clients log to again, if it died: they wait for it."""
+        if (self.folder / STATE_FILE).exists():
+            try:
+                ensure_intake(wait=0.0)
+            except Exception:  # noqa: BLE001, S110 - the boundary around the user's program: the next look may succeed
+                pass
+
+    def look(self) -> None:
+        """Now and then while the program runs."""
+        self.look_after_agent()
+        self.look_after_intake()
 
     def _warn_unknown_gpus(self) -> None:
         """Warn once about selected GPUs that do not exist, as soon as the agent has seen any."""
@@ -279,8 +294,8 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
 
 
 def note_no_training(folder: Path, mode: int) -> None:
-    """Write an event if no program of the command began to train, as far as could be seen."""
-    if run_folder.read_run(folder).kind != COMMAND:
+    """Write an event if no program of the command began to train or log, as far as could be seen."""
+    if run_folder.read_run(folder).kind != COMMAND or (folder / STATE_FILE).exists():
         return
     from trainvitals.journal.documents.rows import new_event
     from trainvitals.journal.encoding import encode_line

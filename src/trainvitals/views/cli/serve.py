@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ trainvitals serve latest --open
 trainvitals serve --port 9000 --dir /mnt/shared/runs
 trainvitals serve --link                   # another link to the running server
 trainvitals serve --host 0.0.0.0           # for other machines too
+trainvitals serve --accept wandb,mlflow    # and their clients log here: eval "$(trainvitals serve --client-env)"
 """
 
 
@@ -41,6 +43,14 @@ def add_arguments(parser: Parser) -> None:
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
     parser.add_argument("--allow-edit", action="store_true", help="let viewers tag and remove runs and silence alerts")
+    parser.add_argument(
+        "--accept",
+        metavar="LIST",
+        help="let clients of other trackers log here: wandb, mlflow, otlp (docs/trackers.md)",
+    )
+    parser.add_argument(
+        "--client-env", action="store_true", help="print the variables with which such clients log here, and end"
+    )
     parser.add_argument("--open", action="store_true", help="open the browser")
     parser.add_argument(
         "--until-pid", metavar="PID", help="stop when this process exits, a minute later if anybody is viewing"
@@ -61,6 +71,10 @@ def execute(arguments: argparse.Namespace) -> int:
     token = _choose_token(arguments, settings, host)
     # Who is sent here by a name gets nothing that lies elsewhere.
     runs = FolderRuns(root, inside_only=True)
+    accept = Settings.web_accept.kind.parse(arguments.accept) if arguments.accept is not None else settings.web_accept
+    if arguments.client_env:
+        print(format_client_env(host, port, token))
+        return 0
     page = f"#/run/{quote(runs.find(arguments.run))}" if arguments.run is not None else ""
     if arguments.link:
         if not is_served(host, port):
@@ -88,6 +102,8 @@ def execute(arguments: argparse.Namespace) -> int:
         editable=runs if arguments.allow_edit else None,
         prices=prices_of(settings),
         conditions=Conditions(settings.alerts_thresholds),
+        accept=accept,
+        settings=settings,
     )
     bound = bind(host, port, options.port_is_wish)
     taken = bound.getsockname()[1]
@@ -99,6 +115,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if token is None and arguments.allow_edit:
         print_line("without a token, every account of this machine may tag, remove and silence")
     _show_link(make_link(host, taken, token) + page, arguments)
+    if accept:
+        named = f" --port {taken}" if taken != settings.web_port else ""
+        how = f'eval "$(trainvitals serve --client-env{named})"'
+        print_line(f"clients of {', '.join(accept)} log here after: {how}")
     if not arguments.until_pid:
         once = "" if token is None else f"; the link works once, for another: {door.how_to_enter}"
         print_line(f"press Ctrl-C to stop{once}")
@@ -108,6 +128,15 @@ def execute(arguments: argparse.Namespace) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     serve(options, bound, door, until_pid=_number("--until-pid", arguments.until_pid, 1 << 31))
     return 0
+
+
+def format_client_env(host: str, port: int, token: str | None) -> str:
+    """For `eval` in a shell: where clients of other trackers log to, and the token in the form of each."""
+    from trainvitals.trackers.intake.keys import make_client_env
+    from trainvitals.views.web.server import make_address
+
+    made = make_client_env(make_address(host, port), token)
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in made.items())
 
 
 def _number(flag: str, text: str | None, most: int) -> int:

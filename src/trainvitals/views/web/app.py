@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -32,6 +32,9 @@ from trainvitals.views.web.gate import App, Door, Gate
 from trainvitals.views.web.live import Hub
 from trainvitals.views.web.shared_runs import SharedRuns
 
+if TYPE_CHECKING:
+    from trainvitals.trackers.intake.app import IntakeApp
+
 PREFIX = "/api/v1"
 MAX_BODY = 64 << 10
 MIN_COMPRESSED = 1024
@@ -49,8 +52,10 @@ def make_app(
     editable: FolderRuns | None = None,
     prices: Mapping[str, Any] | None = None,
     conditions: Conditions | None = None,
+    intake: IntakeApp | None = None,
 ) -> App:
-    """The application for these runs; viewers may change those that are `editable`."""
+    """The application for these runs; viewers may change those that are `editable`, and clients of other trackers log
+    to `intake`."""
     web = Web(SharedRuns(runs), draw_report, editable, dict(prices or {}), conditions or Conditions())
     hub = Hub()
 
@@ -62,6 +67,8 @@ def make_app(
         yield
         warm.cancel()
         await hub.close()
+        if intake is not None:
+            await intake.close()
 
     routes = [_route(web, endpoint) for endpoint in ENDPOINTS]
     routes.append(Route(f"{PREFIX}/runs/{{run}}/stream", functools.partial(_stream, web, hub), methods=["GET"]))
@@ -71,7 +78,7 @@ def make_app(
         lifespan=lifespan,
         exception_handlers={HTTPException: _refuse_http, Exception: _refuse_crash},
     )
-    return Gate(app, door or Door())
+    return Gate(app, door or Door(), intake)
 
 
 def _warm_up(runs: SharedRuns) -> None:

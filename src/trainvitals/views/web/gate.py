@@ -13,10 +13,13 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 from trainvitals.views.web import entrance, login
+
+if TYPE_CHECKING:
+    from trainvitals.trackers.intake.app import IntakeApp
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -101,9 +104,11 @@ def split_host(header: str) -> str | None:
 class Gate:
     """ASGI: lets a request through or answers it itself."""
 
-    def __init__(self, app: App, door: Door) -> None:
+    def __init__(self, app: App, door: Door, intake: IntakeApp | None = None) -> None:
+        """What `intake` receives it admits itself: clients of other trackers have ways of their own to show a token."""
         self._app = app
         self._door = door
+        self._intake = intake
         self._codes = login.Codes(door.token, door.port, door.begun) if door.token is not None else None
         self._wrong = login.WrongTokens(door.token or "")
 
@@ -128,6 +133,9 @@ class Gate:
             return
         if scope["method"] not in SAFE and not _is_own(headers, host[0]):
             await _refuse(send_guarded, 403, "cross-site requests may not change anything")
+            return
+        if self._intake is not None and self._intake.owns(scope["path"]):
+            await self._intake(scope, receive, send_guarded)
             return
         if self._codes is not None and not await self._admit(self._codes, scope, headers, send_guarded):
             return

@@ -19,6 +19,8 @@ from trainvitals.views.web import login
 from trainvitals.views.web.gate import Door, is_loopback
 
 if TYPE_CHECKING:
+    from trainvitals.settings import Settings
+    from trainvitals.trackers.intake.app import IntakeApp
     from trainvitals.views.web.api import DrawReport  # numpy, which must not delay printing the address
 
 TRIES = 50
@@ -45,6 +47,10 @@ class ServeOptions:
     """The same runs, if viewers may change them."""
     prices: Mapping[str, Any] | None = None
     conditions: Conditions = field(default_factory=Conditions)
+    accept: tuple[str, ...] = ()
+    """Protocols of other trackers whose clients may log here."""
+    settings: Settings | None = None
+    """Of the runs that they log."""
 
 
 class PortTaken(TrainvitalsError):
@@ -116,13 +122,18 @@ def make_door(options: ServeOptions, port: int) -> Door:
     )
 
 
-def make_link(host: str, port: int, token: str | None) -> str:
-    """What to open in a browser, once."""
+def make_address(host: str, port: int) -> str:
+    """Where others find the server."""
     if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
     if ":" in host:
         host = f"[{host}]"
-    return f"http://{host}:{port}/" + (f"?code={login.new_code(token, port)}" if token else "")
+    return f"http://{host}:{port}"
+
+
+def make_link(host: str, port: int, token: str | None) -> str:
+    """What to open in a browser, once."""
+    return f"{make_address(host, port)}/" + (f"?code={login.new_code(token, port)}" if token else "")
 
 
 def is_served(host: str, port: int) -> bool:
@@ -148,6 +159,7 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
         editable=options.editable,
         prices=options.prices,
         conditions=options.conditions,
+        intake=_make_intake(options),
     )
     config = uvicorn.Config(
         app,
@@ -167,6 +179,14 @@ def serve(options: ServeOptions, bound: socket.socket, door: Door, until_pid: in
     if until_pid:
         threading.Thread(target=_end_after, args=(server, until_pid), daemon=True).start()
     server.run(sockets=[bound])
+
+
+def _make_intake(options: ServeOptions) -> IntakeApp | None:
+    if not options.accept or options.settings is None:
+        return None
+    from trainvitals.trackers.intake.app import IntakeApp
+
+    return IntakeApp(options.settings, options.accept, options.token)
 
 
 def _keep_token(token: str) -> None:

@@ -1,4 +1,5 @@
-"""Runs when a Python under `trainvitals run` starts: waits for torch or a framework to be imported, or for a failure.
+"""Runs when a Python under `trainvitals run` starts: waits for torch, a framework or a tracker to be imported, or for a
+failure.
 
 Every Python started there pays for this file, so it imports nothing, not even trainvitals, until one of the modules
 in WANTED has been imported by the program. Understood by any Python 3, does nothing in one that is too old.
@@ -19,6 +20,8 @@ WANTED = {
     "xgboost": "trainvitals.integrations.xgboost",
     "lightgbm": "trainvitals.integrations.lightgbm",
     "sklearn.neural_network._multilayer_perceptron": "trainvitals.integrations.sklearn",
+    "wandb": "trainvitals.trainer.autostart.wandb",
+    "mlflow": "trainvitals.trainer.autostart.mlflow",
     "sklearn.ensemble._gb": "trainvitals.integrations.sklearn",
 }
 

@@ -1,0 +1,124 @@
+"""The process that clients of programs below `trainvitals run` log to: started when the first of them is imported, ends
+when the last of these programs has ended. Loopback only, with a token that only this user can read.
+
+Port and token outlive the process: when it is killed and started again, clients go on where they were.
+Tested in tests/trainer/test_capture.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import NamedTuple
+
+from trainvitals import runtime
+
+FILE, LOCK = "intake.json", "intake.lock"
+START_SECONDS = 20.0
+"""It is up in half a second, or on a busy node after some of them; who waits longer goes on without it."""
+IDLE_SECONDS = 60.0
+LOOK_SECONDS = 2.0
+
+
+class Listener(NamedTuple):
+    """Where it listens."""
+
+    port: int
+    token: str
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def ensure_intake(wait: float = START_SECONDS) -> Listener | None:
+    """Start the process if there is none, and wait until it answers. None if it does not."""
+    deadline = time.monotonic() + wait
+    if not _is_alive() and not runtime.start_detached("trainvitals.trackers.intake"):
+        return None
+    while True:
+        found = _read_file() if _is_alive() else None
+        if found is not None and _answers(found.port):
+            return found
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.02)
+
+
+def _is_alive() -> bool:
+    lock = runtime.AgentLock(LOCK)
+    free = lock.acquire()
+    lock.release()
+    return not free
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _read_file() -> Listener | None:
+    about = runtime.read_json(runtime.runtime_dir() / FILE, own=True) or {}
+    port, token = about.get("port"), about.get("token")
+    return Listener(port, token) if type(port) is int and isinstance(token, str) and token else None
+
+
+def main() -> int:
+    """Be that process."""
+    lock = runtime.AgentLock(LOCK)
+    if not lock.acquire():
+        return 0  # there is one
+    import uvicorn
+
+    from trainvitals.settings import resolve
+    from trainvitals.trackers.intake.app import IntakeApp
+
+    before = _read_file()
+    bound = _bind(before.port if before is not None else 0)
+    listener = Listener(bound.getsockname()[1], before.token if before is not None else secrets.token_urlsafe(24))
+    app = IntakeApp(resolve(), ("wandb", "mlflow"), listener.token, programs=True)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    about = {"pid": os.getpid(), **listener._asdict()}
+    runtime.write_atomically(runtime.runtime_dir() / FILE, json.dumps(about).encode())
+    threading.Thread(target=_end_when_idle, args=(server, app, lock), daemon=True).start()
+    server.run(sockets=[bound])
+    return 0
+
+
+def _bind(port: int) -> socket.socket:
+    """On the port of the process before, where clients may be waiting; on any other if that is taken."""
+    for wanted in (port, 0):
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(("127.0.0.1", wanted))
+            bound.listen(128)
+            return bound
+        except OSError:
+            bound.close()
+    raise OSError("no port on 127.0.0.1 can be listened on")
+
+
+def _end_when_idle(server: object, app: object, lock: runtime.AgentLock) -> None:
+    last_use = time.monotonic()
+    while time.monotonic() - last_use < IDLE_SECONDS and lock.is_ours():
+        time.sleep(LOOK_SECONDS)
+        if not app.is_idle:  # type: ignore[attr-defined]
+            last_use = time.monotonic()
+    server.should_exit = True  # type: ignore[attr-defined]

@@ -1,0 +1,506 @@
+"""The protocol of the W&B client: GraphQL operations, and the stream of history, system metrics and console.
+
+Written against clients 0.17 to 0.31. What is not known is answered as an error of GraphQL, with which the client goes
+on; an HTTP error of the 500s would make it try for a week. Not affiliated with Weights & Biases.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from trainvitals import runtime
+from trainvitals.errors import JournalError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.encoding import dump_json, encode_line, format_time, spell_all
+from trainvitals.journal.media import INDEX
+from trainvitals.redaction import redact
+from trainvitals.trackers.intake import wandb_lines
+from trainvitals.trackers.intake.answers import Answer, OnceReporter, refuse_trouble
+from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
+from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, make_place
+from trainvitals.trackers.run_writing import About
+
+TOOL = "wandb"
+ENTITY = "trainvitals"
+"""For a client that names none."""
+PROJECT = "uncategorized"
+"""W&B's own word for no project."""
+SILENT_SECONDS = 300.0
+"""A client sends something every 30 s as long as it lives."""
+LIVE_SECONDS = 40.0
+"""A run whose client was heard from so lately is not begun by another one."""
+RESUME_SECONDS = 120.0
+FILES, ARTIFACTS = "files", "artifacts"
+"""Folders of a run, beside that of media."""
+SUMMARY = "wandb-summary.json"
+DROPPED_FILES = frozenset({"config.yaml", "wandb-metadata.json", "requirements.txt", "output.log", SUMMARY})
+"""Uploads that say what the run has already, and may hold secrets."""
+_MEDIA_KINDS = {"image-file": "image", "table-file": "table"}
+SEVERITIES = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
+
+_TYPES = ("MutationType", "TypeInfo", "CreateArtifactInputInfoType", "UseArtifactInputInfoType")
+"""What clients call the types that they ask about."""
+_OPERATION = re.compile(r"\W*(?:(?:query|mutation)\b\W*)?([A-Za-z_]\w*)")
+"""The name of an operation, or of the first field of one without a name."""
+
+
+def _as_fields(*names: str) -> dict[str, Any]:
+    fields = [{"name": name} for name in names]
+    return {"fields": fields, "inputFields": fields}
+
+
+_INTROSPECTION = {
+    "QueryType": _as_fields("serverInfo"),
+    "ServerInfoType": _as_fields("cliVersionInfo", "latestLocalVersionInfo"),
+}
+
+
+class _Reference(NamedTuple):
+    """How a client names a run."""
+
+    entity: str
+    project: str
+    run: str
+
+    @property
+    def key(self) -> str:
+        return "/".join(self)
+
+
+class Wandb:
+    """Answers requests of clients. Called from several threads."""
+
+    def __init__(self, runs: IntakeRuns, signer: Signer, report_once: OnceReporter) -> None:
+        self._runs = runs
+        self._signer = signer
+        self._report_once = report_once
+        self._resuming: dict[str, float] = {}
+
+    # -- GraphQL
+
+    def answer_graphql(self, body: bytes, base: str) -> Answer:
+        """`base` is the address under which the client reached us."""
+        try:
+            request = orjson.loads(body)
+            query, variables = request["query"], request.get("variables") or {}
+            operation = request.get("operationName") or _OPERATION.match(query)[1]  # type: ignore[index]
+            given = variables.get("input") or variables
+            if not isinstance(given, dict) or not isinstance(operation, str):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return Answer(400, {"data": None, "errors": [{"message": "the body is not a GraphQL request"}]})
+        handler = _OPERATIONS.get(operation[:1].upper() + operation[1:])
+        if operation.startswith("ProbeServer"):
+            handler = Wandb._nothing_offered
+        if handler is None:
+            self._report_once(f"W&B's operation {operation[:80]} is not supported: answered with an error")
+            message = f"trainvitals does not support the operation {operation[:80]}"
+            return Answer(200, {"data": None, "errors": [{"message": message}]})
+        try:
+            return Answer(200, {"data": handler(self, {**variables, **given}, base)})
+        except (JournalError, OSError, BadName, TypeError, ValueError) as error:
+            return Answer(200, {"data": None, "errors": [{"message": f"{operation}: {error}"[:500]}]})
+
+    def _viewer(self, given: Mapping[str, Any], base: str) -> Any:
+        viewer = {"id": ENTITY, "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "name": ENTITY}
+        return {"viewer": {**viewer, "admin": False, "teams": {"edges": []}}, **self._server_info(given, base)}
+
+    def _upsert(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(given, run=given.get("name"))
+        begins = given.get("host") is not None or given.get("program") is not None
+        with self._runs.hold(TOOL, reference.key) as known:
+            inserted = known is None
+            if known is not None and begins:
+                reference = self._begin_again(known, reference)
+        with self._runs.begin(TOOL, reference.key, _read_about(given, reference)) as run:
+            self._note_definitions(run, given.get("config"))
+            run.save()
+            if isinstance(host := given.get("host"), str):
+                run.tables["host"] = host
+            return {"upsertBucket": {"bucket": _describe_bucket(run, reference), "inserted": inserted}}
+
+    def _begin_again(self, run: IntakeRun, reference: _Reference) -> _Reference:
+        """A client begins with an id that is known: it goes on with that run, or starts it over, or, if another client
+        is still at it, gets a run of its own under another id."""
+        resumes = time.monotonic() - self._resuming.pop(reference.key, -RESUME_SECONDS) < RESUME_SECONDS
+        if not run.position.get("history") and not run.file.is_over:
+            return reference  # the same request again, or nothing was logged
+        if not resumes and not run.file.is_over and self._is_heard(run):
+            other = reference._replace(run=f"{reference.run}-{secrets.token_hex(3)}")
+            self._report_once(f"two W&B clients use the run id {reference.run}: the second one got {other.run}")
+            return other
+        if not resumes:
+            run.position = {name: value for name, value in run.position.items() if name == "console"}
+        run.begin_attempt()
+        run.writer.watch()
+        run.save()
+        return reference
+
+    @staticmethod
+    def _is_heard(run: IntakeRun) -> bool:
+        return time.monotonic() - float(run.tables.get("heard", -LIVE_SECONDS)) < LIVE_SECONDS
+
+    def _note_definitions(self, run: IntakeRun, config: object) -> None:
+        own = _read_config(config).get("_wandb")
+        defined = own.get("m") if isinstance(own, dict) else None
+        if isinstance(defined, list) and defined:
+            run.position["metrics"] = defined
+            run.tables.pop("steps", None)
+
+    def _resume_status(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(given, run=given.get("name"))
+        model = {"id": reference.project, "name": reference.project, "entity": _describe_entity(reference)}
+        with self._runs.hold(TOOL, reference.key) as run:
+            if run is None:
+                return {"model": {**model, "bucket": None}}
+            self._resuming[reference.key] = time.monotonic()
+            last = run.position.get("last_history") or {}
+            bucket = {
+                **_describe_bucket(run, reference),
+                "summaryMetrics": _read_text(run.folder / FILES / SUMMARY) or "{}",
+                "logLineCount": (run.position.get("console") or {}).get("lines", 0),
+                "historyLineCount": run.position.get("history", 0),
+                "eventsLineCount": run.position.get("events", 0),
+                "historyTail": orjson.dumps([orjson.dumps(last).decode()]).decode() if last else "[]",
+                "eventsTail": "[]",
+                "tags": list(run.file.tags),
+                "notes": run.file.notes,
+                "wandbConfig": orjson.dumps({"t": 1}).decode(),
+            }
+        return {"model": {**model, "bucket": bucket}}
+
+    def _stopped_status(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(given, run=given.get("runId"))
+        with self._runs.hold(TOOL, reference.key) as run:
+            return {"project": {"run": {"stopped": run is not None and run.is_stop_requested}}}
+
+    def _alert(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(given, run=given.get("runName"))
+        title, text = str(given.get("title") or ""), str(given.get("text") or "")
+        severity = SEVERITIES.get(str(given.get("severity")), "info")
+        message = f"{title}: {text}" if text and text != title else title
+        with self._runs.hold(TOOL, reference.key) as run:
+            if run is not None:
+                run.writer.event("wandb_alert", message, severity=severity, data={"title": title, "text": text})
+                run.save()
+        return {"notifyScriptableRunAlert": {"success": run is not None}}
+
+    # -- files
+
+    def _run_files(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(given, run=given.get("run"))
+        files = [
+            {"name": name, "uploadUrl": self._upload_url(base, reference, name)} for name in _texts(given.get("files"))
+        ]
+        return {"createRunFiles": {"runID": reference.key, "uploadHeaders": [], "files": files}}
+
+    def _upload_urls(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer({**given, "project": given.get("name")}, run=given.get("run"))
+        edges = [
+            {"node": {"name": name, "url": self._upload_url(base, reference, name), "updatedAt": None}}
+            for name in _texts(given.get("files"))
+        ]
+        return {"model": {"bucket": {"id": reference.key, "files": {"uploadHeaders": [], "edges": edges}}}}
+
+    def _upload_url(self, base: str, reference: _Reference, name: str) -> str:
+        path = f"/wandb-files/{reference.key}/{name}"
+        return base + self._signer.sign(path)
+
+    def find_place(self, entity: str, project: str, run_id: str, name: str) -> Path | None:
+        """Where an uploaded file goes; None if it is received and not kept. Raises BadName or OSError."""
+        if name in DROPPED_FILES:
+            return None
+        top, _, rest = str(clean_path(name)).partition("/")
+        with self._runs.hold(TOOL, _Reference(entity, project, run_id).key) as run:
+            if run is None:
+                raise BadName("there is no such run")
+            if top in (layout.MEDIA, ARTIFACTS) and rest:
+                return make_place(run.folder, top, rest)
+            return make_place(run.folder, FILES, name)
+
+    # -- artifacts: plain files, in a folder of the run
+
+    def _create_artifact(self, given: Mapping[str, Any], base: str) -> Any:
+        reference = _refer(
+            {"entity": given.get("entityName"), "project": given.get("projectName")}, run=given.get("runName")
+        )
+        collection = _as_part(
+            str(
+                next(iter(_texts(given.get("artifactCollectionNames"))), "")
+                or given.get("artifactCollectionName")
+                or "artifact"
+            )
+        )
+        version = _as_part(str(given.get("digest") or secrets.token_hex(8)))[:16]
+        artifact = f"{reference.key}/{ARTIFACTS}/{collection}/{version}"
+        made = {
+            "id": artifact,
+            "digest": given.get("digest"),
+            "state": "PENDING",
+            "artifactSequence": {"id": collection, "name": collection, "latestArtifact": None},
+        }
+        return {"createArtifact": {"artifact": made}}
+
+    def _create_manifest(self, given: Mapping[str, Any], base: str) -> Any:
+        artifact = str(given.get("artifactID"))
+        url = self._artifact_url(base, artifact, "manifest.json")
+        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
+        return {"createArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
+
+    def _update_manifest(self, given: Mapping[str, Any], base: str) -> Any:
+        artifact = str(given.get("artifactManifestID"))
+        url = self._artifact_url(base, artifact, "manifest.json")
+        file = {"id": artifact, "uploadUrl": url, "uploadHeaders": []}
+        return {"updateArtifactManifest": {"artifactManifest": {"id": artifact, "file": file}}}
+
+    def _create_artifact_files(self, given: Mapping[str, Any], base: str) -> Any:
+        edges = []
+        for item in given.get("artifactFiles") or ():
+            artifact, name = str(item.get("artifactID")), str(item.get("name"))
+            node: dict[str, Any] = {
+                "id": f"{artifact}/{name}",
+                "name": name,
+                "displayName": name,
+                "storagePath": None,
+                "uploadUrl": self._artifact_url(base, artifact, name),
+                "uploadHeaders": [],
+                "uploadMultipartUrls": None,
+                "artifact": {"id": artifact},
+            }
+            edges.append({"node": node})
+        return {"createArtifactFiles": {"files": {"edges": edges}}}
+
+    def _commit_artifact(self, given: Mapping[str, Any], base: str) -> Any:
+        artifact = str(given.get("artifactID"))
+        return {"commitArtifact": {"artifact": {"id": artifact, "digest": artifact.rpartition("/")[2]}}}
+
+    def _artifact_url(self, base: str, artifact: str, name: str) -> str:
+        entity, project, run_id, rest = (*artifact.split("/", 3), "", "", "")[:4]
+        return self._upload_url(base, _Reference(entity, project, run_id), f"{rest}/{name}")
+
+    def _describe_no_artifact(self, given: Mapping[str, Any], base: str) -> Any:
+        return {"project": {"artifact": None, "artifactType": None}}
+
+    # -- answers that never change
+
+    def _server_info(self, given: Mapping[str, Any], base: str) -> Any:
+        version = {"max_cli_version": "99.0.0"}
+        latest = {"outOfDate": False, "latestVersionString": "0.99.0", "versionOnThisInstanceString": "0.99.0"}
+        return {"serverInfo": {"features": [], "cliVersionInfo": version, "latestLocalVersionInfo": latest}}
+
+    def _nothing_offered(self, given: Mapping[str, Any], base: str) -> Any:
+        """Of the types that a client asks about: what the server says of itself, and no optional field."""
+        return {**dict.fromkeys(_TYPES, _as_fields()), **_INTROSPECTION}
+
+    def _organization(self, given: Mapping[str, Any], base: str) -> Any:
+        return {"entity": {"organization": None}}
+
+    def _succeed(self, given: Mapping[str, Any], base: str) -> Any:
+        return {"markRunFilesUploaded": {"success": True}}
+
+    # -- the stream
+
+    def answer_stream(self, entity: str, project: str, run_id: str, body: bytes) -> Answer:
+        """What a client has logged since its last request, or a sign of life."""
+        try:
+            request = wandb_lines.parse_json(body)
+            if not isinstance(request, dict):
+                raise ValueError
+        except ValueError:
+            return Answer(400, {"error": "the body is not JSON"})
+        files = request.get("files")
+        with self._runs.hold(TOOL, _Reference(entity, project, run_id).key) as run:
+            if run is None:
+                return Answer(404, {"error": f"no run {run_id[:100]} in project {project[:100]}"})
+            run.tables["heard"] = time.monotonic()
+            try:
+                for name, part in (files if isinstance(files, dict) else {}).items():
+                    if isinstance(part, dict) and isinstance(lines := part.get("content"), list):
+                        offset = part.get("offset")
+                        self._take(run, name, offset if isinstance(offset, int) and offset >= 0 else 0, lines)
+                run.save()
+                if request.get("complete"):
+                    self._complete(run, request.get("exitcode"))
+            except (JournalError, OSError) as error:
+                return refuse_trouble(error)
+            return Answer(200, {"stopped": True} if run.is_stop_requested and not run.file.is_over else {})
+
+    def _take(self, run: IntakeRun, name: str, offset: int, lines: list[Any]) -> None:
+        if name == "wandb-history.jsonl":
+            self._take_history(run, offset, lines)
+        elif name == "wandb-events.jsonl":
+            self._take_system(run, offset, lines)
+        elif name == "output.log":
+            run.print_lines(offset, list(wandb_lines.show_console(lines)))
+        elif name == SUMMARY and lines:
+            self._take_summary(run, lines[-1])
+
+    def _take_history(self, run: IntakeRun, offset: int, lines: list[Any]) -> None:
+        known = int(run.position.get("history", 0))
+        steps = run.tables.get("steps")
+        if steps is None:
+            steps = run.tables["steps"] = wandb_lines.StepMetrics(run.position.get("metrics"))
+        for place, line in enumerate(lines, offset):
+            if place < known:
+                continue  # it came before, and the client does not know
+            parsed = wandb_lines.parse_history(line, steps)
+            run.writer.append(parsed.values, step=parsed.step, time=parsed.time or time.time())
+            for media in parsed.media:
+                _keep_media(run, media, parsed)
+            for what in parsed.left_out:
+                self._leave_out(run, what)
+            run.position["history"] = place + 1
+            if parsed.own:
+                run.position["last_history"] = parsed.own
+
+    def _take_system(self, run: IntakeRun, offset: int, lines: list[Any]) -> None:
+        known = int(run.position.get("events", 0))
+        if run.is_part_of_program:
+            return  # the agent measures that machine itself
+        host = str(run.tables.get("host") or run.file.host_name or "unknown")
+        for place, line in enumerate(lines, offset):
+            if place >= known and (rows := wandb_lines.parse_system(line, host)):
+                for table, row in rows:
+                    run.add_sample(table, row, host)
+            run.position["events"] = max(place + 1, known)
+
+    def _take_summary(self, run: IntakeRun, line: object) -> None:
+        try:
+            summary = wandb_lines.parse_json(line) if isinstance(line, str) else None
+        except ValueError:
+            return
+        if isinstance(summary, dict):
+            target = make_place(run.folder, FILES, SUMMARY)
+            cleaned = spell_all(redact(summary, extra=self._runs.settings.redact))
+            runtime.write_atomically(target, dump_json(cleaned), run_folder.file_rights(run.folder))
+
+    def _leave_out(self, run: IntakeRun, what: str) -> None:
+        left_out = dict(run.writer.origin.left_out)
+        if what in left_out or len(left_out) < 100:
+            left_out[what] = left_out.get(what, 0) + 1
+            run.writer.describe_origin(left_out=left_out)
+
+    def _complete(self, run: IntakeRun, code: object) -> None:
+        code = code if isinstance(code, int) else 0
+        if not run.file.is_over:
+            run.end("finished" if code == 0 else "failed", exit_code=code)
+        self._runs.forget(run)
+
+
+def _keep_media(run: IntakeRun, media: wandb_lines.Media, line: wandb_lines.HistoryLine) -> None:
+    """A histogram as ours are; an image or a table in the index of media, whose file is uploaded; of anything else what
+    the client says of it."""
+    row = {"timestamp": format_time(line.time), "step": line.step, "name": media.name}
+    place = run_folder.make_within(run.folder, layout.MEDIA)
+    path = media.value.get("path")
+    if (histogram := media.as_histogram()) is not None:
+        name, more = f"histograms.{run.participant.file_part}.jsonl", histogram
+    elif (kind := _MEDIA_KINDS.get(str(media.value.get("_type")))) is not None and isinstance(path, str):
+        name, more = INDEX, {"kind": kind, "file": path.removeprefix(f"{layout.MEDIA}/")}
+    else:
+        name, more = "wandb.jsonl", dict(media.value)
+    descriptor = run_folder.open_within(place, name)
+    try:
+        os.write(descriptor, encode_line({**row, **more}))
+    finally:
+        os.close(descriptor)
+
+
+_Handler = Callable[[Wandb, Mapping[str, Any], str], Any]
+_OPERATIONS: Mapping[str, _Handler] = {
+    "Viewer": Wandb._viewer,
+    "UpsertBucket": Wandb._upsert,
+    "RunResumeStatus": Wandb._resume_status,
+    "RunStoppedStatus": Wandb._stopped_status,
+    "NotifyScriptableRunAlert": Wandb._alert,
+    "CreateRunFiles": Wandb._run_files,
+    "RunUploadUrls": Wandb._upload_urls,
+    "CreateArtifact": Wandb._create_artifact,
+    "CreateArtifactManifest": Wandb._create_manifest,
+    "UpdateArtifactManifest": Wandb._update_manifest,
+    "CreateArtifactFiles": Wandb._create_artifact_files,
+    "CommitArtifact": Wandb._commit_artifact,
+    "ArtifactType": Wandb._describe_no_artifact,
+    "ServerInfo": Wandb._server_info,
+    "ServerFeaturesQuery": Wandb._server_info,
+    "InputFields": Wandb._nothing_offered,
+    "TypeFields": Wandb._nothing_offered,
+    "OrganizationCoreWeaveOrganizationID": Wandb._organization,
+    "MarkRunFilesUploaded": Wandb._succeed,
+}
+
+
+def _refer(given: Mapping[str, Any], run: object) -> _Reference:
+    entity = given.get("entity") or given.get("entityName") or ENTITY
+    project = given.get("project") or given.get("projectName") or given.get("modelName") or PROJECT
+    name = run if isinstance(run, str) and run else secrets.token_hex(4)
+    return _Reference(_as_part(str(entity)), _as_part(str(project)), _as_part(name))
+
+
+def _as_part(text: str) -> str:
+    """As a part of an address: W&B's own names have none of these letters."""
+    return re.sub(r"[/\\\x00-\x1f\x7f]", "-", text)[:128] or "-"
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _read_config(text: object) -> dict[str, Any]:
+    """Each key of W&B's configuration with its value."""
+    try:
+        found = wandb_lines.parse_json(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    found = found if isinstance(found, dict) else {}
+    return {key: item["value"] if isinstance(item, dict) and "value" in item else item for key, item in found.items()}
+
+
+def _read_about(given: Mapping[str, Any], reference: _Reference) -> About:
+    config = _read_config(given.get("config"))
+    config.pop("_wandb", None)
+    program = given.get("program")
+    return About(
+        name=str(given.get("displayName") or ""),
+        project="" if reference.project == PROJECT else reference.project,
+        config=config or None,
+        tags=tuple(_texts(given.get("tags"))),
+        notes=str(given.get("notes") or ""),
+        host=str(given.get("host") or ""),
+        command=program if isinstance(program, str) else None,
+        started=time.time(),
+    )
+
+
+def _describe_entity(reference: _Reference) -> dict[str, str]:
+    return {"id": reference.entity, "name": reference.entity}
+
+
+def _describe_bucket(run: IntakeRun, reference: _Reference) -> dict[str, Any]:
+    config = {key: {"value": value} for key, value in (run.file.config or {}).items()}
+    return {
+        "id": reference.key,
+        "name": reference.run,
+        "displayName": run.file.name or reference.run,
+        "description": None,
+        "config": dump_json(spell_all(config)).decode(),
+        "sweepName": None,
+        "historyLineCount": run.position.get("history", 0),
+        "project": {"id": reference.project, "name": reference.project, "entity": _describe_entity(reference)},
+    }
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return runtime.read_regular(path, 16 << 20).decode("utf-8", "replace")
+    except OSError:
+        return ""

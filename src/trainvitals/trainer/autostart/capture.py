@@ -1,0 +1,67 @@
+"""A program below `trainvitals run` imports the client of another tracker for which nobody has set up a server: its
+client is pointed at a process of ours, which writes what it logs into the run of the command.
+
+Whoever has an account, a key, a server or a folder for the client keeps them: nothing is redirected then. If anything
+goes wrong here, the client behaves as it would without us. Tested in tests/trainer/test_capture.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from trainvitals.stderr import print_line
+from trainvitals.trackers.intake.keys import PROGRAM_PATH, make_program_path
+
+_OFF = "to turn this off: TRAINVITALS_CAPTURE_TRACKERS=0"
+
+MakeEnv = Callable[[str, str | None], dict[str, str]]
+
+
+def point_here(client: str, make_env: MakeEnv) -> dict[str, str]:
+    """Set the variables with which the client logs into this run, unless the setting says not to. Which were set."""
+    folder = os.environ.get("TRAINVITALS_RUN_DIR")
+    if not folder:
+        return {}
+    from trainvitals.settings import resolve
+
+    if not resolve().capture_trackers:
+        return {}
+    from trainvitals.trackers.intake.process import ensure_intake
+    from trainvitals.trainer import ranks
+
+    if not _has_server():
+        print_line(f"what this program logs with {client} is not captured: pip install 'trainvitals[web]'; {_OFF}")
+        return {}
+    listener = ensure_intake()
+    if listener is None:
+        return {}
+    rank = ranks.find_rank(os.environ)
+    made = make_env(listener.address + make_program_path(Path(folder), rank.rank, os.getpid()), listener.token)
+    os.environ.update(made)
+    if rank.rank == 0:
+        print_line(f"what this program logs with {client} goes into this run, as no server is set up for it; {_OFF}")
+    return made
+
+
+def _has_server() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("starlette") is not None and find_spec("uvicorn") is not None
+
+
+def is_pointed_here() -> bool:
+    """Whether the program has imported a client that logs into this run."""
+    return any(PROGRAM_PATH in os.environ.get(name, "") for name in ("WANDB_BASE_URL", "MLFLOW_TRACKING_URI"))
+
+
+def is_logging(modules: Mapping[str, object] = sys.modules) -> bool:
+    """Whether the program has begun a run of a client that logs here."""
+    wandb, mlflow = modules.get("wandb"), modules.get("mlflow")
+    if wandb is not None and PROGRAM_PATH in os.environ.get("WANDB_BASE_URL", ""):
+        return getattr(wandb, "run", None) is not None
+    if mlflow is not None and PROGRAM_PATH in os.environ.get("MLFLOW_TRACKING_URI", ""):
+        return mlflow.active_run() is not None  # type: ignore[attr-defined]
+    return False

@@ -1,0 +1,66 @@
+"""`import wandb` below `trainvitals run`. Tested in tests/trainer/test_capture.py."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainvitals.trainer.autostart import capture
+
+CONFIGURED = (
+    *("WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_MODE", "WANDB_DISABLED", "WANDB_IDENTITY_TOKEN_FILE"),
+    *("WANDB_SERVICE", "WANDB_SWEEP_ID"),
+)
+"""Variables with which somebody has set up the client."""
+_SETTINGS = ("base_url", "api_key", "mode", "disabled", "entity")
+
+
+def autostart() -> None:
+    """W&B's client is there: point it here, unless it is set up."""
+    if is_configured(os.environ):
+        return
+    from trainvitals.trackers.intake.keys import make_wandb_env
+
+    made = capture.point_here("wandb", make_wandb_env)
+    if made:
+        _give_way(sys.modules["wandb"], made)
+
+
+def is_configured(environ: Mapping[str, str]) -> bool:
+    """Whether there is an account, a key, a server or a mode for the client."""
+    if any(environ.get(name) for name in CONFIGURED):
+        return True
+    home = Path(environ.get("HOME") or Path.home())
+    netrc = (Path(environ["NETRC"]) if environ.get("NETRC") else home / ".netrc", home / "_netrc")
+    if any("wandb" in _read(path) for path in netrc):
+        return True
+    config = Path(environ["WANDB_CONFIG_DIR"]) if environ.get("WANDB_CONFIG_DIR") else home / ".config" / "wandb"
+    folder = Path(environ.get("WANDB_DIR") or ".") / "wandb"
+    lines = [line for path in (config, folder) for line in _read(path / "settings").splitlines()]
+    return any(line.partition("=")[0].strip() in _SETTINGS for line in lines)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
+    """A program that logs in with a key of its own has an account, and that is where it logs to."""
+    original = wandb.login
+
+    @functools.wraps(original)
+    def login(*args: Any, **kwargs: Any) -> Any:
+        if any(value for value in (*args[1:], kwargs.get("key"), kwargs.get("host"))):
+            for name, value in made.items():
+                if os.environ.get(name) == value:
+                    del os.environ[name]
+        return original(*args, **kwargs)
+
+    wandb.login = login

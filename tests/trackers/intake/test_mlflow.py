@@ -1,0 +1,155 @@
+"""The real MLflow client, of both major versions, logs to a real server and reads back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from waiting import PATIENCE, wait_until
+
+from .conftest import LocalServer, Server, clean_environ, run_client
+
+DOCUMENTED = """
+import json, math
+import mlflow
+
+mlflow.set_experiment("team/animals")
+with mlflow.start_run(run_name="baseline") as run:
+    mlflow.log_params({"lr": 0.1, "layers": 2, "api_key": "sk-proj-abcdefghij0123456789abcdefghij"})
+    for step in range(5):
+        mlflow.log_metric("loss", 1 / (step + 1), step=step)
+        mlflow.log_metrics({"odd": math.nan if step % 2 else step, "top": math.inf}, step=step)
+    mlflow.set_tag("stage", "try")
+    mlflow.log_text("hello", "notes/readme.txt")
+    mlflow.log_dict({"a": 1}, "d.json")
+
+client, run_id = mlflow.MlflowClient(), run.info.run_id
+found = client.get_run(run_id)
+experiment = client.get_experiment_by_name("team/animals").experiment_id
+errors = []
+for call in (
+    lambda: client.log_param(run_id, "lr", "9"),
+    lambda: client.get_run("nobody"),
+    lambda: client.create_registered_model("m"),
+):
+    try:
+        call()
+    except mlflow.exceptions.MlflowException as error:
+        errors.append(error.error_code)
+print("RESULT" + json.dumps({
+    "status": found.info.status,
+    "metrics": {name: repr(value) for name, value in found.data.metrics.items()},
+    "params": found.data.params,
+    "tags": {"stage": found.data.tags["stage"]},
+    "history": [(point.step, point.value) for point in client.get_metric_history(run_id, "loss")],
+    "files": [file.path for place in (None, "notes") for file in client.list_artifacts(run_id, place)],
+    "text": mlflow.artifacts.load_text(f"runs:/{run_id}/notes/readme.txt"),
+    "found": len(client.search_runs([experiment],
+        "metrics.loss < 1 and params.layers = '2' and tags.stage LIKE 't%'")),
+    "not_found": len(client.search_runs([experiment], "metrics.loss > 0.5")),
+    "experiments": sorted(item.name for item in client.search_experiments()),
+    "errors": errors,
+}))
+"""
+
+
+@pytest.mark.parametrize("version", ["2.22.5", "installed"])
+def test_a_script_after_the_documentation_logs_everything_and_reads_it_back(
+    version: str, server: Server, client_python: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = sys.executable if version == "installed" else client_python(f"mlflow-skinny=={version}")
+    printed = run_client(tmp_path / "work", DOCUMENTED, server.client_env, python)
+    result = json.loads(printed.partition("RESULT")[2])
+    assert result == {
+        "status": "FINISHED",
+        "metrics": {"loss": "0.2", "odd": "4.0", "top": "inf"},
+        "params": {"lr": "0.1", "layers": "2", "api_key": "[redacted]"},
+        "tags": {"stage": "try"},
+        "history": [[step, 1 / (step + 1)] for step in range(5)],
+        "files": ["d.json", "notes", "notes/readme.txt"],
+        "text": "hello",
+        "found": 1,
+        "not_found": 0,
+        "experiments": ["Default", "team/animals"],
+        "errors": ["INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "ENDPOINT_NOT_FOUND"],
+    }
+    reader, file = server.run(), server.file()
+    assert [row["loss"] for row in reader.rows() if "loss" in row] == [1 / (step + 1) for step in range(5)]
+    assert [row["odd"] for row in reader.rows() if "odd" in row] == [0, "NaN", 2, "NaN", 4]
+    assert (file.name, file.project, file.status) == ("baseline", "team/animals", "finished")
+    assert file.config == {"lr": "0.1", "layers": "2", "api_key": "[redacted]"}
+    assert (reader.folder / "artifacts" / "notes" / "readme.txt").read_text() == "hello"
+    assert server.log.count("registered-models/create") == 1
+
+
+COUNTING = """
+import mlflow
+with mlflow.start_run():
+    for step in range(300):
+        mlflow.log_metric("loss", float(step), step=step)
+"""
+
+
+@pytest.mark.promise(
+    "a server that MLflow clients log to is killed (kill -9) again and again", "nothing is lost and nothing is doubled"
+)
+def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(COUNTING)
+    environ = clean_environ(HOME=str(tmp_path), **server.client_env)
+    client = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL)
+    for kills in range(1, 4):
+        wait_until(lambda: server.runs() and sum(1 for _ in server.run().rows()) > 40 * kills, "rows")  # noqa: B023
+        server.kill()
+        server.start()
+    assert client.wait(PATIENCE) == 0
+    assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(step, float(step)) for step in range(300)]
+
+
+def call(server: LocalServer | Server, route: str, **body: Any) -> httpx.Response:
+    return server.post(f"/api/2.0/mlflow/{route}", body)
+
+
+def begin(server: LocalServer | Server) -> str:
+    run: str = call(server, "runs/create", experiment_id="0").json()["run"]["info"]["run_id"]
+    return run
+
+
+def test_a_batch_that_is_sent_again_is_taken_once_also_by_the_next_server(local: LocalServer) -> None:
+    server = local
+    run = begin(server)
+    metrics = [
+        {"key": "loss", "value": value, "timestamp": 1000 + step, "step": step} for step, value in enumerate((1, "NaN"))
+    ]
+    assert call(server, "runs/log-batch", run_id=run, metrics=metrics).status_code == 200
+    assert call(server, "runs/log-batch", run_id=run, metrics=metrics).status_code == 200
+    server.start()
+    more = [*metrics, {"key": "loss", "value": 3, "timestamp": 2000, "step": 2}]
+    assert call(server, "runs/log-batch", run_id=run, metrics=more).status_code == 200
+    assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(0, 1), (1, "NaN"), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    "metric", [{}, {"key": "a"}, {"key": "a", "value": "x", "timestamp": 1}, {"key": "a", "value": 1, "timestamp": "x"}]
+)
+def test_a_metric_that_is_none_is_refused_in_the_clients_own_form(metric: dict[str, Any], local: LocalServer) -> None:
+    server = local
+    answer = call(server, "runs/log-batch", run_id=begin(server), metrics=[metric])
+    assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
+    assert list(server.run().rows()) == []
+
+
+def test_artifacts_stay_below_the_run(server: Server) -> None:
+    run = begin(server)
+    with httpx.Client(headers={"authorization": f"Bearer {server.token}"}) as client:
+        for path in ("../x", "%2e%2e/x", "a/../../x", "..%2fx"):
+            request = client.build_request("PUT", server.address, content=b"evil")
+            raw = f"/api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/{path}"
+            request.url = httpx.URL(server.address).copy_with(raw_path=raw.encode())
+            assert client.send(request).status_code in (400, 404, 405)
+    assert not [file for file in server.root.rglob("*") if file.is_file() and file.read_bytes() == b"evil"]

@@ -1,0 +1,292 @@
+"""The real W&B client, of several versions, logs to a real server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from waiting import PATIENCE, wait_until
+
+from trainvitals.journal.folder import read_run
+from trainvitals.journal.media import list_media
+from trainvitals.journal.reader import RunReader
+from trainvitals.trackers.intake.runs import request_stop
+
+from .conftest import LocalServer, Server, clean_environ, run_client
+
+DOCUMENTED = """
+import math, sys
+import wandb
+
+with wandb.init(
+    project="animals", id="abc123", name="baseline", notes="first try", tags=["small"],
+    config={"lr": 0.1, "model": {"layers": 2}, "api_key": "sk-proj-abcdefghij0123456789abcdefghij"},
+) as run:
+    for step in range(20):
+        odd = math.nan if step % 2 else step
+        run.log({"loss": 1 / (step + 1), "odd": odd, "top": math.inf, "acc": {"train": step}})
+    run.summary["best"] = 0.05
+    run.alert("low accuracy", "it is 3 %", level=wandb.AlertLevel.WARN)
+    with open("weights.txt", "w") as file:
+        file.write("weights")
+    run.save("weights.txt")
+    artifact = wandb.Artifact("dataset", type="dataset")
+    artifact.add_file("weights.txt")
+    run.log_artifact(artifact)
+    print("trained")
+"""
+
+
+@pytest.mark.parametrize("version", ["0.17.9", "0.19.11", "0.22.3", "installed"])
+def test_a_script_after_the_documentation_logs_everything(
+    version: str, server: Server, client_python: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = sys.executable if version == "installed" else client_python(f"wandb=={version}")
+    run_client(tmp_path / "work", DOCUMENTED, server.client_env, python)
+    reader, file = server.run(), server.file()
+    rows = list(reader.rows())
+    assert [row["step"] for row in rows] == list(range(20))
+    assert [row["loss"] for row in rows] == [1 / (step + 1) for step in range(20)]
+    assert [row["odd"] for row in rows] == ["NaN" if step % 2 else step for step in range(20)]
+    assert {row["top"] for row in rows} == {"Infinity"} and [row["acc.train"] for row in rows] == list(range(20))
+    assert (file.name, file.project, file.notes, file.tags) == ("baseline", "animals", "first try", ("small",))
+    assert file.config == {"lr": 0.1, "model": {"layers": 2}, "api_key": "[redacted]"}
+    assert (file.status, file.exit_code, file.last_step) == ("finished", 0, 19)
+    (alert,) = [event for event in reader.events() if event.event == "wandb_alert"]
+    assert (alert.severity, alert.message) == ("warning", "low accuracy: it is 3 %")
+    assert (reader.folder / "files" / "weights.txt").read_text() == "weights"
+    assert [path.read_text() for path in reader.folder.glob("artifacts/dataset/*/weights.txt")] == ["weights"]
+    assert json.loads((reader.folder / "files" / "wandb-summary.json").read_text())["best"] == 0.05
+    assert "trained" in next(reader.folder.glob("console.*.log")).read_text()
+    assert version != "installed" or "system" in reader.tables(), "older clients measure after 10 s at the earliest"
+    assert "sk-proj" not in "".join(
+        path.read_text(errors="replace") for path in reader.folder.rglob("*.*") if path.is_file()
+    )
+
+
+COUNTING = """
+import sys, time
+import wandb
+
+run = wandb.init(project="p", id="abc123", resume=sys.argv[2] if len(sys.argv) > 2 else None)
+for step in range(int(sys.argv[1])):
+    run.log({"loss": float(step)})
+    print("line", step, flush=True)
+    time.sleep(0.01)
+run.finish()
+"""
+
+
+@pytest.mark.promise(
+    "a server that W&B clients log to is killed (kill -9) again and again", "nothing is lost and nothing is doubled"
+)
+def test_a_killed_server_loses_and_doubles_nothing(server: Server, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "script.py").write_text(COUNTING)
+    environ = clean_environ(HOME=str(work), WANDB_HTTP_TIMEOUT="5", **server.client_env)
+    client = subprocess.Popen([sys.executable, "script.py", "400"], cwd=work, env=environ, stdout=subprocess.DEVNULL)
+    for kills in range(1, 4):
+        wait_until(lambda: server.runs() and _count(server.run()) > 40 * kills, "rows")  # noqa: B023
+        server.kill()
+        server.start()
+    assert client.wait(PATIENCE) == 0
+    wait_until(lambda: server.file().is_over, "the end of the run")
+    assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(step, float(step)) for step in range(400)]
+    lines = next(server.run().folder.glob("console.*.log")).read_text().replace("\r", "").splitlines()
+    assert [line for line in lines if line.startswith("line")] == [f"line {step}" for step in range(400)]
+
+
+def _count(reader: RunReader) -> int:
+    return sum(1 for _ in reader.rows())
+
+
+def test_a_run_is_resumed_where_it_was_and_one_that_is_unknown_is_not(server: Server, tmp_path: Path) -> None:
+    run_client(tmp_path / "work", COUNTING, server.client_env, sys.executable, "5")
+    run_client(tmp_path / "work", COUNTING, server.client_env, sys.executable, "5", "must")
+    file = server.file()
+    assert [row["step"] for row in server.run().rows()] == list(range(10)) and file.attempt == 2
+    unknown = COUNTING.replace("abc123", "nobody")
+    with pytest.raises(AssertionError, match="does not exist"):
+        run_client(tmp_path / "work", unknown, server.client_env, sys.executable, "5", "must")
+
+
+def test_an_id_that_is_used_again_begins_another_attempt_and_keeps_the_first(server: Server, tmp_path: Path) -> None:
+    run_client(tmp_path / "work", COUNTING, server.client_env, sys.executable, "5")
+    run_client(tmp_path / "work", COUNTING, server.client_env, sys.executable, "3")
+    assert server.file().attempt == 2
+    assert [(row.get("attempt", 1), row["step"]) for row in server.run().rows()] == [
+        *((1, step) for step in range(5)),
+        *((2, step) for step in range(3)),
+    ]
+
+
+def test_two_clients_with_one_id_at_once_get_a_run_each(local: LocalServer) -> None:
+    server = local
+    for number in (1, 2):
+        made = upsert(server, "same", host="vm")
+        name = made["name"]
+        history = [json.dumps({"_step": step, "loss": number}) for step in range(3)]
+        assert stream(server, name, {"wandb-history.jsonl": (0, history)}).status_code == 200
+    assert [[row["loss"] for row in reader.rows()] for reader in server.runs()] == [[1, 1, 1], [2, 2, 2]]
+    assert "two W&B clients use the run id same" in server.log
+
+
+def test_a_stop_request_interrupts_the_script(server: Server, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "script.py").write_text(COUNTING)
+    environ = clean_environ(HOME=str(work), **server.client_env)
+    client = subprocess.Popen(
+        [sys.executable, "script.py", "1000000"],
+        cwd=work,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    wait_until(lambda: server.runs() and _count(server.run()), "rows")
+    request_stop(server.run().folder)
+    _, errors = client.communicate(timeout=PATIENCE)
+    assert client.returncode != 0 and b"KeyboardInterrupt" in errors
+    wait_until(lambda: server.file().is_over, "the end of the run")
+
+
+def test_media_are_files_of_the_run(server: Server, tmp_path: Path) -> None:
+    script = """
+import numpy, wandb
+run = wandb.init(project="p")
+run.log({"picture": wandb.Image(numpy.zeros((4, 4, 3), dtype="uint8"))})
+run.log({"table": wandb.Table(columns=["a"], data=[[1], [2]])})
+run.log({"weights": wandb.Histogram([1, 2, 2, 3])})
+run.finish()
+"""
+    run_client(tmp_path / "work", script, server.client_env)
+    reader = server.run()
+    (picture,) = reader.folder.glob("media/images/picture*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    (indexed,) = [row for row in list_media(reader.folder) if row["kind"] == "image"]
+    assert (indexed["name"], indexed["step"], reader.folder / "media" / indexed["file"]) == ("picture", 0, picture)
+    (table,) = reader.folder.glob("media/table/*.table.json")
+    assert json.loads(table.read_text())["data"] == [[1], [2]]
+    assert reader.histogram_names() == ["weights"]
+    (histogram,) = reader.histograms("weights")
+    assert (histogram["step"], histogram["low"], histogram["high"], sum(histogram["counts"])) == (2, 1, 3, 4)
+
+
+def test_step_metrics_count_the_steps(server: Server, tmp_path: Path) -> None:
+    script = """
+import wandb
+run = wandb.init(project="p")
+run.define_metric("train/global_step")
+run.define_metric("*", step_metric="train/global_step")
+for step in range(3):
+    run.log({"train/loss": 1.0, "train/global_step": step * 10})
+run.finish()
+"""
+    run_client(tmp_path / "work", script, server.client_env)
+    assert [row["step"] for row in server.run().rows()] == [0, 10, 20]
+
+
+# -- requests that a client does not send, or not so
+
+
+def graphql(server: LocalServer | Server, operation: str, variables: dict[str, Any], **options: Any) -> httpx.Response:
+    body = {"query": f"mutation {operation} {{ x }}", "operationName": operation, "variables": variables}
+    return server.post("/graphql", body, **options)
+
+
+def upsert(server: LocalServer | Server, run: str, **more: Any) -> dict[str, Any]:
+    answer = graphql(server, "UpsertBucket", {"name": run, "project": "p", "entity": "e", **more})
+    bucket: dict[str, Any] = answer.json()["data"]["upsertBucket"]["bucket"]
+    return bucket
+
+
+def stream(
+    server: LocalServer | Server, run: str, files: dict[str, tuple[int, list[str]]], **more: Any
+) -> httpx.Response:
+    parts = {name: {"offset": offset, "content": lines} for name, (offset, lines) in files.items()}
+    return server.post(f"/files/e/p/{run}/file_stream", {"files": parts, **more})
+
+
+def test_lines_that_come_again_are_not_doubled(local: LocalServer) -> None:
+    server = local
+    upsert(server, "one")
+    lines = [json.dumps({"_step": step, "_timestamp": 1e9 + step, "loss": step}) for step in range(4)]
+    for offset, part in ((0, lines[:2]), (0, lines[:3]), (2, lines[2:])):
+        assert stream(server, "one", {"wandb-history.jsonl": (offset, part)}).json() == {}
+    assert [row["loss"] for row in server.run().rows()] == [0, 1, 2, 3]
+
+
+def test_a_line_that_cannot_be_read_is_counted_and_the_others_are_kept(local: LocalServer) -> None:
+    server = local
+    upsert(server, "one")
+    lines = ['{"_step":0,"loss":1}', "no JSON", "[" * 5000, '{"_step":3,"loss":NaN,"word":"x","list":[1]}']
+    assert stream(server, "one", {"wandb-history.jsonl": (0, lines)}).status_code == 200
+    assert [(row["step"], row["loss"]) for row in server.run().rows()] == [(0, 1), (3, "NaN")]
+    origin = server.file().origin
+    assert origin is not None and origin.left_out == {"a line that is not JSON": 2, "word": 1, "list": 1}
+
+
+@pytest.mark.promise("GraphQL that is none, an operation that is not known", "an error that W&B's client goes on with")
+def test_what_is_not_understood_is_answered_in_the_clients_own_form(local: LocalServer) -> None:
+    server = local
+    for body in (b"", b"no JSON", b"[]", b'{"query": 5}', b'{"query": "{}", "variables": 7}'):
+        answer = server.post("/graphql", body)
+        assert answer.status_code == 400 and answer.json()["errors"]
+    for _ in range(3):
+        answer = graphql(server, "MakeCoffee", {})
+        assert answer.status_code == 200 and "MakeCoffee" in answer.json()["errors"][0]["message"]
+    assert server.log.count("MakeCoffee") == 1
+    assert server.post("/files/e/p/nobody/file_stream", {}).status_code == 404
+
+
+@pytest.mark.promise("file names of uploads that lead out of the run folder", "refused")
+def test_hostile_file_names_are_refused(server: Server) -> None:
+    upsert(server, "one")
+    before = server.file()
+    names = ["../run.json", "/etc/x", "a/../../x", "media/../run.json", "a\\b", "x\ny", "a/" * 30, "x" * 300]
+    answer = graphql(server, "CreateRunFiles", {"entity": "e", "project": "p", "run": "one", "files": names})
+    with httpx.Client() as client:
+        for file in answer.json()["data"]["createRunFiles"]["files"]:
+            path = file["uploadUrl"].removeprefix(server.address)
+            request = client.build_request("PUT", server.address, content=b"evil")
+            # The path goes out as it is: a client need not tidy it.
+            request.url = httpx.URL(server.address).copy_with(raw_path=path.encode())
+            assert client.send(request).status_code in (400, 403, 404), file["name"]
+        answer = client.put(f"{server.address}/wandb-files/e/p/one/x.txt", content=b"evil")
+        assert answer.status_code == 403, "an upload needs the address that was given out"
+    assert server.file() == before
+    assert not [path for path in server.root.rglob("*") if path.is_file() and path.read_bytes() == b"evil"]
+
+
+def test_hostile_names_of_runs_and_projects_stay_below_the_root(local: LocalServer) -> None:
+    server = local
+    for number, name in enumerate(("../../up", "..", "a/b", "\x00", "x" * 5000)):
+        graphql(server, "UpsertBucket", {"name": name, "project": f"../{name}{number}", "entity": "../.."})
+    assert len(server.runs()) == 5
+    assert [path.name for path in server.root.parent.iterdir()] == ["runs"]
+
+
+def test_a_client_that_goes_silent_has_crashed(tmp_path: Path) -> None:
+    from trainvitals import settings
+    from trainvitals.trackers.intake.answers import OnceReporter
+    from trainvitals.trackers.intake.app import Intake
+    from trainvitals.trackers.intake.uploads import Signer
+
+    effective = settings.resolve({"dir": str(tmp_path), "agent": False})
+    intake = Intake(tmp_path, effective, ("wandb",), Signer("t"), OnceReporter())
+    assert intake.wandb is not None
+    body = json.dumps({"query": "mutation UpsertBucket {x}", "variables": {"name": "a", "project": "p"}}).encode()
+    intake.wandb.answer_graphql(body, "http://x")
+    (run,) = intake.runs.list_open()
+    intake.sweep()
+    assert not read_run(run.folder).is_over
+    run.last_request -= 1000
+    intake.sweep()
+    assert read_run(run.folder).status == "crashed"
