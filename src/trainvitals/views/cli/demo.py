@@ -133,8 +133,8 @@ def _stay(address: str, until_interrupted: bool) -> int:
     if not address:
         return 1  # why there is none was printed when the training began
     if until_interrupted:
-        print_line("the dashboard stays; press Ctrl-C to stop")
         with contextlib.suppress(KeyboardInterrupt):
+            print_line("the dashboard stays; press Ctrl-C to stop")
             while True:
                 time.sleep(3600)
     return 0
