@@ -210,6 +210,13 @@ def test_time_between_the_steps() -> None:
     assert found.severity == "warning"
 
 
+def test_time_outside_the_model_of_a_loop_without_a_loader_may_be_data_loading() -> None:
+    curves = {"batch_time": by_step(STEP_TIME + 0.1), "other_time": by_step(np.full(STEPS, 0.1))}
+    found = find(Measurements(Curves(curves)), "data.unseen")
+    assert "watch.batches" in found.advice and found.severity == "warning"
+    assert "step.other" not in rules(diagnose(Measurements(Curves(curves)), CONDITIONS))
+
+
 def test_slow_steps_at_regular_intervals_and_at_random() -> None:
     regular = STEP_TIME.copy()
     regular[100::100] *= 6

@@ -36,6 +36,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("grad.vanish", gradients.detect_vanishing),
     Detector("data.bound", speed.detect_data_bound),
     Detector("step.other", speed.detect_other_work),
+    Detector("data.unseen", speed.detect_unseen_data),
     Detector("step.outlier", speed.detect_outliers),
     Detector("step.fail_slow", speed.detect_fail_slow),
     Detector("straggler.rank", speed.detect_stragglers),

@@ -65,7 +65,7 @@ def detect_data_bound(measured: Measurements, conditions: Conditions) -> list[Fi
 def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Logging, evaluation and checkpoints between the steps."""
     share, _, step = share_of_step(measured, "other_time")
-    if share <= conditions.thresholds["other_work_percent"] / 100:
+    if share <= conditions.thresholds["other_work_percent"] / 100 or measured.training.get("data_time") is None:
         return []
     return [
         Finding(
@@ -74,6 +74,23 @@ def detect_other_work(measured: Measurements, conditions: Conditions) -> list[Fi
             f"{percent(share)} of step time is spent on neither data nor the model",
             (f"outside data, transfer, forward, backward and optimizer; median step {seconds_of(step)}",),
             conditions["other_work"].advice,
+            values={"share": share, "step_seconds": step},
+        )
+    ]
+
+
+def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[Finding]:
+    """Time outside the model in a loop whose batches come from no DataLoader: it may be the wait for data."""
+    share, _, step = share_of_step(measured, "other_time")
+    if share <= conditions.thresholds["other_work_percent"] / 100 or measured.training.get("data_time") is not None:
+        return []
+    return [
+        Finding(
+            "data.unseen",
+            "warning" if share > conditions.thresholds["other_work_high_percent"] / 100 else "info",
+            f"{percent(share)} of step time is spent outside the model, and data loading is not seen",
+            (f"no DataLoader and no watch.batches: data_time is missing; median step {seconds_of(step)}",),
+            conditions["data_unseen"].advice,
             values={"share": share, "step_seconds": step},
         )
     ]

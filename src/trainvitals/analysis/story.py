@@ -9,7 +9,15 @@ from trainvitals.analysis.findings import ORDER, Finding
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.throttle": ("gpu.hot",),
     "data.bound": ("io.bound", "cpu.bound"),
-    "gpu.low_use": ("data.bound", "cpu.bound", "io.bound", "straggler.rank", "step.periodic", "step.other"),
+    "gpu.low_use": (
+        "data.bound",
+        "cpu.bound",
+        "io.bound",
+        "straggler.rank",
+        "step.periodic",
+        "step.other",
+        "data.unseen",
+    ),
     "gpu.waste": ("gpu.low_use", "data.bound"),
     "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak"),
     "gpu.memory_full": ("gpu.memory_leak", "gpu.fragmentation"),

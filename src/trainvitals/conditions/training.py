@@ -479,4 +479,13 @@ ROWS: tuple[Condition, ...] = (
         ),
         findings=("step.other",),
     ),
+    Condition(
+        "data_unseen",
+        "run",
+        "data loading that cannot be seen",
+        "info",
+        "If it is data loading, make it visible: for batch in watch.batches(source), or with watch.phase('data') "
+        "around it (docs/watch.md).",
+        findings=("data.unseen",),
+    ),
 )
