@@ -15,7 +15,8 @@ from waiting import PATIENCE
 
 from trainvitals import runtime
 from trainvitals.agent.exit_causes import OomCounts
-from trainvitals.agent.liveness import RankProgress, WatchedRank, wait_for_end
+from trainvitals.agent.liveness import RankProgress, WatchedRank
+from trainvitals.agent.pidfds import wait_for_end
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.status import RankStatus
@@ -49,6 +50,39 @@ def test_a_rank_that_has_not_logged_twice_may_take_any_time() -> None:
     assert progress.judge(1e6, 60) == "running"
     progress.grow(1, 0.5, 11.0)
     assert progress.judge(1e6, 60) == "hung"
+
+
+def test_a_rank_that_does_nothing_at_all_is_stalled_sooner_but_not_sooner_than_ten_usual_pauses() -> None:
+    fast, now = stepping(0.1)
+    assert fast.judge(now + 9, 60, idle=9.0) == "running"
+    assert fast.judge(now + 11, 60, idle=4.0) == "running"
+    assert fast.judge(now + 11, 60, idle=6.0) == "stalled"
+    assert fast.judge(now + 49, 60, idle=40.0) == "stalled"
+    assert fast.judge(now + 51, 60, idle=40.0) == "hung"
+    slow, now = stepping(3.0)
+    assert slow.judge(now + 29, 60, idle=25.0) == "running"
+    assert slow.judge(now + 31, 60, idle=25.0) == "stalled"
+    patient, now = stepping(0.1)
+    assert patient.judge(now + 49, 300, idle=40.0) == "running"
+    assert patient.judge(now + 51, 300, idle=40.0) == "stalled"
+
+
+def test_regular_evaluations_are_usual_pauses() -> None:
+    progress, now = stepping(0.1)
+    for _ in range(12):
+        for gap in (0.1, 0.1, 0.1, 4.0):
+            now += gap
+            progress.grow(1, 0.5, now)
+    assert progress.step_seconds == pytest.approx(0.1) and progress.usual_pause == pytest.approx(4.0)
+    assert progress.judge(now + 39, 60, idle=30.0) == "running"
+    assert progress.judge(now + 41, 60, idle=30.0) == "stalled"
+
+
+def test_before_the_second_line_only_a_rank_that_does_nothing_for_half_an_hour_is_stalled() -> None:
+    progress = RankProgress(0.0)
+    progress.grow(1, 0.5, 10.0)
+    assert progress.judge(1e6, 60, idle=1700.0) == "running"
+    assert progress.judge(10.0 + 1801, 60, idle=1801.0) == "stalled"
 
 
 def test_many_steps_between_two_looks_share_the_time() -> None:

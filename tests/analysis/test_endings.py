@@ -247,6 +247,14 @@ def test_an_exception_that_came_from_another_is_explained_by_the_first() -> None
     assert recognise(both)[0].finding == "end.disk_full"
 
 
+def test_a_connection_lost_inside_a_loader_is_its_worker_and_elsewhere_is_not() -> None:
+    lost = raised("ConnectionResetError", "[Errno 104] Connection reset by peer")
+    assert recognise(lost)[0].finding == "end.exception"
+    frame = '  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1, in __next__\n'
+    loading = Ending("failed", lost.cause, traceback=f"Traceback (most recent call last):\n{frame}{lost.cause.detail}")
+    assert recognise(loading)[0].finding == "end.loader_worker"
+
+
 def test_who_sent_the_signal_is_said_where_it_is_known() -> None:
     by_rule = find_ending(
         killed("SIGTERM", stopped_by="the action of the alert rule loss_not_finite", job="Slurm job 7")

@@ -5,15 +5,18 @@ Time is CLOCK_MONOTONIC, which stops while a machine sleeps, so a training on a 
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
-import time
 from collections import deque
 from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.agent import exit_causes
+from trainvitals.agent.children import Children
 from trainvitals.agent.exit_causes import ExitVerdict, Suspects
+from trainvitals.agent.idleness import Idleness
+from trainvitals.agent.pidfds import open_pidfd
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.documents.run import ENDED, TRAINING
@@ -22,7 +25,15 @@ from trainvitals.journal.identity import Participant
 from trainvitals.sources.procfs import read_stat
 
 STALL_FACTOR = 10.0
-"""A silence this many times as long as a usual step is a stall, if it is also longer than `stall_after`."""
+"""A silence this many times as long as a usual pause is a stall, if it is also longer than `stall_after`."""
+USUAL_SHARE = 0.9
+"""A usual pause is one that this share of the recent ones do not exceed."""
+IDLE_FACTOR = 1 / 6
+"""Of a rank that does nothing at all, this share of `stall_after` is enough: ten seconds of a minute."""
+SHORTEST_IDLE = 5.0
+"""But not less than this many seconds, unless `stall_after` is shorter."""
+START_FACTOR = 30.0
+"""Before its second line, a rank that does nothing for this many times `stall_after` is stalled."""
 HUNG_FACTOR = 5.0
 """A silence this many times as long as what makes a stall where nothing is known of pauses is a hang."""
 PAUSE_FACTOR = 2.0
@@ -83,6 +94,17 @@ class RankProgress:
         """Median time between two steps; None before the second."""
         return statistics.median(self._intervals) if self._intervals else None
 
+    @property
+    def usual_pause(self) -> float:
+        """The longest of the usual times between two lines; 0 before the second."""
+        ordered = sorted(self._intervals)
+        return ordered[int(USUAL_SHARE * (len(ordered) - 1))] if ordered else 0.0
+
+    @property
+    def last_logged(self) -> float:
+        """When the newest line was seen, or the rank itself before the first."""
+        return self._last
+
     def silence(self, now: float) -> float:
         return now - self._last
 
@@ -90,16 +112,23 @@ class RankProgress:
         """The current silence is not a pause of the training itself: nothing is learned from its length."""
         self._counts = False
 
-    def judge(self, now: float, stall_after: float) -> str:
-        """`running`, `stalled` or `hung`."""
-        if self.lines < 2:
-            return "running"  # start-up and compilation may take any time
-        usual = max(stall_after, STALL_FACTOR * (self.step_seconds or 0.0))
-        limit = max(usual, min(PAUSE_FACTOR * (self.longest_pause or 0.0), LONGEST_LIMIT))
+    def judge(self, now: float, stall_after: float, idle: float = 0.0) -> str:
+        """`running`, `stalled` or `hung`; `idle` is for how many seconds of its silence it has done nothing at all."""
         silence = self.silence(now)
+        if self.lines < 2:  # start-up and compilation may take any time
+            return "stalled" if min(silence, idle) > START_FACTOR * stall_after else "running"
+        soon = idle_after(stall_after)
+        is_idle = idle >= soon / 2  # else it may have been at work until just now
+        usual = max(soon if is_idle else stall_after, STALL_FACTOR * self.usual_pause)
+        limit = max(usual, min(PAUSE_FACTOR * (self.longest_pause or 0.0), LONGEST_LIMIT))
         if silence <= limit:
             return "running"
         return "hung" if silence > max(HUNG_FACTOR * usual, 2 * limit) else "stalled"
+
+
+def idle_after(stall_after: float) -> float:
+    """After how many seconds a rank that does nothing at all is stalled, where its pace is not slower than that."""
+    return min(stall_after, max(SHORTEST_IDLE, IDLE_FACTOR * stall_after))
 
 
 class WatchedRank:
@@ -111,12 +140,17 @@ class WatchedRank:
         self.progress = RankProgress(now)
         self.state = "running"
         """running, stalled, hung while it lives; its verdict's status afterwards"""
+        self.idle_when_stalled = math.inf
+        """For how long it had done nothing when it was found to be stalled; of one that an earlier agent found, more
+        than enough: it is stalled until it logs."""
         self.verdict: ExitVerdict | None = None
         self.said_goodbye = False
         self.gone_at: float | None = None
         self._next_look = now
         self._next_poll = now
-        self.pidfd = _open_pidfd(registration.pid)
+        self.pidfd = open_pidfd(registration.pid)
+        self.children = Children(registration.pid)
+        self.idleness = Idleness(registration.pid)
         self.watched = runtime.is_same_process(registration.pid, registration.pid_start)
         """Whether it was alive when we came."""
         if not self.watched:
@@ -149,7 +183,14 @@ class WatchedRank:
     def is_alive(self) -> bool:
         return self.gone_at is None
 
+    @property
+    def pidfds(self) -> list[int]:
+        """Its own and those of its children, while it lives."""
+        own = [self.pidfd] if self.pidfd is not None else []
+        return own + self.children.pidfds if self.is_alive else []
+
     def close(self) -> None:
+        self.children.close()
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
@@ -166,6 +207,7 @@ class WatchedRank:
         if self.gone_at is None:
             self._notice_end(now, ended)
         if self.gone_at is None:
+            self.children.look(now, ended)
             if now < self._next_look:
                 return None
             self._next_look = now + LOOK_SECONDS
@@ -245,25 +287,3 @@ class WatchedRank:
 def status_key(registration: Registration) -> str:
     key, kind = str(registration.participant), registration.kind
     return key if kind == TRAINING else f"{kind}{key}"
-
-
-def _open_pidfd(pid: int) -> int | None:
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None  # gone already, an old kernel, or a sandbox that forbids it
-
-
-def wait_for_end(pidfds: list[int], seconds: float) -> frozenset[int]:
-    """Sleep for `seconds`, or less: the pidfds of processes that have ended."""
-    if not pidfds:
-        time.sleep(seconds)
-        return frozenset()
-    import select
-
-    poll = select.poll()
-    for pidfd in pidfds:
-        poll.register(pidfd, select.POLLIN)
-    return frozenset(pidfd for pidfd, _ in poll.poll(seconds * 1000))

@@ -52,7 +52,7 @@ class Ranks:
 
     @property
     def pidfds(self) -> list[int]:
-        return [rank.pidfd for rank in self if rank.is_alive and rank.pidfd is not None]
+        return [pidfd for rank in self for pidfd in rank.pidfds]
 
     def alive(self) -> list[WatchedRank]:
         return [rank for rank in self if rank.is_alive]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from trainvitals import runtime
 from trainvitals.agent.closing import Closing
-from trainvitals.agent.liveness import wait_for_end
 from trainvitals.agent.log import BoundLog
+from trainvitals.agent.pidfds import wait_for_end
 from trainvitals.agent.rank_watch import RankWatch, RegistrationChange
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.reading import Reading, exporter_trouble

@@ -54,7 +54,7 @@ class RunParts:
         self.consoles = Consoles(context.folder, context.settings, known.consoles)
         self.lines = RunLines(context, attempt, self.gpu_use)
         self.status_file = status.StatusFile(context)
-        self.stalls = Stalls(context, self.lines, self.before.cause)
+        self.stalls = Stalls(context, self.lines, ranks, self.holding, self.before.cause)
         self.seals = Seals(context, self.lines)
         self.relay = Relay(
             context.folder, self.is_followed, read_sealed=self.seals.read_sealed, on_error=self._survive_listener

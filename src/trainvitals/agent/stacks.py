@@ -1,9 +1,9 @@
-"""Where a stalled process hangs: the Python stack of every thread, taken without stopping it.
+"""Where a stalled process hangs: the Python stack of every thread, and of the worker processes below it.
 
-The trainer has armed faulthandler with a signal nobody uses and a file in `<run>/stacks/`; it works when every
-thread is stuck and needs no rights. A process that does not import trainvitals is asked with py-spy, where that is
-installed and allowed. Worker processes that were forked from it, such as those of a DataLoader, have the signal and the
-file from it, and are asked as well: what the training waits for may be stuck in one of them.
+They are read from outside with py-spy, which neither stops nor signals the process: one that is only slow, such as in
+a native `poll`, must not notice. Where py-spy is missing or may not look, a process that is known to hang can be sent
+the signal for which the trainer has armed faulthandler, which writes to a file in `<run>/stacks/`. That interrupts
+native calls, so it is the last resort, and the setting `hang_signal` switches it off.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import trainvitals
+from trainvitals.analysis.frames import find_own_frame, format_frame
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.documents.registration import Registration
@@ -35,16 +35,10 @@ EXTRACT_FRAMES = 6
 MAX_WORKERS = 16
 
 _CURRENT = "Current thread"
-_HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where a process hangs"
-
-
-_FOREIGN = re.compile(
-    r"<frozen |/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/torch/|"
-    + re.escape(f"{Path(trainvitals.__file__).parent}{os.sep}")
-)
-"""Of the standard library, torch, or ours: every training is at such places."""
+_HELP = "install py-spy (pip install 'trainvitals[stacks]') to see where a process is before it hangs"
 _LOADER = "/torch/utils/data/dataloader.py"
 _WORKER_START = "/multiprocessing/process.py"
+_PY_SPY_FRAME = re.compile(r"\s+(?P<function>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +71,24 @@ class Stacks:
         return place if pid is None else f"{place}; its worker {pid} is at {stuck[pid]}"
 
 
-def find_own_frame(frames: Sequence[str]) -> str | None:
-    """The innermost frame that is not of the standard library, torch or trainvitals."""
-    return next((frame for frame in frames if not _FOREIGN.search(frame)), None)
-
-
-def collect_stacks(registration: Registration, pidfd: int | None, state: str | None) -> Stacks:
-    """Ask for the stacks of all threads. Takes up to a few seconds; `state` is the process's own."""
+def collect_stacks(registration: Registration, pidfd: int | None, state: str | None, *, may_signal: bool) -> Stacks:
+    """Read the stacks of all threads. Takes up to a few seconds; `state` is the process's own."""
     if state == "stopped":
-        return Stacks(note="the process is stopped, so it cannot dump its stacks")
-    if registration.stack_signal and registration.stack_file:
-        found = _ask_faulthandler(registration, pidfd, registration.stack_signal, Path(registration.stack_file))
-        if found is not None:
-            return found
-    return _ask_py_spy(registration)
+        return Stacks(note="the process is stopped, so its stacks are not read")
+    if not is_same_process(registration.pid, registration.pid_start):
+        return Stacks(note="the process is gone")
+    found = _ask_py_spy(registration)
+    if not found.frames and may_signal and registration.stack_signal and registration.stack_file:
+        number, path = registration.stack_signal, Path(registration.stack_file)
+        found = _ask_faulthandler(registration, pidfd, number, path) or found
+    return found
+
+
+def _cut_to_work(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a worker process: without the frames of its parent, which a forked one has below its own. Empty if it is not
+    at work."""
+    start = next((place for place, frame in enumerate(frames) if _WORKER_START in frame), 0)
+    return frames[:start] if find_own_frame(frames[:start]) else ()
 
 
 # -- faulthandler in the process itself
@@ -128,11 +126,8 @@ def _ask_workers(parent: int, number: int, path: Path) -> dict[int, tuple[str, .
             os.kill(pid, number)
         except OSError:
             continue
-        frames = parse_main_thread(_read_appended(path, before))
-        # A forked process has the frames of its parent below its own.
-        start = next((place for place, frame in enumerate(frames) if _WORKER_START in frame), 0)
-        if find_own_frame(frames[:start]):
-            found[pid] = frames[:start]
+        if frames := _cut_to_work(parse_main_thread(_read_appended(path, before))):
+            found[pid] = frames
     return found
 
 
@@ -178,27 +173,32 @@ def _ask_py_spy(registration: Registration) -> Stacks:
         return Stacks(note=_HELP)
     command = [program, "dump", "--nonblocking", "--full-filenames", "--pid", str(registration.pid)]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Stacks(note=f"py-spy failed: {error}")
-    if done.returncode != 0 or not done.stdout:
-        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
-        return Stacks(note=f"py-spy failed: {reason[0]:.200}")
-    text = done.stdout.decode("utf-8", "replace")
+        # One of its children may be no Python program, and then all are refused.
+        text = _run([*command, "--subprocesses"]) or _run(command, must=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Stacks(note=f"py-spy failed: {error!s:.200}")
+    found = parse_py_spy(text)
+    frames = found.pop(registration.pid, ())
+    working = {pid: cut for pid, frames in list(found.items())[:MAX_WORKERS] if (cut := _cut_to_work(frames))}
     name = f"{registration.kind}{registration.participant}.py-spy.txt"
     try:
         place = run_folder.make_within(Path(registration.folder), layout.STACKS)
-        path = place / name
         with os.fdopen(run_folder.open_within(place, name), "a") as file:
             file.write(text)
     except OSError as error:
-        return Stacks(
-            frames=parse_py_spy(text, registration.pid),
-            note=f"cannot save the stacks: {error.strerror}",
-        )
-    return Stacks(path, parse_py_spy(text, registration.pid))
+        return Stacks(frames=frames, note=f"cannot save the stacks: {error.strerror}", workers=working)
+    return Stacks(place / name, frames, workers=working)
+
+
+def _run(command: list[str], must: bool = False) -> str:
+    """What the command prints; empty, or an exception if it `must` succeed, where it does not."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_SECONDS, check=False)
+    if done.returncode == 0 and done.stdout:
+        return done.stdout.decode("utf-8", "replace")
+    if must:
+        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()[:1] or ["no output"]
+        raise subprocess.SubprocessError(reason[0])
+    return ""
 
 
 def _find_py_spy() -> str | None:
@@ -206,11 +206,20 @@ def _find_py_spy() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
-def parse_py_spy(dump: str, pid: int) -> tuple[str, ...]:
-    """The frames of the main thread out of `py-spy dump`, innermost first.
+def parse_py_spy(dump: str) -> dict[int, tuple[str, ...]]:
+    """The frames of the main thread of each process out of `py-spy dump`, innermost first.
 
     The main thread has the number of the process; py-spy does not know its name in a process without threading.
     """
-    blocks = [block.splitlines() for block in re.split(r"\n(?=Thread )", dump) if block.startswith("Thread ")]
-    main = next((block for block in blocks if re.match(rf"Thread {pid} |.*\"MainThread\"", block[0])), [])
-    return tuple(line.strip() for line in main[1:])
+    found = {}
+    for process in re.split(r"^(?=Process \d+: )", dump, flags=re.MULTILINE):
+        number = re.match(r"Process (\d+): ", process)
+        threads = re.split(r"^(?=Thread )", process, flags=re.MULTILINE)[1:]
+        main = re.compile(rf"Thread {number[1]} |Thread .*\"MainThread\"") if number is not None else None
+        block = next((thread for thread in threads if main is not None and main.match(thread)), "")
+        if number is not None and block:
+            lines = (_PY_SPY_FRAME.fullmatch(line) for line in block.splitlines()[1:])
+            found[int(number[1])] = tuple(
+                format_frame(line["file"], line["line"] or "?", line["function"]) for line in lines if line
+            )
+    return found

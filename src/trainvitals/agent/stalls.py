@@ -1,18 +1,23 @@
-"""A rank that stops stepping: reported once, with where it hangs, and again when it continues.
-Tested in tests/agent/test_agent.py."""
+"""A run that stops stepping: each rank is reported once, with where it hangs and for whom it waits, and again when it
+continues. Tested in tests/agent/test_stalls.py."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainvitals.agent.flight_records import find_record
+from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.liveness import WatchedRank
+from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_files import RunLines
 from trainvitals.agent.stacks import EXTRACT_FRAMES, Stacks, collect_stacks
+from trainvitals.alerts.environment import read_environment
+from trainvitals.analysis.frames import find_collective, find_odd
 from trainvitals.journal.documents.cause import STALLED, Cause
 from trainvitals.journal.identity import Participant
 
@@ -20,33 +25,51 @@ GPU_STATE = (
     *("utilization_percent", "memory_used_mb", "power_draw_watts", "temperature_celsius"),
     *("throttle_reasons", "state"),
 )
+BUSY_GPU_PERCENT = 5.0
+"""A rank whose GPU is used more than this is not idle."""
+QUIET_SECONDS = 1.0
+"""A rank that logged less than this long ago is not measured."""
+GATHER_SECONDS = 1.0
+"""After the first rank of a run stalls, the others that wait for the same have this long to be noticed too."""
+KEPT_FRAMES = 24
+"""Of each main thread in an event: enough to reach the program's own lines below those of libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """What is known of a stall, once the stacks have been asked for."""
+    """A rank that was found to be stalled or hung, before its stacks were looked at."""
 
     rank: WatchedRank
+    state: str
     when: float
     data: dict[str, Any]
-    stacks: Stacks
 
 
 class Stalls:
     """Judges the progress of each rank of a run. `cause` is what is wrong now, None if nothing is."""
 
-    def __init__(self, context: RunContext, lines: RunLines, cause: Cause | None) -> None:
+    def __init__(
+        self, context: RunContext, lines: RunLines, ranks: Ranks, holding: GpuHolding, cause: Cause | None
+    ) -> None:
         self.cause = cause
         self.causes: dict[Participant, Cause] = {}
         """Of each that has stopped stepping, once its stacks have been looked at."""
         self._folder = context.folder
         self._settings = context.settings
         self._lines = lines
-        self._found: deque[Standstill] = deque()
+        self._ranks = ranks
+        self._holding = holding
+        self._noted: list[Standstill] = []
+        self._search: threading.Thread | None = None
+        self._searched_for = "stalled"
+        self._stacks: Mapping[Participant, Stacks] = {}
+        """Of every rank on this machine, as the last search found them."""
+        self._records: tuple[str, ...] = ()
 
     def judge(self, rank: WatchedRank, now: float) -> None:
         """Notice a change of state of a living training rank."""
-        state = rank.progress.judge(now, self._settings.stall_after)
+        idle = rank.idle_when_stalled if rank.state != "running" else self._measure_idleness(rank, now)
+        state = rank.progress.judge(now, self._settings.stall_after, idle)
         message = f"{rank.name} is logging again at step {rank.progress.step}"
         if state != "running" and rank.waits_for_its_user():
             state = "running"
@@ -55,82 +78,163 @@ class Stalls:
         if state == rank.state:
             return
         before, rank.state = rank.state, state
-        silence = rank.progress.silence(now)
         if state == "running":
             self.causes.pop(rank.participant, None)
             self._lines.write_event("recovered", message, about=rank.participant, data={"was": before})
-        elif before == "running":
-            self._investigate(rank, silence)
-        else:
-            self._lines.write_event(
-                "hung",
-                f"{rank.name} has not logged for {silence:.0f} s",
-                severity="critical",
-                about=rank.participant,
-                data={"process_state": rank.read_process_state(), "silent_seconds": silence},
-            )
+            return
+        if before == "running":
+            rank.idle_when_stalled = idle
+        self._noted.append(Standstill(rank, state, time.time(), self._describe_rank(rank, state, now)))
+        if self._search is None:
+            self._begin_search(state)
 
     def write_found(self) -> None:
-        """Write the events of stalls whose stacks have arrived."""
-        while self._found:
-            found = self._found.popleft()
-            place, data = self._describe(found)
-            participant = found.rank.participant
-            cause = Cause(kind=STALLED, seconds=data["silent_seconds"], detail=place).about(participant)
-            if found.rank.state != "running":
-                self.causes[participant] = cause
-            self.cause = cause
-            data["reason"] = cause.as_json()
-            self._lines.write_event(
-                "stalled", str(cause), severity="warning", about=participant, data=data, when=found.when
-            )
+        """Write the events of those that were noted, once their stacks have been read."""
+        if self._search is None or self._search.is_alive():
+            return
+        self._search = None
+        # The stacks of a rank that was found to hang meanwhile may have to be asked for in another way.
+        states = ("stalled", "hung") if self._searched_for == "hung" else ("stalled",)
+        ready = [item for item in self._noted if item.state in states]
+        self._noted = [item for item in self._noted if item.state not in states]
+        if ready:
+            self._write_all(ready)
+        if self._noted:
+            self._begin_search("hung")
 
-    def _investigate(self, rank: WatchedRank, silence: float) -> None:
-        """Collect where it hangs, outside the loop: requesting stacks takes seconds."""
-        process = self._lines.processes.get(rank.participant)
-        state = rank.read_process_state()
-        if state == "stopped":
+    # -- noticing
+
+    def _measure_idleness(self, rank: WatchedRank, now: float) -> float:
+        """For how long the rank has done nothing at all."""
+        others = (item.progress.lines for item in self._ranks.training() if item is not rank)
+        logs_nothing = rank.progress.lines < 2 and any(lines >= 2 for lines in others)
+        if logs_nothing or rank.progress.silence(now) < QUIET_SECONDS or self._has_busy_gpu():
+            rank.idleness.reset()
+            return 0.0
+        return rank.idleness.measure(now)
+
+    def _has_busy_gpu(self) -> bool:
+        return any(
+            isinstance(used := gpu.values.get("utilization_percent"), (int, float))
+            and used > BUSY_GPU_PERCENT
+            and self._holding.holds(gpu.labels)
+            for gpu in self._lines.gpus.values()
+        )
+
+    def _describe_rank(self, rank: WatchedRank, state: str, now: float) -> dict[str, Any]:
+        process_state = rank.read_process_state()
+        if process_state == "stopped":
             rank.progress.ignore_pause()
+        deaths = rank.children.deaths_since(rank.progress.last_logged)
         data: dict[str, Any] = {
-            "silent_seconds": silence,
-            "step": rank.progress.step,
-            "step_seconds": rank.progress.step_seconds,
-            "process_state": state,
-            "process": dict(process.values) if process else None,
-            "gpus": [
-                {**gpu.labels, **{key: gpu.values[key] for key in GPU_STATE if key in gpu.values}}
-                for gpu in self._lines.gpus.values()
-            ],
+            "silent_seconds": rank.progress.silence(now),
+            "process_state": process_state,
+            "dead_children": [death.describe(rank.progress.last_logged) for death in deaths] or None,
         }
-        when = time.time()
+        if state == "stalled":
+            process = self._lines.processes.get(rank.participant)
+            data |= {
+                "step": rank.progress.step,
+                "step_seconds": rank.progress.step_seconds,
+                "process": dict(process.values) if process else None,
+                "gpus": [
+                    {**gpu.labels, **{key: gpu.values[key] for key in GPU_STATE if key in gpu.values}}
+                    for gpu in self._lines.gpus.values()
+                ],
+            }
+        return data
 
-        def ask() -> None:
-            stacks = Stacks()
-            if self._settings.stack_dumps:
-                try:
-                    stacks = collect_stacks(rank.registration, rank.pidfd, state)
-                except OSError as error:
-                    stacks = Stacks(note=f"no stacks: {error}")
-            self._found.append(Standstill(rank, when, data, stacks))
+    # -- where they are: beside the loop, for reading stacks takes seconds
 
-        threading.Thread(target=ask, name=f"stacks of {rank.name}", daemon=True).start()
+    def _begin_search(self, state: str) -> None:
+        self._searched_for = state
+        self._search = threading.Thread(target=self._collect, args=(state == "hung",), name="stacks", daemon=True)
+        self._search.start()
 
-    def _describe(self, found: Standstill) -> tuple[str, dict[str, Any]]:
-        """In words where it is (empty if that is not known), and everything that was found."""
-        data = {key: value for key, value in found.data.items() if value is not None}
-        stacks = found.stacks
-        place = ""
+    def _collect(self, is_hung: bool) -> None:
+        """Read the stacks of all ranks: the one for which the others wait may log nothing and not be noticed itself."""
+        time.sleep(GATHER_SECONDS)
+        found, records = {}, []
+        for rank in self._ranks.training():
+            if not rank.is_alive:
+                continue
+            logged = time.time() - rank.progress.silence(time.monotonic())
+            records.append(find_record(read_environment(rank.registration.pid), rank.participant.rank, logged))
+            if not self._settings.stack_dumps:
+                continue
+            may_signal = is_hung and self._settings.hang_signal
+            try:
+                found[rank.participant] = collect_stacks(
+                    rank.registration, rank.pidfd, rank.read_process_state(), may_signal=may_signal
+                )
+            except OSError as error:
+                found[rank.participant] = Stacks(note=f"no stacks: {error}")
+        self._stacks = found
+        self._records = tuple(record for record in records if record is not None)
+
+    # -- what is written
+
+    def _write_all(self, noted: Sequence[Standstill]) -> None:
+        odd = find_odd({participant: stacks.frames for participant, stacks in self._stacks.items()})
+        for item in noted:
+            self._write(item, odd)
+        known = [self.causes[who] for who in odd if who in self.causes]
+        if odd and not known:  # it logs nothing, so that its silence was not noticed
+            seconds = max(item.data["silent_seconds"] for item in noted)
+            known = [Cause(kind=STALLED, seconds=seconds, detail=self._explain(odd[0], odd)).about(odd[0])]
+        self.cause = known[0] if known else self.causes.get(noted[0].rank.participant, self.cause)
+
+    def _write(self, item: Standstill, odd: tuple[Participant, ...]) -> None:
+        rank, participant = item.rank, item.rank.participant
+        stacks = self._stacks.get(participant, Stacks())
+        data = {key: value for key, value in item.data.items() if value is not None}
+        place = "; ".join([*data.get("dead_children", ()), self._explain(participant, odd)]).removesuffix("; ")
         if data.get("process_state") == "stopped":
             place = "the process is stopped (SIGSTOP, Ctrl-Z or a debugger)"
-        else:
-            place = stacks.describe()
+        cause = Cause(kind=STALLED, seconds=data["silent_seconds"], detail=place).about(participant)
+        if item.state == "hung" and not place:
+            cause = self.causes.get(participant, cause)
+        if rank.state != "running":
+            self.causes[participant] = cause
+        data["reason"] = cause.as_json()
+        if item.state == "stalled" or stacks.frames:
+            data |= self._describe_stacks(stacks)
+        self._lines.write_event(
+            item.state,
+            str(cause) if item.state == "stalled" else f"{rank.name} has not logged for {data['silent_seconds']:.0f} s",
+            severity="warning" if item.state == "stalled" else "critical",
+            about=participant,
+            data=data,
+            when=item.when,
+        )
+
+    def _explain(self, participant: Participant, odd: tuple[Participant, ...]) -> str:
+        """Where it is, and who waits for whom; empty if that is not known."""
+        stacks = self._stacks.get(participant, Stacks())
+        if not odd:
+            return stacks.describe()
+        if participant in odd:
+            waiting = [who for who, other in sorted(self._stacks.items()) if other.frames and who not in odd]
+            return f"{stacks.describe()}; {', '.join(who.title for who in waiting)} waiting for it"
+        operation = find_collective(stacks.frames)
+        names = ", ".join(who.title for who in odd)
+        return f"it waits{f' in {operation}' if operation else ''} for {names}: {self._stacks[odd[0]].describe()}"
+
+    def _describe_stacks(self, stacks: Stacks) -> dict[str, Any]:
+        """What an event keeps of them."""
+        data: dict[str, Any] = {}
         if stacks.path is not None:
             inside = stacks.path.is_relative_to(self._folder)
             data["stacks"] = str(stacks.path.relative_to(self._folder) if inside else stacks.path)
         if stacks.extract:
             data["main_thread"] = list(stacks.extract)
+        threads = {str(who): list(item.frames[:KEPT_FRAMES]) for who, item in self._stacks.items() if item.frames}
+        if threads:
+            data["main_threads"] = threads
         if stacks.workers:
             data["workers"] = {str(pid): list(frames[:EXTRACT_FRAMES]) for pid, frames in stacks.workers.items()}
         if stacks.note:
             data["note"] = stacks.note
-        return place, data
+        if self._records:
+            data["flight_records"] = list(self._records)
+        return data

@@ -119,7 +119,7 @@ def _life_points(events: Iterable[EventRow], world_size: int) -> Iterator[Point]
         if began is not None:
             yield from _last(participant, began, world_size, when)
         cause = row.cause or Cause(detail=row.message)  # an event of an older version has a sentence only
-        if row.event == "hung":
+        if row.event == "hung" and row.cause is None:
             cause = began.cause if began is not None else Cause(kind=STALLED)
         silence = real(data.get("silent_seconds")) or 0.0
         yield life_point(participant, state, cause, silence, world_size, when)

@@ -65,6 +65,8 @@ class Family(NamedTuple):
     """Where there is nothing better to go by."""
     confirm: Callable[[str], bool] | None = None
     """What must also hold of a text in which the pattern was found."""
+    below: str = ""
+    """A file that must be in the traceback, too."""
     study: Callable[[Clue], Facts] | None = None
     """More evidence."""
 
@@ -108,13 +110,18 @@ def recognise(ending: Ending) -> tuple[Family, str]:
     printed = "" if ending.cause.exception or ending.cause.is_interruption else ending.printed
     for text in (ending.cause.detail, chain, printed):
         for family in FAMILIES:
-            if family.pattern and re.search(family.pattern, text) and (not family.confirm or family.confirm(text)):
+            if _fits(family, text) and family.below in ending.traceback:
                 return family, text
     if ending.stall is not None:
         return HANG, ""
     number = _signal_of(ending)
     by_signal = next((family for family in FAMILIES if number in family.signals), None)
     return by_signal or (EXCEPTION if ending.cause.exception else UNEXPLAINED), ""
+
+
+def _fits(family: Family, text: str) -> bool:
+    found = bool(family.pattern) and re.search(family.pattern, text) is not None
+    return found and (family.confirm is None or family.confirm(text))
 
 
 def _signal_of(ending: Ending) -> str | None:
@@ -256,6 +263,11 @@ def _study_sender(clue: Clue) -> Facts:
     return ([f"it ran in {ending.job}, which ends jobs in this way"] if ending.job else []), {}
 
 
+def _study_kill(clue: Clue) -> Facts:
+    said, values = _study_host_memory(clue)
+    return [*_study_sender(clue)[0], *said], values
+
+
 # -- the table
 
 _GPU_MEMORY = r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUDA error: out of memory|\
@@ -263,7 +275,7 @@ CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory"
 
 HANG = Family("end.hang", study=_study_hang)
 EXCEPTION = Family("end.exception")
-UNEXPLAINED = Family("end.unexplained", study=_study_sender)
+UNEXPLAINED = Family("end.unexplained")
 
 FAMILIES: tuple[Family, ...] = (
     Family("end.host_memory", kinds=(OUT_OF_MEMORY,), study=_study_host_memory),
@@ -302,6 +314,12 @@ FAMILIES: tuple[Family, ...] = (
         r"DataLoader worker \(pid.*(?:killed by signal|exited unexpectedly)",
         study=_study_worker,
     ),
+    Family(  # the loader was just receiving a batch from it
+        "end.loader_worker",
+        r"^(?:ConnectionResetError|ConnectionRefusedError|BrokenPipeError|EOFError)",
+        below="/torch/utils/data/dataloader.py",
+        study=_study_worker,
+    ),
     Family(
         "end.disk_full",
         r"No space left on device|Disk quota exceeded|inline_container\.cc.*unexpected pos|PytorchStreamWriter failed",
@@ -334,6 +352,6 @@ FAMILIES: tuple[Family, ...] = (
         "end.native_crash", r"Segmentation fault|Fatal Python error", (), ("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE")
     ),
     Family("end.terminated", signals=("SIGTERM", "SIGHUP", "SIGQUIT"), study=_study_sender),
-    Family("end.killed", signals=("SIGKILL",), study=_study_host_memory),
+    Family("end.killed", signals=("SIGKILL",), study=_study_kill),
     Family("end.interrupted", signals=("SIGINT",)),
 )

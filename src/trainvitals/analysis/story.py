@@ -30,6 +30,10 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "end.host_memory": ("host.memory_leak",),
     "end.disk_full": ("disk.full",),
     "end.gpu_error": ("gpu.error",),
+    "end.gpu_illegal_access": ("gpu.error",),
+    "end.collective_timeout": ("gpu.error",),
+    "end.hang": ("gpu.error",),
+    "end.loader_worker": ("host.memory_leak",),
     "loss.nonfinite": ("lr.jump", "grad.explode", "loss.divergence"),
 }
 """What each follows from, the likeliest first."""

@@ -177,9 +177,13 @@ class Settings:
     agent = Setting(True, SWITCH, "Start the agent if none runs on this machine")
     agent_idle_timeout = Setting(60.0, duration(), "The agent exits after this time without a run")
     stall_after = Setting(
-        60.0, duration(1), "A rank is stalled after this time without a step, or ten median steps if longer"
+        60.0,
+        duration(1),
+        "A rank is stalled after this time without a step, or a sixth of it if it is idle; later if its usual pauses "
+        "are long",
     )
     stack_dumps = Setting(True, SWITCH, "Record the Python stack of every thread of a stalled rank")
+    hang_signal = Setting(True, SWITCH, "Send a hung rank a signal for its stacks if py-spy cannot read them")
 
     # Alerts
     alerts_enabled = Setting(True, SWITCH, "Evaluate rules and send notifications")

@@ -38,13 +38,14 @@ class Presence:
         self._registered: tuple[Path, Registration] | None = None
         self._cells: notebook.Cells | None = None
         self._tee: Tee | None = None
+        self._is_readable = False
         self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
 
     def announce(self, on_cell: Callable[[str], None], on_cell_end: Callable[[], None]) -> None:
         """Register this rank with the agent, and make sure that an agent runs."""
         try:
             shell = notebook.find_shell()
-            arm = self._settings.stack_dumps
+            arm = self._settings.stack_dumps and self._settings.hang_signal
             signal_number, stack_file = stacks.arm(self._folder, self._rank.participant) if arm else (None, None)
             registration = new_registration(
                 self._folder,
@@ -68,6 +69,7 @@ class Presence:
                 print_line(
                     "the agent could not be started: metrics are logged, hardware is not (run trainvitals doctor)"
                 )
+            self._let_agent_read()
         except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
             reason = error if isinstance(error, TrainvitalsError) else repr(error)
             print_line(f"this run is not monitored by an agent: {reason!s:.300}")
@@ -90,6 +92,13 @@ class Presence:
             self._next_check = time.monotonic() + AGENT_CHECK_SECONDS
             if self._settings.agent and self._registered is not None:
                 runtime.ensure_agent()
+                self._let_agent_read()
+
+    def _let_agent_read(self) -> None:
+        """Once there is an agent: let it read the stacks of this process from outside."""
+        if self._settings.stack_dumps and not self._is_readable and (about := runtime.read_agent_file()) is not None:
+            self._is_readable = True
+            stacks.allow_reading(about["pid"])
 
     def begin_cell(self, began: str) -> None:
         """Report the running notebook cell to the agent: when it started, or that none is running. Raises OSError."""

@@ -1,8 +1,9 @@
-"""Letting the agent request the Python stacks of this process when it stops stepping.
+"""Letting the agent have the Python stacks of this process when it stops stepping.
 
-faulthandler writes them from a signal handler in C, so it works when every Python thread is stuck, needs no ptrace
-rights and does not stop the process. The signal is an unused real-time one; if it is in use, it is left alone.
-The agent sends it only after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.py.
+It reads them from outside, for which it needs a right that some kernels give to ancestors only. Where that fails and
+the process hangs, it sends a signal: faulthandler writes the stacks from a handler in C, so it works when every Python
+thread is stuck. The signal is an unused real-time one; if it is in use, it is left alone. The agent sends it only
+after it has seen in /proc that it is caught. Tested in tests/agent/test_stacks.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,26 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.identity import Participant
 
+YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+"""Of kernels that restrict who may read another process of the same user. 1: ancestors, and whom it allows itself."""
+_PR_SET_PTRACER = 0x59616D61
+MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
+"""MPI lets the ranks of a machine read each other in the same way, and a process can allow it to one only."""
+
 _armed: tuple[int, IO[bytes]] | None = None
+
+
+def allow_reading(agent: int) -> bool:
+    """Let this process be read by the agent and the programs it starts. False where that is not needed or possible."""
+    try:
+        restricted = YAMA.read_text().strip() == "1"
+    except OSError:
+        return False
+    if not restricted or any(name in os.environ for name in MPI):
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(agent), 0, 0, 0) == 0)
 
 
 def arm(folder: Path, participant: Participant) -> tuple[int | None, Path | None]:

@@ -35,6 +35,18 @@ def step(batch):
 for number in range(5):
     run.log({"loss": step(torch.ones(2, 3 if number < 3 else 5)).sum().item()}, step=number)
 """
+WORKER = """
+import os, signal, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(1)
+for batch in torch.utils.data.DataLoader(Data(), num_workers=1):
+    run.log({"loss": 1.0})
+"""
 
 
 def run_program(folder: Path, body: str) -> Path:
@@ -57,6 +69,11 @@ def test_a_wrong_shape_in_a_real_training_is_named_with_its_step_and_line(tmp_pa
     assert 'File "<string>", line 9 in step' in found["evidence"][1]
 
 
+def test_a_killed_worker_of_a_real_loader_is_named(tmp_path: Path) -> None:
+    found = find_ending(RunReader(run_program(tmp_path, WORKER)))
+    assert found["rule"] == "end.loader_worker"
+
+
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
@@ -64,7 +81,7 @@ def test_a_wrong_shape_in_a_real_training_is_named_with_its_step_and_line(tmp_pa
         ("import no_such_module", "end.missing_module"),
         ("raise KeyboardInterrupt", "end.interrupted"),
         ("open('/dev/full', 'w').write('x' * 100_000)", "end.disk_full"),
-        ("sys.exit('the answer is wrong')", "end.unexplained"),
+        ("with run: sys.exit('the answer is wrong')", "end.unexplained"),
         ("import os; os.kill(os.getpid(), 9)", "end.unexplained"),  # nobody was there to see the signal
     ],
 )

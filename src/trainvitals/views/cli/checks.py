@@ -261,7 +261,7 @@ def check_stacks(settings: Settings) -> Iterator[Checked]:
         return
     own = Path(sys.executable).with_name("py-spy")
     if not own.exists() and shutil.which("py-spy") is None:
-        text = "py-spy is not installed: a stalled program can be inspected only if it uses trainvitals.init()"
+        text = "py-spy is not installed: stacks are recorded only of ranks that use trainvitals.init(), once they hang"
         yield Checked("stacks", "none", text, f"{sys.executable} -m pip install 'trainvitals[stacks]'")
         return
     try:
@@ -269,7 +269,9 @@ def check_stacks(settings: Settings) -> Iterator[Checked]:
     except OSError:
         scope = "0"
     if scope != "0" and os.geteuid() != 0:
-        text = f"py-spy is installed, but the kernel restricts it to child processes (ptrace_scope {scope})"
+        text = f"py-spy can read programs that use trainvitals.init(); no others here (ptrace_scope {scope})"
+        if scope != "1":
+            text = f"py-spy is installed, but the kernel does not let it read programs (ptrace_scope {scope})"
         yield Checked("stacks", "note", text, "sudo sysctl kernel.yama.ptrace_scope=0")
     else:
         yield Checked("stacks", "ok", "py-spy can read the stacks of all your programs")

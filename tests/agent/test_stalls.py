@@ -1,0 +1,159 @@
+"""Runs that stop stepping: who is named, how soon, and that a healthy program is never touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import wait_until
+
+from trainvitals.conditions import Conditions
+from trainvitals.journal.reader import RunReader
+from trainvitals.views.data.diagnosis import describe_diagnosis
+
+STEPS = "for step in range(20): run.log({'loss': 1.0}); time.sleep(0.02)\n"
+LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)"
+POLL_AND_SLEEP = (
+    STEPS
+    + """
+threading.Thread(target=lambda: print("poll", libc.poll(None, 0, 7000), flush=True)).start()
+print("sleep", libc.sleep(7), flush=True)
+while True: run.log({'loss': 1.0}); time.sleep(0.02)
+"""
+)
+STUCK = STEPS + "libc.poll(None, 0, 600_000)\ntime.sleep(600)\n"
+
+
+def hide_py_spy(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """An interpreter without py-spy beside it, and the environment in which it finds everything else."""
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    places = [*filter(None, [os.environ.get("PYTHONPATH")]), sysconfig.get_path("purelib")]
+    return [str(python)], {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(places)}
+
+
+def start_agent_without_py_spy(machine: Any, folder: Path) -> None:
+    command, env = hide_py_spy(folder)
+    machine.spawn([*command, "-P", "-m", "trainvitals.agent"], own_session=True, **env)
+
+
+def find_stall(training: Any, text: str, name: str = "stalled") -> dict[str, Any]:
+    """On a busy machine it may have been silent before: that was another stall."""
+    return wait_until(
+        lambda: next((row for row in training.events(name) if text in str(row["data"])), None), f"{name}: {text}"
+    )
+
+
+@pytest.mark.promise("a stall while native code sleeps or polls", "the program is neither stopped nor signalled")
+@pytest.mark.parametrize("py_spy", [True, False])
+def test_native_sleeps_and_polls_are_not_interrupted_by_a_stall(machine: Any, tmp_path: Path, py_spy: bool) -> None:
+    if py_spy:
+        machine.start_agent()
+    else:
+        start_agent_without_py_spy(machine, tmp_path)
+    training = machine.train(POLL_AND_SLEEP, before=LIBC, stall_after=3)
+    stalled = training.wait_for_event("stalled")
+    if not py_spy:
+        assert "main_thread" not in stalled["data"] and "py-spy" in stalled["data"]["note"]
+    assert {training.process.stdout.readline(), training.process.stdout.readline()} == {"poll 0\n", "sleep 0\n"}
+    training.wait_for_event("recovered")
+    assert not any(path.stat().st_size for path in training.folder.glob("stacks/rank*.txt"))
+
+
+def test_without_py_spy_a_hung_rank_is_sent_the_signal_unless_that_is_switched_off(
+    machine: Any, tmp_path: Path
+) -> None:
+    start_agent_without_py_spy(machine, tmp_path)
+    asked = machine.train(STUCK, before=LIBC, stall_after=1)
+    left_alone = machine.train(STUCK, before=LIBC, stall_after=1, hang_signal=False)
+    hung = find_stall(asked, "<string>", "hung")
+    assert any("<string>" in frame for frame in hung["data"]["main_thread"])
+    assert "main_thread" not in asked.wait_for_event("stalled")["data"]
+    assert "main_thread" not in left_alone.wait_for_event("hung")["data"]
+    assert left_alone.process.poll() is None and asked.process.poll() is None
+
+
+def test_a_killed_child_for_which_the_training_waits_is_named(machine: Any) -> None:
+    machine.start_agent()
+    training = machine.train(
+        """
+        import multiprocessing
+        def load(queue):
+            for number in range(20): queue.put(number)
+            time.sleep(600)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        child = context.Process(target=load, args=(queue,), daemon=True)
+        child.start()
+        print(child.pid, flush=True)
+        def next_batch():
+            return queue.get()
+        while True: run.log({'loss': next_batch()}); time.sleep(0.02)
+        """,
+        stall_after=4,
+    )
+    child = int(training.process.stdout.readline())
+    training.wait_for_event("rank_started")
+    wait_until(lambda: training.status.get("ranks", {}).get("0", {}).get("step") == 19, "the last step")
+    wait_until(lambda: len(training.rows("process")) >= 2, "the agent to have looked at the children")
+    os.kill(child, signal.SIGKILL)
+    stalled = find_stall(training, f"child process {child}")
+    assert f"child process {child} (" in stalled["message"] and ") died (SIGKILL)" in stalled["message"]
+    assert "next_batch" in stalled["message"]
+
+
+GLOO = """
+import torch
+import torch.distributed as distributed
+distributed.init_process_group("gloo")
+def load(): time.sleep(600)
+for step in range(20):
+    distributed.all_reduce(torch.ones(1))
+    if run.rank != 1: run.log({'loss': 1.0})
+    time.sleep(0.02)
+if run.rank == 1: load()
+distributed.all_reduce(torch.ones(1))
+"""
+
+
+def test_of_three_ranks_the_one_that_is_not_in_the_collective_is_named_although_it_logs_nothing(machine: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    machine.start_agent()
+    world = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    ranks = [
+        machine.train(GLOO, env={**world, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stall_after=1)
+        for rank in range(3)
+    ]
+    wait_until(
+        lambda: "rank 1 has not logged" in str(ranks[0].status.get("cause")), "the cause to name the rank that is odd"
+    )
+    cause = ranks[0].status["cause"]
+    assert "in load" in cause and "rank 0, rank 2 waiting for it" in cause
+    waiting = find_stall(ranks[0], "it waits in all_reduce for rank 1")
+    assert waiting["rank"] in (0, 2) and set(waiting["data"]["main_threads"]) == {"0", "1", "2"}
+    ranks[0].wait_for_event("hung")
+    wait_until(lambda: ranks[0].status["state"] == "hung", "the run to be hung")
+    found = [
+        item
+        for item in describe_diagnosis(RunReader(ranks[0].folder), Conditions())["findings"]
+        if item["rule"].startswith("end.")
+    ]
+    assert [item["rule"] for item in found] == ["end.hang"] and found[0]["subject"] == "rank 1"
+    assert any(line.startswith("rank 1 was at File") and "in load" in line for line in found[0]["evidence"])
+
+
+def test_an_idle_rank_is_found_sooner_than_one_that_computes(machine: Any) -> None:
+    machine.start_agent()
+    idle = machine.train(STEPS + "time.sleep(600)\n", stall_after=30)
+    busy = machine.train(STEPS + "while True: pass\n", stall_after=30)
+    assert 5 <= idle.wait_for_event("stalled")["data"]["silent_seconds"] < 30
+    assert not busy.events("stalled")
