@@ -235,7 +235,7 @@ class AgentLock:
         """True if the lock is ours now."""
         path = runtime_dir() / self._name
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        if not _lock(file) or not _is_at(file, path):
+        if not try_lock(file.fileno()) or not _is_at(file, path):
             file.close()
             return False
         self.release()
@@ -275,16 +275,17 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
     return os.path.samestat(found, os.fstat(file.fileno()))
 
 
-def _lock(file: IO[bytes]) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file against other processes; False if one has locked it."""
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True

@@ -7,7 +7,6 @@ Tested in tests/exporters/test_mirroring.py.
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
@@ -45,11 +44,9 @@ class MirrorState:
         self._lock = os.open(
             self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | runtime.NO_LINK, self._mode
         )
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not runtime.try_lock(self._lock):
             os.close(self._lock)
-            raise MirrorBusy(f"another process sends this run to {name} now") from None
+            raise MirrorBusy(f"another process sends this run to {name} now")
         self.values: dict[str, Any] = {}
         """What the mirror itself has to remember: an id, a file."""
         self.revert()

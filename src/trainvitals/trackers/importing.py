@@ -4,8 +4,8 @@ A *source* is a place where a tracker keeps runs: a folder, a file, an address. 
 *pieces* of what it holds behind a position. Pieces are written to run folders by `Import`, in order, and the position
 of each is saved with it: a second import of the same source, or one after a kill, goes on from there.
 
-Adding a source is one module with `open_source(target)` and one row in `registry.py`. Tested with each of the sources,
-and in tests/views/cli/test_import_runs.py.
+Adding a source is one module with `open_source(target)` and one row in `registry.py`.
+Tested in tests/views/cli/test_import_runs.py.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 
 One record is checked and made with a table of 256 numbers; the records of a whole block are checked side by side with
 numpy, which needs no package for the checksum (benchmarks/trackers.py).
+Tested in tests/trackers/test_framing.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 An event is a time, a step and a few values; what is written here are the bytes of the protocol buffers `Event`,
 `Summary` and `HParamsPluginData`. TensorBoard keeps scalars as 32-bit floats, so these have seven digits there.
+Tested in tests/trackers/test_writing.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Measurements of a training from a table of another program: one row per step, or per step and rank."""
+"""Measurements of a training from a table of another program: one row per step, or per step and rank.
+Tested in tests/views/cli/test_diagnose.py."""
 
 from __future__ import annotations
 
