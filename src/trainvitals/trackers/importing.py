@@ -176,7 +176,7 @@ class Import:
         return _OpenRun(item, self._runs.open(origin, describe(item.about())), is_new, describe)
 
     def settle(self, *, stopped: bool = False) -> None:
-        """Write how each run stands that is not being followed now. `stopped` if none will be any more."""
+        """Write the status of each run that is not followed now. `stopped` if no run will be followed any more."""
         for item in self._open.values():
             item.settle(self._source.unended, stopped=stopped)
 

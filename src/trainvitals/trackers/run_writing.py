@@ -192,7 +192,7 @@ class RunWriter:
             raise JournalError(f"cannot write {self.folder / layout.RUN_FILE}: {error.strerror or error}") from error
 
     def begin_attempt(self, started: float | None = None) -> None:
-        """The training was started again and logs steps anew: where both logged a step, the newer attempt counts."""
+        """The training was restarted and repeats steps: where both logged a step, the newer attempt counts."""
         self.close()
         attempt = self.file.attempt + 1
         began = Attempt(

@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
+
 from trainvitals.journal.documents import cause as causes
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import NONFINITE
@@ -360,18 +362,45 @@ def _read_items(data: bytes, wanted: int) -> Iterator[tuple[tuple[str, ...], Any
     for number, _, value, _ in read_fields(data):
         if number != wanted:
             continue
-        path, text = list[str](), b""
-        for inner, _, item, _ in read_fields(as_bytes(value)):
-            if inner in (1, 2):
-                path.append(as_text(item))
-            elif inner == 16:
-                text = as_bytes(item)
+        item = as_bytes(value)
+        path, text = _split_simple(item) or _split_item(item)
         try:
-            found = json.loads(text) if text else None
+            found = _load(text) if text else None
         except ValueError:  # also of bytes that are no text, and of a number too long for Python
             continue
         if path:
-            yield tuple(path), found
+            yield path, found
+
+
+def _split_simple(item: bytes) -> tuple[tuple[str, ...], bytes] | None:
+    """(path, JSON) of an item with one short key and a short value, which nearly all are; None for others.
+    Without it a file takes twice as long."""
+    try:
+        if item[0] not in (0x0A, 0x12) or item[1] > 0x7F:
+            return None
+        end = 2 + item[1]
+        if item[end] != 0x82 or item[end + 1] != 0x01 or item[end + 2] > 0x7F or len(item) != end + 3 + item[end + 2]:
+            return None
+    except IndexError:
+        return None
+    return (as_text(item[2:end]),), item[end + 3 :]
+
+
+def _split_item(item: bytes) -> tuple[tuple[str, ...], bytes]:
+    path, text = list[str](), b""
+    for inner, _, value, _ in read_fields(item):
+        if inner in (1, 2):
+            path.append(as_text(value))
+        elif inner == 16:
+            text = as_bytes(value)
+    return tuple(path), text
+
+
+def _load(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)  # takes NaN and Infinity, which W&B writes and JSON does not have
 
 
 def _read_time(data: bytes) -> float:
