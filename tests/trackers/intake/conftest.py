@@ -47,6 +47,10 @@ class Recorded:
         return read_run(self.run().folder)
 
 
+def count_rows(recorded: Recorded) -> int:
+    return sum(1 for reader in recorded.runs() for _ in reader.rows())
+
+
 class Server(Recorded):
     """`trainvitals serve --accept`, which may be killed and started again on its port."""
 
