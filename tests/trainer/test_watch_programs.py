@@ -1,0 +1,152 @@
+"""Programs in the shape of those that people run, plain and under `trainvitals run`: the same output and weights, and
+the loss and steps that the program itself prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START = """
+import hashlib, json, torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+X = torch.randn(64, 8)
+Y = torch.randint(0, 3, (64,))
+printed = []
+
+def end(*models):
+    weights = b"".join(p.detach().numpy().tobytes() for model in models for p in model.parameters())
+    print(json.dumps([printed, hashlib.sha256(weights).hexdigest()]))
+"""
+
+PROGRAMS = {
+    "mnist: a loader, a schedule, an evaluation after each epoch": """
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.7)
+for epoch in range(20):
+    model.train()
+    for x, y in DataLoader(TensorDataset(X, Y), batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        loss = F.nll_loss(F.log_softmax(model(x), 1), y)
+        loss.backward()
+        optimizer.step()
+        printed.append(loss.item())
+    model.eval()
+    with torch.no_grad():
+        for x, y in DataLoader(TensorDataset(X, Y), batch_size=16):
+            model(x)
+    schedule.step()
+end(model)
+""",
+    "nanoGPT: no loader, accumulation, clipping, the next batch before backward": """
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+def get_batch():
+    rows = torch.randint(64, (8,))
+    return X[rows], Y[rows]
+
+x, y = get_batch()
+for iteration in range(150):
+    losses = []
+    for micro in range(3):
+        loss = F.cross_entropy(model(x), y) / 3
+        losses.append(loss.item())
+        x, y = get_batch()
+        loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    printed.append(sum(losses))
+end(model)
+""",
+    "time_sequence_prediction: a closure": """
+model = nn.Linear(8, 1)
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
+for step in range(8):
+    first = []
+    def closure():
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(X), X.sum(1, keepdim=True))
+        first.append(loss.item())
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    printed.append(first[0])
+end(model)
+""",
+    "word_language_model: weights updated by hand": """
+model = nn.Linear(8, 3)
+for step in range(30):
+    model.zero_grad()
+    loss = F.cross_entropy(model(X), Y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+    for p in model.parameters():
+        p.data.add_(p.grad, alpha=-0.5)
+    printed.append(loss.item())
+end(model)
+""",
+    "reinforce: an update per episode, rollouts before it": """
+policy = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+for episode in range(150):
+    chosen, rewards = [], []
+    for t in range(4):
+        distribution = torch.distributions.Categorical(logits=policy(X[t : t + 1]))
+        action = distribution.sample()
+        chosen.append(distribution.log_prob(action))
+        rewards.append(float(action == Y[t]) - 0.5)
+    optimizer.zero_grad()
+    loss = torch.cat([-c * r for c, r in zip(chosen, rewards)]).sum()
+    loss.backward()
+    optimizer.step()
+    printed.append(loss.item())
+end(policy)
+""",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINVITALS_AGENT", "0")
+    monkeypatch.setenv("TRAINVITALS_SUMMARY", "0")
+    monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TRAINVITALS_RUN_DIR", "TRAINVITALS_ROLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def start(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_gives_the_same_with_and_without_us_and_its_own_loss_at_every_step(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(START + textwrap.dedent(PROGRAMS[name]))
+    plain = start(sys.executable, str(script))
+    assert start(sys.executable, "-m", "trainvitals", "run", "--", sys.executable, str(script)) == plain
+    printed, _ = json.loads(plain)
+    (folder,) = (path.parent for path in (tmp_path / "runs").glob("*/*/run.json"))
+    lines: list[dict[str, Any]] = [
+        json.loads(line)
+        for path in sorted(folder.glob("training_metrics_*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    assert [line["step"] for line in lines] == list(range(len(printed)))
+    assert [line["loss"] for line in lines] == pytest.approx(printed, rel=1e-6)
