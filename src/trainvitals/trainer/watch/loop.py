@@ -219,7 +219,7 @@ class Watch:
         self._read_light()
         self._has_source |= iteration.batches > 0
         if self.steps >= FIRST_STEPS:
-            self._phases.spend(UNSEEN * (iteration.cost / 1e9 - measured.seconds))
+            self._phases.spend(UNSEEN * max(iteration.cost / 1e9 - measured.seconds, 0.0))
         if self._counter is not None:
             self._close_counter()
         # Without a loader, several optimizers' forwards are not micro-batches.
