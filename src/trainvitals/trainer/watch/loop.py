@@ -35,8 +35,8 @@ FIRST_STEPS = 100
 PHASES_SECONDS = 0.005
 """Time for phases that may be saved up."""
 UNSEEN = 2
-"""What phases take, as seen from outside, for each second that they take by our own clock: calls of our functions, and
-what of the program is no longer in the caches after them."""
+"""What phases are charged for each second that they take by our own clock, which does not see calls of our functions
+and what they push out of the caches. An estimate: from outside it was three times on a busy machine."""
 WRITE_EVERY = 100_000_000
 """Nanoseconds between two times that finished steps are written. A step longer than that is written as it ends."""
 
