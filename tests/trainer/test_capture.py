@@ -276,3 +276,13 @@ def test_a_framework_that_reports_to_a_client_has_every_number_once(
     assert len(losses) == len(set(losses)) == 4, rows
     assert sum("batch_time" in row for row in rows) == 4, "it is watched all the same"
     assert file.status == "finished"
+
+
+@pytest.mark.parametrize("framework", ["transformers", "lightning"])
+def test_a_client_that_the_framework_does_not_report_to_costs_no_number(framework: str, tmp_path: Path) -> None:
+    script = FRAMEWORK[framework].replace("report_to=CLIENT", "report_to='none'")
+    script = script.replace("logger=logger", "logger=False").replace("CLIENT", "'wandb'")
+    script = script.replace('logger = WandbLogger(project="p") if', "logger = None if")
+    run(tmp_path, "import wandb\n" + script)
+    ((_, rows),) = runs(tmp_path)
+    assert sum(any(name in row for name in ("loss", "train_loss")) for row in rows) >= 4, rows

@@ -47,6 +47,8 @@ class Attachment:
         self._watch = watch
         self.automatic = automatic
         """Installed by `trainvitals run`, not by the program."""
+        self.reported_to: frozenset[str] = frozenset()
+        """Clients of trackers that the framework reports to, such as `wandb`."""
         self._own = False
 
     def begin(self, config: Mapping[str, Any], *, resume: str | None = None, fresh: bool = False) -> Run:
@@ -95,7 +97,7 @@ class Attachment:
     @property
     def is_logged_by_tracker(self) -> bool:
         """The framework reports the same numbers to a tracker whose client logs into this run."""
-        return self.automatic and capture.is_pointed_here()
+        return self.automatic and any(capture.is_pointed_here(client) for client in self.reported_to)
 
     def leave_reporting(self) -> None:
         """The program logs its own loss: that line is used."""

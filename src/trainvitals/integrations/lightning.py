@@ -55,6 +55,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         if trainer.global_step and self.attachment.run is not None:
             step = trainer.global_step
             self.attachment.run.event("resume", f"from step {step}", resumed_step=step)
+        self.attachment.reported_to = _clients_of(trainer)
         self.attachment.watch(pl_module, trainer.optimizers)
         if self.attachment.watching is not None:
             self._wrapped = pl_module
@@ -129,6 +130,7 @@ class LightningCallback(_Callback):  # type: ignore[misc]
         if "loss" in values:  # the program's own, so the watch leaves the reporting to it
             self.attachment.leave_reporting()
             values = {**_rate(trainer), **values}
+        self.attachment.reported_to = _clients_of(trainer)
         if not self.attachment.is_logged_by_tracker:
             run.log(values, step=max(self._number, 0))
         return sorted(values)
@@ -284,6 +286,12 @@ def _is_served(trainer: Any, callback: LightningCallback) -> bool:
     """Whether the program added a callback itself, so that the automatic one has nothing to do."""
     others = [item for item in trainer.callbacks if isinstance(item, LightningCallback) and item is not callback]
     return callback.attachment.automatic and bool(others)
+
+
+def _clients_of(trainer: Any) -> frozenset[str]:
+    """The trackers that its loggers log to, by the name of their client."""
+    names = " ".join(base.__name__.lower() for logger in trainer.loggers for base in type(logger).__mro__)
+    return frozenset(client for client in ("wandb", "mlflow") if f"{client}logger" in names)
 
 
 def _has_our_logger(trainer: Any) -> bool:

@@ -52,7 +52,12 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         self._best = state.best_metric
         if state.global_step:
             run.event("resume", f"from step {state.global_step}", resumed_step=state.global_step)
+        self._note_reporting(args)
         self.attachment.watch(model, optimizer)
+
+    def _note_reporting(self, args: Any) -> None:
+        given = getattr(args, "report_to", None) or ()
+        self.attachment.reported_to = frozenset([given] if isinstance(given, str) else given)
 
     @guarded
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -77,6 +82,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         run = self.attachment.run
         if run is None and logs:  # evaluate() without train()
             run = self.attachment.begin(describe(args, state, kwargs.get("model")))
+        self._note_reporting(args)
         if run is not None and logs and not self.attachment.is_logged_by_tracker:
             run.log(dict(translate(logs, self.attachment.reports)), step=state.global_step)
 

@@ -353,8 +353,9 @@ def _from_database(value: float) -> float:
 
 
 class ServerStore:
-    """Asked over REST. Points have no order there but time: one that was logged after an import with an earlier time than
-    the last one imported is missed by the next import, and the last one comes twice. Files and databases are exact."""
+    """Asked over REST. Points have no order there but time: one that was logged after an import, with an earlier time
+    than the last one imported, is missed by the next import, and the last one comes twice. Files and databases are
+    exact."""
 
     def __init__(self, address: str) -> None:
         parts = urllib.parse.urlsplit(address)

@@ -52,16 +52,19 @@ def _has_server() -> bool:
     return find_spec("starlette") is not None and find_spec("uvicorn") is not None
 
 
-def is_pointed_here() -> bool:
-    """Whether the program has imported a client that logs into this run."""
-    return any(PROGRAM_PATH in os.environ.get(name, "") for name in ("WANDB_BASE_URL", "MLFLOW_TRACKING_URI"))
+_ADDRESSES = {"wandb": "WANDB_BASE_URL", "mlflow": "MLFLOW_TRACKING_URI"}
+
+
+def is_pointed_here(client: str) -> bool:
+    """Whether the program has imported this client, and it logs into this run."""
+    return client in _ADDRESSES and PROGRAM_PATH in os.environ.get(_ADDRESSES[client], "")
 
 
 def is_logging(modules: Mapping[str, object] = sys.modules) -> bool:
     """Whether the program has begun a run of a client that logs here."""
     wandb, mlflow = modules.get("wandb"), modules.get("mlflow")
-    if wandb is not None and PROGRAM_PATH in os.environ.get("WANDB_BASE_URL", ""):
+    if wandb is not None and is_pointed_here("wandb"):
         return getattr(wandb, "run", None) is not None
-    if mlflow is not None and PROGRAM_PATH in os.environ.get("MLFLOW_TRACKING_URI", ""):
+    if mlflow is not None and is_pointed_here("mlflow"):
         return mlflow.active_run() is not None  # type: ignore[attr-defined]
     return False
