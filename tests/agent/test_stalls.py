@@ -157,3 +157,19 @@ def test_an_idle_rank_is_found_sooner_than_one_that_computes(machine: Any) -> No
     busy = machine.train(STEPS + "while True: pass\n", stall_after=30)
     assert 5 <= idle.wait_for_event("stalled")["data"]["silent_seconds"] < 30
     assert not busy.events("stalled")
+
+
+def test_a_rank_that_logs_is_not_signalled_because_another_one_hangs(machine: Any, tmp_path: Path) -> None:
+    start_agent_without_py_spy(machine, tmp_path)
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    hung = machine.train(STUCK, env={**world, "RANK": "0", "LOCAL_RANK": "0"}, before=LIBC, stall_after=2)
+    well = machine.train(
+        "while True: run.log({'loss': 1.0}); assert libc.poll(None, 0, 50) == 0\n",
+        env={**world, "RANK": "1", "LOCAL_RANK": "1"},
+        before=LIBC,
+        stall_after=2,
+    )
+    assert well.folder == hung.folder
+    find_stall(hung, "<string>", "hung")
+    dumps = [path for path in hung.folder.glob("stacks/rank*.txt") if path.stat().st_size]
+    assert [path.name for path in dumps] == ["rank0.txt"] and well.process.poll() is None

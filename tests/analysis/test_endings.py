@@ -202,7 +202,7 @@ def test_it_says_where_in_the_users_code_and_when() -> None:
     assert early.evidence[-1] == "no step was logged" and early.title == "Exception"
 
 
-def test_a_wrong_shape_at_the_first_step_is_told_from_one_later() -> None:
+def test_a_wrong_shape_at_the_first_step_differs_from_one_later() -> None:
     text = "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x4)"
     assert "at the first step" in find_ending(raised("RuntimeError", text, step=None)).evidence
     assert "after 120 steps that went well" in find_ending(raised("RuntimeError", text)).evidence
@@ -255,7 +255,7 @@ def test_a_connection_lost_inside_a_loader_is_its_worker_and_elsewhere_is_not() 
     assert recognise(loading)[0].finding == "end.loader_worker"
 
 
-def test_who_sent_the_signal_is_said_where_it_is_known() -> None:
+def test_who_sent_the_signal_is_named_where_it_is_known() -> None:
     by_rule = find_ending(
         killed("SIGTERM", stopped_by="the action of the alert rule loss_not_finite", job="Slurm job 7")
     )

@@ -12,7 +12,8 @@ from typing import Any
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables with the beginning of the files' names; the rank follows."""
-LARGEST = 8 << 20
+LARGEST = 2 << 20
+"""Parsed, a dump takes several times its size of the agent's memory."""
 
 
 def find_record(environment: Mapping[str, str], rank: int, since: float) -> str | None:

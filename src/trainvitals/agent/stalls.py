@@ -162,7 +162,8 @@ class Stalls:
             records.append(find_record(read_environment(rank.registration.pid), rank.participant.rank, logged))
             if not self._settings.stack_dumps:
                 continue
-            may_signal = is_hung and self._settings.hang_signal
+            # Another rank of the run may be well, and must not be interrupted.
+            may_signal = is_hung and rank.state == "hung" and self._settings.hang_signal
             try:
                 found[rank.participant] = collect_stacks(
                     rank.registration, rank.pidfd, rank.read_process_state(), may_signal=may_signal

@@ -38,7 +38,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("allocated_gib", "{} allocated by PyTorch", rf"{_SIZE} (?:is allocated by PyTorch|already allocated)"),
     ("unallocated_gib", "{} reserved but unallocated", f"{_SIZE} is reserved by PyTorch but unallocated"),
 )
-"""What the allocator says of itself: the name of the number, the evidence, and where it stands in the message."""
+"""What the allocator reports: the name of the number, the evidence, and the pattern in its message."""
 
 Facts = tuple[list[str], dict[str, Real]]
 """Evidence in words, and its numbers."""
@@ -152,7 +152,7 @@ def _describe(ending: Ending) -> list[str]:
 
 
 def parse_figures(text: str) -> dict[str, float]:
-    """What the allocator of a GPU says of itself when it fails, in GiB; what it does not say is missing."""
+    """What the allocator of a GPU reports when it fails, in GiB; figures that are not in the text are left out."""
     found = {}
     for name, _, pattern in _FIGURES:
         match = re.search(pattern, text)
