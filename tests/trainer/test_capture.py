@@ -105,6 +105,7 @@ def test_what_wandb_logs_is_in_the_run_of_the_command(tmp_path: Path) -> None:
     ((file, rows),) = runs(tmp_path)
     assert [(row["step"], row["loss"], row["odd"]) for row in rows] == [(s, 1 / (s + 1), "NaN") for s in range(20)]
     assert (file.name, file.project, file.config, file.status) == ("baseline", "animals", {"lr": 0.1}, "finished")
+    assert file.last_step == 19
     assert errors.count("what this program logs with wandb goes into this run") == 1
     assert "CAPTURE_TRACKERS=0" in errors
     assert "no training was seen" not in errors
@@ -114,6 +115,7 @@ def test_what_mlflow_logs_is_in_the_run_of_the_command(tmp_path: Path) -> None:
     run(tmp_path, MLFLOW)
     ((file, rows),) = runs(tmp_path)
     assert [(row["step"], row["loss"]) for row in rows] == [(step, 1 / (step + 1)) for step in range(20)]
+    assert file.last_step == 19
     assert file.config == {"lr": "0.1"} and not (tmp_path / "mlruns").exists()
 
 

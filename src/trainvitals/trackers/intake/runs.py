@@ -356,6 +356,7 @@ class ProgramWriter(RunWriter):
                 notes=mine.notes or run.notes,
                 tags=tuple(sorted({*run.tags, *mine.tags})),
                 config={**(run.config or {}), **mine.config} if mine.config else run.config,
+                last_step=max((step for step in (run.last_step, mine.last_step) if step is not None), default=None),
             ),
             self._settings.file_mode,
         )
@@ -376,6 +377,8 @@ class ProgramWriter(RunWriter):
         self, status: str, cause: Cause | None = None, *, when: float | None = None, exit_code: int | None = None
     ) -> None:
         """The client has ended; the program may go on, and its end is written by those who see it."""
+        self.file = replace(self.file, last_step=self._last_step)
+        self._merge()
         self.close()
 
     def _name(self, table: str) -> FileName:
