@@ -155,7 +155,8 @@ class Printer:
     def _print(self, item: Imported) -> None:
         word = "new" if item.is_new else "more"
         total = f" of {item.run.total:,}" if item.run.total != item.rows else ""
-        print(f"{word:<5}{item.run.id}  {item.rows:,}{total} rows  {one_line(item.title)}", flush=True)
+        rows = "row" if item.rows == 1 and not total else "rows"
+        print(f"{word:<5}{item.run.id}  {item.rows:,}{total} {rows}  {one_line(item.title)}", flush=True)
         if item.error:
             print_line(f"{one_line(item.title)}: {one_line(item.error)}")
 
