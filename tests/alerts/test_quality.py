@@ -98,6 +98,15 @@ def low_learning_rate(found: str, labels: Any, row: Any, now: float, step: int) 
     return row
 
 
+def over_clip(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
+    """Gradients are clipped throughout; for a while their norms are far above that, and the loss jumps."""
+    if found == "training":
+        row["gradient_clip_norm"] = 1.0
+        if between(now, 4):
+            row.update(gradient_norm=60.0, loss=4 * row["loss"])
+    return row
+
+
 def hang(found: str, labels: Any, row: Any, now: float, step: int) -> Any:
     """The silence began some time before: it is found to be a stall, and then to be more."""
     if found == "run" and between(now, 400):
@@ -163,6 +172,7 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "loss_plateau": ("flat from step 1,500", None),  # type: ignore[dict-item]
     "gradient_exploded": ("norm 40 for 20 steps", training(4, gradient_norm=40.0)),
     "gradient_outlier": ("norm 9, usually 0.6", training(4, gradient_norm=9.0)),
+    "gradient_over_clip": ("norm 60, clipped to 1, and 4 x the loss", over_clip),
     "gradient_vanished": ("norm 1e-9", training(10, gradient_norm=1e-9)),
     "learning_rate_low": ("1e-9 for 2,000 steps", low_learning_rate),
     "learning_rate_high": ("rate 3", training(10, learning_rate=3.0)),
@@ -193,6 +203,7 @@ ALSO = {
     "loss_diverging": {"loss_above_baseline"},
     "loss_above_baseline": {"loss_diverging", "loss_spike"},
     "gradient_exploded": {"gradient_outlier"},
+    "gradient_over_clip": {"loss_spike"},
     "training_hung": {"training_stalled"},
     "gpu_oom_soon": set(),
     "disk_full_soon": set(),
