@@ -105,6 +105,16 @@ def test_a_killed_client_is_followed_by_one_that_sends_what_was_lost(tmp_path: P
     assert [(row["_step"], row["step"], row["loss"]) for row in found] == [(n, n, float(n)) for n in range(900)]
 
 
+def test_the_process_of_the_training_s_own_client_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's client passes its process on to programs below in WANDB_SERVICE; this one would not answer."""
+    monkeypatch.setenv("WANDB_SERVICE", "3-1-tcp-localhost-9")
+    run = make_run(tmp_path / "r", {"WANDB_SERVICE": "3-1-tcp-localhost-9"})
+    mirror_all(run, make_rows([{"loss": 1.0}]))
+    assert [row["loss"] for row in history(tmp_path / "r")] == [1.0]
+
+
 def test_a_client_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = open_mirror(make_run(tmp_path / "r"))
     assert mirror._child is not None

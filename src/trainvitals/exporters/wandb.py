@@ -127,6 +127,8 @@ class WandbMirror:
             name = self._name or self._run.environment.get("WANDB_NAME") or about.name or self._run.run_id
             state.values.setdefault("id", re.sub(r"[^A-Za-z0-9_.-]", "-", self._run.run_id)[:64])
             environment = child_environment(self._run.environment, "WANDB_")
+            # The training's own W&B process: a client that is killed would leave its run open in there.
+            environment.pop("WANDB_SERVICE", None)
             self._child = Child(_CLIENT, environment, state.lock)
             question = {
                 "do": "open",
