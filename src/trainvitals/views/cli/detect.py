@@ -7,15 +7,15 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from trainvitals.errors import TrainvitalsError, nearest
+from trainvitals.errors import nearest
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError
 from trainvitals.views.cli.terminal import is_terminal
+from trainvitals.views.data.csv_rows import open_table, parse_number, read_rows
 
 DESCRIPTION = (
     "Find anomalies in a column of a CSV file. Prints the rows where one begins as CSV, with the kind of anomaly and a "
@@ -29,7 +29,6 @@ trainvitals export latest --format csv -o - | trainvitals detect --csv - --value
 """
 KIND = "anomaly"
 SCORE = "score"
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 
 
 def add_arguments(parser: Parser) -> None:
@@ -40,14 +39,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    if arguments.csv == "-":
-        _detect(sys.stdin, "standard input", arguments)
-        return 0
-    try:
-        with Path(arguments.csv).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            _detect(file, arguments.csv, arguments)
-    except OSError as error:
-        raise TrainvitalsError(f"cannot read {arguments.csv}: {error.strerror}") from error
+    with open_table(arguments.csv) as (file, name):
+        _detect(file, name, arguments)
     return 0
 
 
@@ -55,10 +48,8 @@ def _detect(file: TextIO, name: str, arguments: argparse.Namespace) -> None:
     from trainvitals.analysis.anomalies import AnomalyDetector
 
     # A line at a time: reading ahead would hold back what a stream already has.
-    rows = _read(iter(file.readline, ""), name)
-    header = next(rows, None)
-    if header is None:
-        raise TrainvitalsError(f"{name} is empty", hint="the first line must name the columns")
+    rows = read_rows(iter(file.readline, ""), name)
+    header = next(rows)
     row = next(rows, None)
     value = _find_column(header, arguments.value, "--value") if arguments.value else _only_numbers(header, row)
     time = _find_column(header, arguments.time, "--time") if arguments.time else None
@@ -69,7 +60,7 @@ def _detect(file: TextIO, name: str, arguments: argparse.Namespace) -> None:
     detector = AnomalyDetector()
     unreadable = 0
     while row is not None:
-        number = _number(row[value]) if value < len(row) else math.nan
+        number = parse_number(row[value]) if value < len(row) else math.nan
         unreadable += number is None
         found = detector.add(math.nan if number is None else number)
         if found is not None:
@@ -80,40 +71,21 @@ def _detect(file: TextIO, name: str, arguments: argparse.Namespace) -> None:
         print_line(f"{unreadable:,} of {detector.seen:,} values of '{header[value]}' are not numbers: skipped")
 
 
-def _read(lines: Iterator[str], name: str) -> Iterator[list[str]]:
-    try:
-        yield from (row for row in csv.reader(lines) if row)
-    except csv.Error as error:
-        raise TrainvitalsError(f"{name} is not CSV: {error}") from error
-
-
 def _find_column(header: Sequence[str], wanted: str, flag: str) -> int:
-    names = [name.strip() for name in header]
-    if wanted not in names:
+    if wanted not in header:
         raise UsageError(
-            f"no column '{wanted}' for {flag}{nearest(wanted, names)}", hint=f"columns: {', '.join(names)}"
+            f"no column '{wanted}' for {flag}{nearest(wanted, header)}", hint=f"columns: {', '.join(header)}"
         )
-    return names.index(wanted)
+    return header.index(wanted)
 
 
 def _only_numbers(header: Sequence[str], row: Sequence[str] | None) -> int:
-    found = [place for place, cell in enumerate(row or ()) if _number(cell) is not None and place < len(header)]
+    found = [place for place, cell in enumerate(row or ()) if parse_number(cell) is not None and place < len(header)]
     if len(found) != 1:
         raise UsageError(
             f"{len(found)} columns have numbers: name the one to judge", hint=f"such as: --value '{header[-1]}'"
         )
     return found[0]
-
-
-def _number(cell: str) -> float | None:
-    """NaN for a missing value, None for what is not a number."""
-    text = cell.strip()
-    if text.lower() in MISSING:
-        return math.nan
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _writer(header: Sequence[str], as_json: bool) -> Callable[[Sequence[Any]], None]:

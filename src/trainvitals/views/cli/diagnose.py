@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import Paint
@@ -87,16 +85,11 @@ def _diagnose_run(reference: str | None, settings: Settings) -> Diagnosis:
 def _diagnose_table(name: str, settings: Settings) -> Diagnosis:
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.conditions import Conditions
+    from trainvitals.views.data.csv_rows import open_table
     from trainvitals.views.data.measured_table import read_measurements
 
-    if name == "-":
-        measured = read_measurements(sys.stdin, "standard input")
-    else:
-        try:
-            with Path(name).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                measured = read_measurements(file, name)
-        except OSError as error:
-            raise TrainvitalsError(f"cannot read {name}: {error.strerror}") from error
+    with open_table(name) as (file, title):
+        measured = read_measurements(file, title)
     return diagnose(measured, Conditions(settings.alerts_thresholds))
 
 

@@ -3,9 +3,8 @@ Tested in tests/views/cli/test_diagnose.py."""
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 import numpy as np
@@ -14,6 +13,7 @@ from trainvitals import catalog
 from trainvitals.analysis.findings import Curve, Floats, Measurements
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.identity import TRAINER, Participant
+from trainvitals.views.data.csv_rows import parse_number, read_rows
 
 STEPS = ("step", "global_step", "iteration", "iter", "_step")
 RANKS = ("rank", "worker", "worker_id", "rank_id")
@@ -94,28 +94,13 @@ def _ascending(x: Floats, y: Floats) -> Curve:
 
 
 def _read_columns(file: TextIO, name: str) -> dict[str, Floats]:
-    rows = _rows(file, name)
-    header = [cell.strip() for cell in next(rows, [])]
-    if not header:
-        raise TrainvitalsError(f"{name} is empty", hint="the first line must name the columns")
+    rows = read_rows(file, name)
+    header = next(rows)
     lists: list[list[float]] = [[] for _ in header]
     for row in rows:
         for place, values in enumerate(lists):
-            values.append(_number(row[place]) if place < len(row) else math.nan)
+            number = parse_number(row[place]) if place < len(row) else None
+            values.append(math.nan if number is None else number)
     columns = {key: np.array(values) for key, values in zip(header, lists, strict=True) if key}
     # Infinity is a value; a column of texts has none.
     return {key: values for key, values in columns.items() if not np.isnan(values).all()}
-
-
-def _rows(file: Iterable[str], name: str) -> Iterator[list[str]]:
-    try:
-        yield from (row for row in csv.reader(file) if row)
-    except csv.Error as error:
-        raise TrainvitalsError(f"{name} is not CSV: {error}") from error
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
