@@ -15,7 +15,7 @@ from trainings import CONDITIONS, SECONDS, find, gpu, healthy, host, process, ru
 
 from trainvitals.analysis.diagnosis import diagnose
 from trainvitals.analysis.endings import FAMILIES, parse_figures, recognise
-from trainvitals.analysis.findings import Ending, Finding
+from trainvitals.analysis.findings import Finding, RunEnding
 from trainvitals.journal.documents.cause import (
     CPU_LIMIT,
     EXCEPTION,
@@ -63,16 +63,18 @@ WAITING = (
 )
 
 
-def raised(exception: str, text: str, **more: Any) -> Ending:
+def raised(exception: str, text: str, **more: Any) -> RunEnding:
     cause = Cause(kind=EXCEPTION, exception=exception, detail=f"{exception}: {text}")
-    return Ending("failed", cause, traceback=TRACEBACK.format(cause.detail), **{"step": 120, "seconds": 90.0, **more})
+    return RunEnding(
+        "failed", cause, traceback=TRACEBACK.format(cause.detail), **{"step": 120, "seconds": 90.0, **more}
+    )
 
 
-def killed(name: str, **more: Any) -> Ending:
-    return Ending("killed", Cause(kind=SIGNAL, signal=name), **more)
+def killed(name: str, **more: Any) -> RunEnding:
+    return RunEnding("killed", Cause(kind=SIGNAL, signal=name), **more)
 
 
-def find_ending(ending: Ending, **changed: Any) -> Finding:
+def find_ending(ending: RunEnding, **changed: Any) -> Finding:
     (found,) = [
         item
         for item in diagnose(healthy(ending=ending, **changed), CONDITIONS).findings
@@ -125,37 +127,37 @@ def find_ending(ending: Ending, **changed: Any) -> Finding:
             "end.disk_full",
             raised("RuntimeError", "[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598"),
         ),
-        ("end.host_memory", Ending("killed", Cause(kind=OUT_OF_MEMORY, memory="group", signal="SIGKILL"))),
+        ("end.host_memory", RunEnding("killed", Cause(kind=OUT_OF_MEMORY, memory="group", signal="SIGKILL"))),
         ("end.python_memory", raised("MemoryError", "")),
         ("end.python_memory", raised("_ArrayMemoryError", "Unable to allocate 7 TiB for an array")),
         ("end.python_memory", raised("RuntimeError", "DefaultCPUAllocator: can't allocate memory: you tried")),
         ("end.missing_file", raised("FileNotFoundError", "[Errno 2] No such file or directory: 'data.bin'")),
         ("end.missing_module", raised("ModuleNotFoundError", "No module named 'einops'")),
         ("end.permission", raised("PermissionError", "[Errno 13] Permission denied: '/out'")),
-        ("end.interrupted", Ending("killed", Cause(kind=INTERRUPTED))),
+        ("end.interrupted", RunEnding("killed", Cause(kind=INTERRUPTED))),
         ("end.interrupted", killed("SIGINT")),
         ("end.terminated", killed("SIGTERM")),
-        ("end.terminated", Ending("failed", Cause(kind=EXIT_CODE, exit_code=143))),
+        ("end.terminated", RunEnding("failed", Cause(kind=EXIT_CODE, exit_code=143))),
         (
             "end.time_limit",
             killed("SIGTERM", printed="slurmstepd: error: *** JOB 7 ON n CANCELLED DUE TO TIME LIMIT ***"),
         ),
-        ("end.time_limit", Ending("killed", Cause(kind=CPU_LIMIT, signal="SIGKILL"))),
+        ("end.time_limit", RunEnding("killed", Cause(kind=CPU_LIMIT, signal="SIGKILL"))),
         ("end.preempted", killed("SIGKILL", printed="slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO PREEMPTION ***")),
         ("end.killed", killed("SIGKILL")),
-        ("end.native_crash", Ending("crashed", Cause(kind=SIGNAL, signal="SIGSEGV"))),
-        ("end.native_crash", Ending("failed", Cause(kind=EXIT_CODE, exit_code=139))),
+        ("end.native_crash", RunEnding("crashed", Cause(kind=SIGNAL, signal="SIGSEGV"))),
+        ("end.native_crash", RunEnding("failed", Cause(kind=EXIT_CODE, exit_code=139))),
         ("end.exception", raised("KeyError", "'labels'")),
         ("end.exception", raised("AssertionError", "")),
-        ("end.unexplained", Ending("failed", Cause(kind=EXIT_CODE, exit_code=3))),
-        ("end.unexplained", Ending("crashed", Cause(kind=UNKNOWN))),
-        ("end.unexplained", Ending("crashed", Cause(kind=UNWATCHED))),
-        ("end.unexplained", Ending("crashed", Cause(kind=GONE))),
-        ("end.unexplained", Ending("failed")),
-        ("end.hang", Ending("hung", Cause(kind=STALLED, seconds=50.0))),
+        ("end.unexplained", RunEnding("failed", Cause(kind=EXIT_CODE, exit_code=3))),
+        ("end.unexplained", RunEnding("crashed", Cause(kind=UNKNOWN))),
+        ("end.unexplained", RunEnding("crashed", Cause(kind=UNWATCHED))),
+        ("end.unexplained", RunEnding("crashed", Cause(kind=GONE))),
+        ("end.unexplained", RunEnding("failed")),
+        ("end.hang", RunEnding("hung", Cause(kind=STALLED, seconds=50.0))),
     ],
 )
-def test_every_bad_ending_is_named_with_evidence_and_advice(finding: str, ending: Ending) -> None:
+def test_every_bad_ending_is_named_with_evidence_and_advice(finding: str, ending: RunEnding) -> None:
     found = find_ending(ending)
     assert found.rule == finding
     assert found.severity == ("info" if finding == "end.interrupted" else "critical")
@@ -169,7 +171,7 @@ def test_every_family_has_a_condition() -> None:
 
 @pytest.mark.parametrize("status", ["running", "stalled", "finished"])
 def test_a_run_that_lives_or_ended_well_has_none(status: str) -> None:
-    found = diagnose(healthy(ending=Ending(status)), CONDITIONS)
+    found = diagnose(healthy(ending=RunEnding(status)), CONDITIONS)
     assert not [rule for rule in rules(found) if rule.startswith("end.")] and "failures and hangs" in found.fine
 
 
@@ -224,26 +226,26 @@ def test_the_rank_that_did_not_come_is_named() -> None:
 def test_a_hang_names_the_odd_rank_also_after_it_was_killed() -> None:
     stacks = {Participant(rank=0): WAITING, Participant(rank=1): WAITING, Participant(rank=2): SLEEPING}
     stall = Cause(kind=STALLED, seconds=12.0, detail="the main thread is elsewhere", rank=2)
-    hung = find_ending(Ending("hung", stall, stall=stall, stacks=stacks, flight_records=["/tmp/trace_0"]))
+    hung = find_ending(RunEnding("hung", stall, stall=stall, stacks=stacks, flight_records=["/tmp/trace_0"]))
     assert 'rank 2 was at File "/home/me/train.py", line 12 in load' in hung.evidence
     assert "rank 0, rank 1 waited in all_reduce" in hung.evidence
     assert "flight recorder: /tmp/trace_0" in hung.evidence and hung.subject == "rank 2"
     for end in (Cause(kind=INTERRUPTED), Cause(kind=SIGNAL, signal="SIGKILL")):
-        after = find_ending(Ending("killed", end, stall=stall, stacks=stacks))
+        after = find_ending(RunEnding("killed", end, stall=stall, stacks=stacks))
         assert after.rule == "end.hang" and f"before: {stall}" in after.evidence
 
 
 def test_what_was_printed_and_survived_does_not_explain_another_exception() -> None:
     survived = raised("KeyError", "'labels'", printed=f"skipping a batch: {CUDA}")
     assert recognise(survived)[0].finding == "end.exception"
-    silent = Ending("failed", Cause(kind=EXIT_CODE, exit_code=1), printed=CUDA)
+    silent = RunEnding("failed", Cause(kind=EXIT_CODE, exit_code=1), printed=CUDA)
     assert recognise(silent)[0].finding == "end.gpu_memory"
 
 
 def test_an_exception_that_came_from_another_is_explained_by_the_first() -> None:
     ending = raised("RuntimeError", "training failed")
     chained = f"OSError: [Errno 28] No space left on device\n\nThe above exception was the cause\n\n{ending.traceback}"
-    both = Ending("failed", ending.cause, traceback=chained)
+    both = RunEnding("failed", ending.cause, traceback=chained)
     assert recognise(both)[0].finding == "end.disk_full"
 
 
@@ -251,7 +253,9 @@ def test_a_connection_lost_inside_a_loader_is_its_worker_and_elsewhere_is_not() 
     lost = raised("ConnectionResetError", "[Errno 104] Connection reset by peer")
     assert recognise(lost)[0].finding == "end.exception"
     frame = '  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1, in __next__\n'
-    loading = Ending("failed", lost.cause, traceback=f"Traceback (most recent call last):\n{frame}{lost.cause.detail}")
+    loading = RunEnding(
+        "failed", lost.cause, traceback=f"Traceback (most recent call last):\n{frame}{lost.cause.detail}"
+    )
     assert recognise(loading)[0].finding == "end.loader_worker"
 
 
@@ -267,7 +271,7 @@ def test_who_sent_the_signal_is_named_where_it_is_known() -> None:
 
 
 def test_memory_at_the_end_is_evidence_of_a_kill_for_memory() -> None:
-    ending = Ending("killed", Cause(kind=OUT_OF_MEMORY, memory="machine", signal="SIGKILL"))
+    ending = RunEnding("killed", Cause(kind=OUT_OF_MEMORY, memory="machine", signal="SIGKILL"))
     found = find_ending(
         ending,
         hosts=[host(memory_usage_percent=np.full(SECONDS, 99.0))],

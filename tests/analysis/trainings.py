@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals.analysis.diagnosis import Diagnosis, diagnose
-from trainvitals.analysis.findings import Curve, Device, Ending, Finding, Floats, Measurements
+from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, RunEnding
 from trainvitals.conditions import Conditions
 from trainvitals.journal.identity import TRAINER, Participant
 
@@ -125,7 +125,7 @@ def healthy(seed: int = 0, **changed: Any) -> Measurements:
         "gpus": [gpu(0, seed), gpu(1, seed)],
         "hosts": [host(seed)],
         "processes": [process()],
-        "ending": Ending("finished"),
+        "ending": RunEnding("finished"),
         **changed,
     }
     return Measurements(**given)

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainvitals.analysis.findings import Device, Ending, Finding, Measurements, NotJudged
+from trainvitals.analysis.findings import Device, Finding, Measurements, NotJudged, RunEnding
 from trainvitals.analysis.frames import Frames, find_collective, find_odd, find_own_frame, parse_traceback
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions
@@ -47,7 +47,7 @@ Facts = tuple[list[str], dict[str, Real]]
 class Clue(NamedTuple):
     """What a family is studied with."""
 
-    ending: Ending
+    ending: RunEnding
     measured: Measurements
     text: str
     """In which its pattern was found."""
@@ -97,7 +97,7 @@ def detect_ending(measured: Measurements, conditions: Conditions) -> list[Findin
     ]
 
 
-def recognise(ending: Ending) -> tuple[Family, str]:
+def recognise(ending: RunEnding) -> tuple[Family, str]:
     """The family of a bad ending, and the text by which it was recognised."""
     if ending.status == HUNG:
         return HANG, ""
@@ -124,7 +124,7 @@ def _fits(family: Family, text: str) -> bool:
     return found and (family.confirm is None or family.confirm(text))
 
 
-def _signal_of(ending: Ending) -> str | None:
+def _signal_of(ending: RunEnding) -> str | None:
     code = ending.cause.exit_code
     if ending.cause.is_interruption:
         return "SIGINT"
@@ -133,11 +133,11 @@ def _signal_of(ending: Ending) -> str | None:
     return ending.cause.signal
 
 
-def _participant_of(ending: Ending) -> str:
+def _participant_of(ending: RunEnding) -> str:
     return ending.cause.participant.title if ending.cause.rank is not None or ending.world_size > 1 else ""
 
 
-def _describe(ending: Ending) -> list[str]:
+def _describe(ending: RunEnding) -> list[str]:
     """What holds for every family: the message, where, and when."""
     found = [str(ending.cause)] if str(ending.cause) else [f"the run is {ending.status}"]
     own = find_own_frame(parse_traceback(ending.traceback))
@@ -230,7 +230,7 @@ def _study_hang(clue: Clue) -> Facts:
     return said + _describe_places(ending) + [f"flight recorder: {note}" for note in ending.flight_records], {}
 
 
-def _describe_places(ending: Ending) -> list[str]:
+def _describe_places(ending: RunEnding) -> list[str]:
     """Where the odd ones were, and in what the others waited for them."""
     odd = find_odd(ending.stacks)
     waiting = [participant for participant in sorted(ending.stacks) if participant not in odd]

@@ -82,7 +82,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunEnding:
     """How a run ended, or that it hangs; of one that lives or ended well, the status."""
 
     status: str
@@ -126,7 +126,7 @@ class Measurements:
     hosts: Sequence[Device] = ()
     processes: Sequence[Device] = ()
     is_live: bool = False
-    ending: Ending | None = None
+    ending: RunEnding | None = None
     prices: Mapping[str, Any] = field(default_factory=dict)
     """`gpu_hour`, `kwh` and `currency`, where they are set."""
 

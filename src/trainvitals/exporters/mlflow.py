@@ -152,7 +152,7 @@ class StoreServer:
             self._child = None
 
 
-class Refused(Exception):
+class MlflowRefused(Exception):
     """The server understood and does not want it."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
@@ -189,7 +189,7 @@ class MlflowApi:
         if reply.status in BUSY or (reply.status in DOOR and code != "RESOURCE_DOES_NOT_EXIST"):
             raise OSError(f"MLflow returned {reply.status} {code} {text}".strip())
         if reply.status >= 400:
-            raise Refused(reply.status, code, text)
+            raise MlflowRefused(reply.status, code, text)
         if not isinstance(found, dict) or not 200 <= reply.status < 300:
             raise OSError(f"the answer to {name} is not MLflow's ({reply.status})")
         return found
@@ -276,7 +276,7 @@ class MlflowMirror:
         for _ in range(2):  # somebody else may create it meanwhile
             try:
                 found = self._call("experiments/get-by-name", experiment_name=name)["experiment"]
-            except Refused as error:
+            except MlflowRefused as error:
                 if error.code != "RESOURCE_DOES_NOT_EXIST":
                     raise
             else:
@@ -285,7 +285,7 @@ class MlflowMirror:
                 return str(found["experiment_id"])
             try:
                 return str(self._call("experiments/create", {"name": name})["experiment_id"])
-            except Refused as error:
+            except MlflowRefused as error:
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
         raise OSError(f"cannot find or create the experiment '{name}'")
@@ -341,7 +341,9 @@ class MlflowMirror:
             parameters = {self._name(key, "parameter_names"): text[:LONGEST_VALUE] for key, text in piece}
             try:
                 self._call("runs/log-batch", {"run_id": self._id, "params": _pairs(parameters)})
-            except Refused as error:  # of another size or already there with another value: the metrics still count
+            except (
+                MlflowRefused
+            ) as error:  # of another size or already there with another value: the metrics still count
                 self._set_tags({"trainvitals.refused_parameters": str(error)})
             sent.update((key, "") for key, _ in piece)
 
@@ -350,7 +352,7 @@ class MlflowMirror:
             cleaned = {_clean(key): text[:LONGEST_TAG] for key, text in piece}
             try:
                 self._call("runs/log-batch", {"run_id": self._id, "tags": _pairs(cleaned)})
-            except Refused as error:
+            except MlflowRefused as error:
                 raise OSError(f"MLflow refused tags: {error}") from None
 
     # -- metrics
@@ -375,7 +377,7 @@ class MlflowMirror:
     def _log_metrics(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         try:
             self._call("runs/log-batch", {"run_id": self._id, "metrics": metrics})
-        except Refused as error:
+        except MlflowRefused as error:
             if error.code == "RESOURCE_DOES_NOT_EXIST":
                 raise OSError(f"the run is not there any more: {error}") from None
             raise RowsRefused(str(error)) from None
@@ -410,7 +412,7 @@ class MlflowMirror:
                 return
         try:
             self._store_artifact(artifacts, content)
-        except (Refused, PermissionError) as error:
+        except (MlflowRefused, PermissionError) as error:
             self._set_tags({"trainvitals.refused_report": str(error)})
 
     def _store_artifact(self, artifacts: str, content: bytes) -> None:

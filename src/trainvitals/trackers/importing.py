@@ -110,7 +110,7 @@ class SourceRun(Protocol):
         ...
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """A place where a tracker keeps runs."""
 
     unended: SourceEnd
@@ -143,7 +143,7 @@ class Import:
     """One source into the runs below a root."""
 
     def __init__(
-        self, tool: str, source: Source, runs: TrackedRuns, *, project: str | None = None, name: str | None = None
+        self, tool: str, source: RunSource, runs: TrackedRuns, *, project: str | None = None, name: str | None = None
     ) -> None:
         self._tool = tool
         self._source = source

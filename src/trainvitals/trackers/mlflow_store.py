@@ -43,7 +43,7 @@ _STATUSES: Mapping[object, str] = {
 }
 
 
-class Point(NamedTuple):
+class MlflowPoint(NamedTuple):
     """One value of a metric."""
 
     key: str
@@ -53,7 +53,7 @@ class Point(NamedTuple):
 
 
 @dataclass(slots=True)
-class RunInfo:
+class MlflowRunInfo:
     """What a store knows of a run without its metrics."""
 
     run_id: str
@@ -90,9 +90,9 @@ class Store(Protocol):
         """(run id, experiment) of every run that is not deleted."""
         ...
 
-    def describe(self, run_id: str, experiment: str) -> RunInfo: ...
+    def describe(self, run_id: str, experiment: str) -> MlflowRunInfo: ...
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
         """Those behind the position, which moves as they are given."""
         ...
 
@@ -152,7 +152,7 @@ class MlflowRun:
         self.place = store.place
         self._store = store
         self._experiment = experiment
-        self._info: RunInfo | None = None
+        self._info: MlflowRunInfo | None = None
 
     @property
     def title(self) -> str:
@@ -192,7 +192,7 @@ class _Rows:
         self.count = 0
         self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
 
-    def add(self, point: Point) -> None:
+    def add(self, point: MlflowPoint) -> None:
         self.count += 1
         rows = self._rows.setdefault((point.milliseconds, point.step), [{}])
         if point.key in rows[-1]:  # logged twice in a millisecond
@@ -235,10 +235,10 @@ class FileStore:
                     self._folders[inner.parent.name] = inner.parent
                     yield inner.parent.name, experiment
 
-    def describe(self, run_id: str, experiment: str) -> RunInfo:
+    def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
         folder = self._folders[run_id]
         meta = _read_yaml(folder / "meta.yaml")
-        return RunInfo(
+        return MlflowRunInfo(
             run_id,
             experiment,
             name=str(meta.get("run_name") or ""),
@@ -249,7 +249,7 @@ class FileStore:
             tags=_read_texts(folder / "tags"),
         )
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
         offsets: dict[str, int] = position.setdefault("offsets", {})
         folder = self._folders[run_id] / "metrics"
         for path in sorted(item for item in folder.rglob("*") if item.is_file()):
@@ -265,10 +265,10 @@ class FileStore:
                         yield point
 
 
-def _parse_point(key: str, line: bytes) -> Point | None:
+def _parse_point(key: str, line: bytes) -> MlflowPoint | None:
     words = line.split()
     try:
-        return Point(key, int(words[0]), int(words[2]) if len(words) > 2 else 0, float(words[1]))
+        return MlflowPoint(key, int(words[0]), int(words[2]) if len(words) > 2 else 0, float(words[1]))
     except (ValueError, IndexError):
         return None
 
@@ -322,7 +322,7 @@ class DatabaseStore:
         for run_id, experiment in self._ask(query):
             yield str(run_id), str(experiment)
 
-    def describe(self, run_id: str, experiment: str) -> RunInfo:
+    def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
         query = "SELECT name, status, start_time, end_time FROM runs WHERE run_uuid = ?"
         for name, status, started, ended in self._ask(query, run_id):
             params, tags = (
@@ -332,17 +332,17 @@ class DatabaseStore:
                 }
                 for table in ("params", "tags")
             )
-            return RunInfo(run_id, experiment, name or "", status, started, ended, params, tags)
+            return MlflowRunInfo(run_id, experiment, name or "", status, started, ended, params, tags)
         raise ImportFailed(f"run {run_id} was removed")
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
         query = (
             "SELECT rowid, key, timestamp, step, value, is_nan FROM metrics "
             "WHERE run_uuid = ? AND rowid > ? ORDER BY rowid"
         )
         for row, key, milliseconds, step, value, is_nan in self._ask(query, run_id, position.get("row", 0)):
             position["row"] = row
-            yield Point(key, milliseconds, step, math.nan if is_nan else _from_database(value))
+            yield MlflowPoint(key, milliseconds, step, math.nan if is_nan else _from_database(value))
 
 
 def _from_database(value: float) -> float:
@@ -408,7 +408,7 @@ class ServerStore:
         found: Mapping[str, Any] = self._ask("runs/get", {"run_id": run_id}).get("run") or {}
         return found
 
-    def describe(self, run_id: str, experiment: str) -> RunInfo:
+    def describe(self, run_id: str, experiment: str) -> MlflowRunInfo:
         run = self._get(run_id)
         info, data = run.get("info", {}), run.get("data", {})
         params, tags = (
@@ -417,16 +417,16 @@ class ServerStore:
         )
         name = str(info.get("run_name") or "")
         started, ended = (_whole(info.get(key)) for key in ("start_time", "end_time"))
-        return RunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
+        return MlflowRunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
 
-    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[Point]:
+    def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
         counts: dict[str, int] = position.setdefault("counts", {})
         for metric in self._get(run_id).get("data", {}).get("metrics") or ():
             key = str(metric.get("key"))
             asked = {"run_id": run_id, "metric_key": key, "max_results": PAGE}
             pages = self._pages("metrics/get-history", "metrics", asked, get=True)
             found = [
-                Point(
+                MlflowPoint(
                     key, _whole(item.get("timestamp")) or 0, _whole(item.get("step")) or 0, _number(item.get("value"))
                 )
                 for item in pages

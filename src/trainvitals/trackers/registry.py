@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainvitals.plugins import Registry
 
 if TYPE_CHECKING:  # numpy, which the help of the command does not wait for
-    from trainvitals.trackers.importing import Source
+    from trainvitals.trackers.importing import RunSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class ImporterRow:
     """What its argument is, for the help: `DIR`, `FILE`."""
     help: str
 
-    def open(self, target: str) -> Source:
-        source: Source = import_module(self.module).open_source(target)
+    def open(self, target: str) -> RunSource:
+        source: RunSource = import_module(self.module).open_source(target)
         return source
 
 

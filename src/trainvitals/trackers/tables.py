@@ -149,7 +149,7 @@ def read_micros(item: object) -> int:
 # -- kinds of files
 
 
-class Place(NamedTuple):
+class TablePosition(NamedTuple):
     """Behind a row."""
 
     rows: int
@@ -165,7 +165,7 @@ class Table(Protocol):
         """Of the first rows."""
         ...
 
-    def rows(self, after: Place, mark: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         """Those behind a place of a file whose `mark` was this."""
         ...
 
@@ -174,7 +174,7 @@ class Table(Protocol):
         ...
 
 
-def _read_lines(path: Path, after: Place) -> Iterator[tuple[Place, bytes]]:
+def _read_lines(path: Path, after: TablePosition) -> Iterator[tuple[TablePosition, bytes]]:
     """Whole lines, each with the place behind it."""
     with open(path, "rb") as file:
         file.seek(after.offset)
@@ -183,7 +183,7 @@ def _read_lines(path: Path, after: Place) -> Iterator[tuple[Place, bytes]]:
             if not line.endswith(b"\n") and time.time() - path.stat().st_mtime < SETTLED_SECONDS:
                 return
             rows, offset = rows + 1, offset + len(line)
-            yield Place(rows, offset), line
+            yield TablePosition(rows, offset), line
 
 
 class CsvTable:
@@ -201,13 +201,13 @@ class CsvTable:
         header = self.mark()
         return next(csv.reader([header], delimiter=_find_separator(header)), [])
 
-    def rows(self, after: Place, mark: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         header = self.mark()
         separator = _find_separator(header)
         names = next(csv.reader([header], delimiter=separator), [])
         skip = 0
         if mark != header or not after.offset:
-            skip, after = after.rows, Place(-1)  # the header is a line, too
+            skip, after = after.rows, TablePosition(-1)  # the header is a line, too
         held = b""
         for place, line in _read_lines(self.path, after):
             held += line
@@ -236,15 +236,15 @@ class JsonTable:
 
     def columns(self) -> Sequence[str]:
         names: dict[str, None] = {}
-        for number, (_, row) in enumerate(self.rows(Place(0), "")):
+        for number, (_, row) in enumerate(self.rows(TablePosition(0), "")):
             names.update(dict.fromkeys(row))
             if number >= 100:
                 break
         return list(names)
 
-    def rows(self, after: Place, mark: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         if after.offset > self.path.stat().st_size:  # it was begun again
-            after = Place(0)
+            after = TablePosition(0)
         for place, line in _read_lines(self.path, after):
             if not line.strip():
                 continue
@@ -289,14 +289,14 @@ class ParquetTable:
     def columns(self) -> Sequence[str]:
         return [column[0] for column in self._ask("SELECT * FROM read_parquet(?) LIMIT 0").description]
 
-    def rows(self, after: Place, mark: str) -> Iterator[tuple[Place, Row]]:
+    def rows(self, after: TablePosition, mark: str) -> Iterator[tuple[TablePosition, Row]]:
         result = self._ask(f"SELECT * FROM read_parquet(?) OFFSET {after.rows}")
         names = [column[0] for column in result.description]
         number = after.rows
         while batch := result.fetchmany(10_000):
             for cells in batch:
                 number += 1
-                yield Place(number), dict(zip(names, cells, strict=True))
+                yield TablePosition(number), dict(zip(names, cells, strict=True))
 
 
 # -- runs
@@ -322,7 +322,7 @@ class TableSource:
         if columns.run is None:
             return [""]
         name = columns.run
-        return list(dict.fromkeys(str(row.get(name)) for _, row in self._table.rows(Place(0), "")))
+        return list(dict.fromkeys(str(row.get(name)) for _, row in self._table.rows(TablePosition(0), "")))
 
 
 class TableRun:
@@ -350,7 +350,7 @@ class TableRun:
         columns = Columns.of(self._table.columns())
         first: int = NO_TIME
         if columns.time is not None:
-            for _, row in self._table.rows(Place(0), ""):
+            for _, row in self._table.rows(TablePosition(0), ""):
                 if columns.run is None or str(row.get(columns.run)) == self.key:
                     first = read_micros(row.get(columns.time))
                     break
@@ -374,7 +374,7 @@ class TableRun:
             return
         names = self._table.columns()
         columns, mark = Columns.of(names), self._table.mark()
-        after = Place(int(position.get("rows", 0)), int(position.get("offset", 0)))
+        after = TablePosition(int(position.get("rows", 0)), int(position.get("offset", 0)))
         make = partial(self._make_piece, mark=mark)
         piece = make(after)
         for place, row in self._table.rows(after, str(position.get("mark", mark))):
@@ -393,7 +393,7 @@ class TableRun:
         self._seen = (status.st_mtime_ns, status.st_size) if piece.position.get("offset") == status.st_size else None
 
     @staticmethod
-    def _make_piece(place: Place, *, mark: str) -> Piece:
+    def _make_piece(place: TablePosition, *, mark: str) -> Piece:
         return Piece(position={"rows": place.rows, "offset": place.offset, "mark": mark}, lines=Lines("training"))
 
 

@@ -14,7 +14,7 @@ MOST_REPORTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class IntakeAnswer:
     """A status and a JSON object, or bytes."""
 
     status: int
@@ -24,10 +24,10 @@ class Answer:
     """Seconds after which a client that sends too much may send again."""
 
 
-def refuse_trouble(error: Exception) -> Answer:
+def refuse_trouble(error: Exception) -> IntakeAnswer:
     """The disk does not take what came. The client is to send it again, for a full disk may have room later."""
     text = str(error)[:500]
-    return Answer(429, {"error_code": "RESOURCE_EXHAUSTED", "message": text, "error": text}, retry_after=1)
+    return IntakeAnswer(429, {"error_code": "RESOURCE_EXHAUSTED", "message": text, "error": text}, retry_after=1)
 
 
 class OnceReporter:

@@ -31,9 +31,9 @@ from trainvitals.journal.layout import RUN_FILE
 from trainvitals.ownership import explain_foreign
 from trainvitals.settings import Settings
 from trainvitals.trackers.intake import mlflow, otlp, wandb
-from trainvitals.trackers.intake.answers import Answer, OnceReporter
+from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter
 from trainvitals.trackers.intake.keys import PROGRAM_PATH, make_key, make_program_path
-from trainvitals.trackers.intake.runs import IntakeRuns, Program
+from trainvitals.trackers.intake.runs import CapturedProgram, IntakeRuns
 from trainvitals.trackers.intake.uploads import MOST_BYTES, BadName, Signer, Upload
 
 PROTOCOLS = ("wandb", "mlflow", "otlp")
@@ -53,7 +53,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 class TooMuch(Exception):
     """The answer to a request that is too large, or one too many."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: IntakeAnswer) -> None:
         super().__init__(answer.status)
         self.answer = answer
 
@@ -72,9 +72,9 @@ class Room:
             declared = request.headers.get("content-length", "")
             expected = int(declared) if declared.isdecimal() else 0
             if expected > MOST_BODY:
-                raise TooMuch(Answer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
+                raise TooMuch(IntakeAnswer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
             if expected > self._left:
-                raise TooMuch(Answer(429, _refusal("too many requests at once"), retry_after=1))
+                raise TooMuch(IntakeAnswer(429, _refusal("too many requests at once"), retry_after=1))
             unpack = zlib.decompressobj(31) if request.headers.get("content-encoding") == "gzip" else None
             pieces: list[bytes] = []
             size = 0
@@ -82,12 +82,12 @@ class Room:
                 try:
                     plain = unpack.decompress(piece, MOST_BODY + 1) if unpack is not None else piece
                 except zlib.error:
-                    raise TooMuch(Answer(400, _refusal("the body is not gzip"))) from None
+                    raise TooMuch(IntakeAnswer(400, _refusal("the body is not gzip"))) from None
                 size += len(plain)
                 if size > MOST_BODY or (unpack is not None and unpack.unconsumed_tail):
-                    raise TooMuch(Answer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
+                    raise TooMuch(IntakeAnswer(413, _refusal(f"the body is larger than {MOST_BODY >> 20} MB")))
                 if len(plain) > self._left:
-                    raise TooMuch(Answer(429, _refusal("too many requests at once"), retry_after=1))
+                    raise TooMuch(IntakeAnswer(429, _refusal("too many requests at once"), retry_after=1))
                 self._left -= len(plain)
                 taken += len(plain)
                 pieces.append(plain)
@@ -111,13 +111,13 @@ class Intake:
         accept: Iterable[str],
         signer: Signer,
         report_once: OnceReporter,
-        program: Program | None = None,
+        program: CapturedProgram | None = None,
     ) -> None:
         self.runs = IntakeRuns(root, settings, program)
         accepted = frozenset(accept)
         self.wandb = wandb.Wandb(self.runs, signer, report_once) if "wandb" in accepted else None
         self.mlflow = mlflow.Mlflow(self.runs, report_once) if "mlflow" in accepted else None
-        self.otlp = otlp.Otlp(self.runs, report_once) if "otlp" in accepted else None
+        self.otlp = otlp.OtlpIntake(self.runs, report_once) if "otlp" in accepted else None
 
     def sweep(self) -> None:
         """End the runs whose clients are gone."""
@@ -150,7 +150,7 @@ class IntakeApp:
         self._room = room or Room()
         self._limiter: anyio.CapacityLimiter | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._programs: dict[Program, Intake] = {}
+        self._programs: dict[CapturedProgram, Intake] = {}
         self._served: Intake | None = None
         if not programs:
             self._served = Intake(
@@ -216,14 +216,14 @@ class IntakeApp:
             if signed:
                 path = request.url.path.removeprefix(self._prefix(request))
                 if not self._signer.is_signed(path, request.query_params.get("signature", "")):
-                    return _respond(Answer(403, _refusal("the address of this upload is not signed")))
+                    return _respond(IntakeAnswer(403, _refusal("the address of this upload is not signed")))
             elif not self._is_admitted(request):
                 body = {"error_code": "UNAUTHENTICATED", "message": _WRONG_TOKEN, "error": _WRONG_TOKEN}
-                return _respond(Answer(401, body))
+                return _respond(IntakeAnswer(401, body))
             try:
                 intake = self._find_intake(request)
                 if intake is None:
-                    return _respond(Answer(404, _refusal("there is no such run")))
+                    return _respond(IntakeAnswer(404, _refusal("there is no such run")))
                 return await handler(intake, request)
             except TooMuch as refused:
                 return _respond(refused.answer)
@@ -307,7 +307,7 @@ class IntakeApp:
             return _respond(await self._run(intake.mlflow.delete_artifact, name))
         path = await self._run(intake.mlflow.find_artifact, name)
         if path is None:
-            return _respond(Answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such artifact"}))
+            return _respond(IntakeAnswer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such artifact"}))
         return FileResponse(path, media_type="application/octet-stream")
 
     async def _metrics(self, intake: Intake, request: Request) -> Response:
@@ -325,33 +325,33 @@ class IntakeApp:
         try:
             target = await self._run(find_place, *names)
         except BadName as error:
-            return _respond(Answer(400, _refusal(str(error))))
+            return _respond(IntakeAnswer(400, _refusal(str(error))))
         except OSError as error:
-            return _respond(Answer(429, _refusal(f"the file cannot be written: {error.strerror}"), retry_after=5))
+            return _respond(IntakeAnswer(429, _refusal(f"the file cannot be written: {error.strerror}"), retry_after=5))
         upload = await self._run(Upload, target) if target is not None else None
         size = 0
         try:
             async for piece in request.stream():
                 size += len(piece)
                 if size > MOST_BYTES:
-                    raise TooMuch(Answer(413, _refusal("the file is too large")))
+                    raise TooMuch(IntakeAnswer(413, _refusal("the file is too large")))
                 if upload is not None and piece:
                     await self._run(upload.write, piece)
             if upload is not None:
                 await self._run(upload.keep)
                 upload = None
         except OSError as error:
-            return _respond(Answer(429, _refusal(f"the file cannot be written: {error.strerror}"), retry_after=5))
+            return _respond(IntakeAnswer(429, _refusal(f"the file cannot be written: {error.strerror}"), retry_after=5))
         finally:
             if upload is not None:
                 upload.drop()
-        return _respond(Answer(200))
+        return _respond(IntakeAnswer(200))
 
 
 _WRONG_TOKEN = "the key is not the token of this server (trainvitals serve --accept prints it)"
 
 
-def _read_program(request: Request) -> Program | None:
+def _read_program(request: Request) -> CapturedProgram | None:
     given = request.path_params
     if "folder" not in given:
         return None
@@ -360,15 +360,15 @@ def _read_program(request: Request) -> Program | None:
         folder = Path(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
     except (binascii.Error, ValueError):
         return None
-    return Program(folder, given["rank"], given["pid"]) if folder.is_absolute() else None
+    return CapturedProgram(folder, given["rank"], given["pid"]) if folder.is_absolute() else None
 
 
-def _not_accepted(protocol: str) -> Answer:
+def _not_accepted(protocol: str) -> IntakeAnswer:
     text = f"this server does not accept {protocol}: trainvitals serve --accept {protocol}"
-    return Answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text, "error": text})
+    return IntakeAnswer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text, "error": text})
 
 
-def _respond(answer: Answer) -> Response:
+def _respond(answer: IntakeAnswer) -> Response:
     body = answer.body if isinstance(answer.body, bytes) else dump_json(answer.body)
     headers = {"cache-control": "no-store"}
     if answer.retry_after:
@@ -380,4 +380,6 @@ async def _refuse_crash(request: Request, error: Exception) -> Response:
     """The last boundary. Not an error of the 500s: W&B's client would try for a week."""
     if not isinstance(error, ClientDisconnect):
         log.error("a request failed: %s", request.url.path.partition("?")[0], exc_info=error)
-    return _respond(Answer(400, {"error_code": "INTERNAL_ERROR", "message": "the server made a mistake", "error": ""}))
+    return _respond(
+        IntakeAnswer(400, {"error_code": "INTERNAL_ERROR", "message": "the server made a mistake", "error": ""})
+    )

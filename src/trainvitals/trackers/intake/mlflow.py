@@ -24,8 +24,8 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import dump_json, number, parse_time, spell
 from trainvitals.redaction import redact, redact_text
-from trainvitals.trackers.intake.answers import Answer, OnceReporter, refuse_trouble
-from trainvitals.trackers.intake.mlflow_search import BadFilter, Condition, Found, parse_filter, sort_runs
+from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
+from trainvitals.trackers.intake.mlflow_search import BadFilter, Found, SearchCondition, parse_filter, sort_runs
 from trainvitals.trackers.intake.recent_points import RecentPoints
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, find_below, list_files, make_place
@@ -52,20 +52,20 @@ _THEIR_STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "FAILED"
 Given = Mapping[str, Any]
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """An error in MLflow's form."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
-        self.answer = Answer(status, {"error_code": code, "message": message})
+        self.answer = IntakeAnswer(status, {"error_code": code, "message": message})
 
 
-def _missing(what: str) -> Refused:
-    return Refused("RESOURCE_DOES_NOT_EXIST", f"there is no {what}", 404)
+def _missing(what: str) -> RequestRefused:
+    return RequestRefused("RESOURCE_DOES_NOT_EXIST", f"there is no {what}", 404)
 
 
-def _invalid(text: str) -> Refused:
-    return Refused("INVALID_PARAMETER_VALUE", text)
+def _invalid(text: str) -> RequestRefused:
+    return RequestRefused("INVALID_PARAMETER_VALUE", text)
 
 
 class Mlflow:
@@ -76,7 +76,7 @@ class Mlflow:
         self._report_once = report_once
         self._lock = threading.RLock()
 
-    def answer(self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes) -> Answer:
+    def answer(self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes) -> IntakeAnswer:
         """`path` is what follows `/api/`."""
         route = path.partition("/")[2]
         handler = _ROUTES.get((method, route))
@@ -84,7 +84,7 @@ class Mlflow:
             if route not in _OPTIONAL:
                 self._report_once(f"MLflow's {method} /api/{path[:100]} is not supported: answered with an error")
             text = f"trainvitals does not support {method} /api/{path[:100]}"
-            return Answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text})
+            return IntakeAnswer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": text})
         try:
             given = dict(query)
             if body:
@@ -92,10 +92,10 @@ class Mlflow:
                 if not isinstance(parsed, dict):
                     raise _invalid("the body is not a JSON object")
                 given = {**given, **parsed}
-            return Answer(200, handler(self, given))
+            return IntakeAnswer(200, handler(self, given))
         except orjson.JSONDecodeError:
             return _invalid("the body is not JSON").answer
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.answer
         except (BadFilter, BadName, TypeError, ValueError) as error:
             return _invalid(str(error)[:500]).answer
@@ -139,7 +139,7 @@ class Mlflow:
         with self._lock:
             known = self._experiments()
             if any(experiment["name"] == name for experiment in known.values()):
-                raise Refused("RESOURCE_ALREADY_EXISTS", f"there is an experiment '{name}'")
+                raise RequestRefused("RESOURCE_ALREADY_EXISTS", f"there is an experiment '{name}'")
             identity = str(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest()))
             known[identity] = _new_experiment(identity, name, _now()) | {"tags": _read_pairs(given.get("tags"))}
             self._write_experiments(known)
@@ -417,12 +417,12 @@ class Mlflow:
         path = find_below(folder, ARTIFACTS, rest)
         return path if path is not None and path.is_file() else None
 
-    def delete_artifact(self, name: str) -> Answer:
+    def delete_artifact(self, name: str) -> IntakeAnswer:
         path = self.find_artifact(name)
         if path is None:
             return _missing("such artifact").answer
         path.unlink(missing_ok=True)
-        return Answer(200)
+        return IntakeAnswer(200)
 
     def _split_artifact(self, name: str) -> tuple[Path, str]:
         """`EXPERIMENT/RUN/artifacts/PATH`, as in the address that a run was given."""
@@ -564,7 +564,7 @@ def _describe_found(run: Mapping[str, Any]) -> Found:
     }
 
 
-def _all_hold(conditions: Sequence[Condition], run: Mapping[str, Any]) -> bool:
+def _all_hold(conditions: Sequence[SearchCondition], run: Mapping[str, Any]) -> bool:
     return not conditions or all(condition.holds(_describe_found(run)) for condition in conditions)
 
 

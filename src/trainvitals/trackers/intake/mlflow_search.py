@@ -42,7 +42,7 @@ class BadFilter(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SearchCondition:
     kind: str
     name: str
     operator: str
@@ -77,7 +77,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def parse_filter(text: str) -> list[Condition]:
+def parse_filter(text: str) -> list[SearchCondition]:
     """All conditions, each of which must hold. Raises BadFilter."""
     conditions = []
     place = 0
@@ -90,7 +90,7 @@ def parse_filter(text: str) -> list[Condition]:
         value = match["value"]
         if value is None and not operator.endswith("NULL"):
             raise BadFilter(f"'{match['key']}' is compared with nothing")
-        conditions.append(Condition(kind, name, operator, _read_value(value) if value is not None else None))
+        conditions.append(SearchCondition(kind, name, operator, _read_value(value) if value is not None else None))
         place = match.end()
         rest = text[place:]
         if rest.strip():

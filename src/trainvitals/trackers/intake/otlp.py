@@ -14,7 +14,7 @@ import orjson
 
 from trainvitals.errors import JournalError
 from trainvitals.journal.encoding import NONFINITE, number
-from trainvitals.trackers.intake.answers import Answer, OnceReporter, refuse_trouble
+from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.recent_points import RecentPoints
 from trainvitals.trackers.intake.runs import IntakeRuns
 from trainvitals.trackers.run_writing import About
@@ -26,7 +26,7 @@ SILENT_SECONDS = 600.0
 _STEP = "step"
 
 
-class Point(NamedTuple):
+class OtlpPoint(NamedTuple):
     """One number."""
 
     name: str
@@ -35,14 +35,14 @@ class Point(NamedTuple):
     step: int | None
 
 
-class Otlp:
+class OtlpIntake:
     """Answers requests of exporters. Called from several threads."""
 
     def __init__(self, runs: IntakeRuns, report_once: OnceReporter) -> None:
         self._runs = runs
         self._report_once = report_once
 
-    def answer(self, kind: str, body: bytes) -> Answer:
+    def answer(self, kind: str, body: bytes) -> IntakeAnswer:
         """`kind` is the content type."""
         media_type = PROTOBUF if kind == PROTOBUF else "application/json"
         try:
@@ -50,15 +50,15 @@ class Otlp:
         except ImportError:
             text = "OTLP as protobuf needs a package: pip install 'trainvitals[otlp]'"
             self._report_once(text)
-            return Answer(415, {"message": text})
+            return IntakeAnswer(415, {"message": text})
         except ValueError as error:
-            return Answer(400, {"message": str(error)[:300]})
+            return IntakeAnswer(400, {"message": str(error)[:300]})
         try:
             for resource in _objects(request.get("resourceMetrics")):
                 self._take(resource)
         except (JournalError, OSError) as error:
             return refuse_trouble(error)
-        return Answer(200, b"" if kind == PROTOBUF else {}, media_type)
+        return IntakeAnswer(200, b"" if kind == PROTOBUF else {}, media_type)
 
     def _take(self, resource: Mapping[str, Any]) -> None:
         about = _read_attributes(_object(resource.get("resource")).get("attributes"))
@@ -107,7 +107,7 @@ def _decode(kind: str, body: bytes) -> dict[str, Any]:
     return made
 
 
-def _read_metric(metric: Mapping[str, Any]) -> Iterator[Point]:
+def _read_metric(metric: Mapping[str, Any]) -> Iterator[OtlpPoint]:
     name = str(metric.get("name") or "")[:500]
     if not name:
         return
@@ -123,7 +123,7 @@ def _read_metric(metric: Mapping[str, Any]) -> Iterator[Point]:
             micros = int(_whole(point["timeUnixNano"]) or 0) // 1000
             for part, value in _read_values(kind, point):
                 place = step if type(step) is int else None
-                yield Point(f"{name}{part}{suffix}", value, micros, place)
+                yield OtlpPoint(f"{name}{part}{suffix}", value, micros, place)
 
 
 def _read_values(kind: str, point: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

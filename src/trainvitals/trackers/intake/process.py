@@ -24,7 +24,7 @@ IDLE_SECONDS = 60.0
 LOOK_SECONDS = 2.0
 
 
-class Listener(NamedTuple):
+class IntakeAddress(NamedTuple):
     """Where it listens."""
 
     port: int
@@ -35,7 +35,7 @@ class Listener(NamedTuple):
         return f"http://127.0.0.1:{self.port}"
 
 
-def ensure_intake(wait: float = START_SECONDS) -> Listener | None:
+def ensure_intake(wait: float = START_SECONDS) -> IntakeAddress | None:
     """Start the process if there is none, and wait until it answers. None if it does not."""
     deadline = time.monotonic() + wait
     if not _is_alive() and not runtime.start_detached("trainvitals.trackers.intake"):
@@ -64,10 +64,10 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _read_file() -> Listener | None:
+def _read_file() -> IntakeAddress | None:
     about = runtime.read_json(runtime.runtime_dir() / FILE, own=True) or {}
     port, token = about.get("port"), about.get("token")
-    return Listener(port, token) if type(port) is int and isinstance(token, str) and token else None
+    return IntakeAddress(port, token) if type(port) is int and isinstance(token, str) and token else None
 
 
 def main() -> int:
@@ -82,7 +82,7 @@ def main() -> int:
 
     before = _read_file()
     bound = _bind(before.port if before is not None else 0)
-    listener = Listener(bound.getsockname()[1], before.token if before is not None else secrets.token_urlsafe(24))
+    listener = IntakeAddress(bound.getsockname()[1], before.token if before is not None else secrets.token_urlsafe(24))
     app = IntakeApp(resolve(), ("wandb", "mlflow"), listener.token, programs=True)
     config = uvicorn.Config(
         app,

@@ -41,7 +41,7 @@ MOST_OPEN = 100
 AGENT_SECONDS = 15.0
 
 
-class Program(NamedTuple):
+class CapturedProgram(NamedTuple):
     """A process below `trainvitals run` whose client logs here, into the run of that command."""
 
     folder: Path
@@ -56,7 +56,7 @@ class RowsWaiting(JournalError):
 class IntakeRun:
     """One run while its client logs. Its methods are called with `lock` held."""
 
-    def __init__(self, writer: RunWriter, settings: Settings, program: Program | None) -> None:
+    def __init__(self, writer: RunWriter, settings: Settings, program: CapturedProgram | None) -> None:
         self.lock = threading.RLock()
         self.writer = writer
         self.position: dict[str, Any] = dict(writer.origin.position)
@@ -190,7 +190,7 @@ class IntakeRun:
 class IntakeRuns:
     """The runs of all clients that log to one place. Safe from many threads."""
 
-    def __init__(self, root: Path, settings: Settings, program: Program | None = None) -> None:
+    def __init__(self, root: Path, settings: Settings, program: CapturedProgram | None = None) -> None:
         """With `program`, the first run of its client is that of its command; further ones are runs beside it."""
         self.root = root
         self.settings = settings
@@ -324,7 +324,7 @@ class IntakeRuns:
 class ProgramWriter(RunWriter):
     """Rows of a client in the run of the program that it is part of, in files of that process."""
 
-    def __init__(self, program: Program, settings: Settings) -> None:
+    def __init__(self, program: CapturedProgram, settings: Settings) -> None:
         self._program = program
         self._merged: tuple[object, ...] = ()
         run = run_folder.read_run(program.folder)

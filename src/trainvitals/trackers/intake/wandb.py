@@ -24,7 +24,7 @@ from trainvitals.journal.encoding import dump_json, encode_line, format_time, sp
 from trainvitals.journal.media import INDEX
 from trainvitals.redaction import redact
 from trainvitals.trackers.intake import wandb_lines
-from trainvitals.trackers.intake.answers import Answer, OnceReporter, refuse_trouble
+from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, make_place
 from trainvitals.trackers.run_writing import About
@@ -87,7 +87,7 @@ class Wandb:
 
     # -- GraphQL
 
-    def answer_graphql(self, body: bytes, base: str) -> Answer:
+    def answer_graphql(self, body: bytes, base: str) -> IntakeAnswer:
         """`base` is the address under which the client reached us."""
         try:
             request = orjson.loads(body)
@@ -97,18 +97,18 @@ class Wandb:
             if not isinstance(given, dict) or not isinstance(operation, str):
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError):
-            return Answer(400, {"data": None, "errors": [{"message": "the body is not a GraphQL request"}]})
+            return IntakeAnswer(400, {"data": None, "errors": [{"message": "the body is not a GraphQL request"}]})
         handler = _OPERATIONS.get(operation[:1].upper() + operation[1:])
         if operation.startswith("ProbeServer"):
             handler = Wandb._nothing_offered
         if handler is None:
             self._report_once(f"W&B's operation {operation[:80]} is not supported: answered with an error")
             message = f"trainvitals does not support the operation {operation[:80]}"
-            return Answer(200, {"data": None, "errors": [{"message": message}]})
+            return IntakeAnswer(200, {"data": None, "errors": [{"message": message}]})
         try:
-            return Answer(200, {"data": handler(self, {**variables, **given}, base)})
+            return IntakeAnswer(200, {"data": handler(self, {**variables, **given}, base)})
         except (JournalError, OSError, BadName, TypeError, ValueError) as error:
-            return Answer(200, {"data": None, "errors": [{"message": f"{operation}: {error}"[:500]}]})
+            return IntakeAnswer(200, {"data": None, "errors": [{"message": f"{operation}: {error}"[:500]}]})
 
     def _viewer(self, given: Mapping[str, Any], base: str) -> Any:
         viewer = {"id": ENTITY, "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "name": ENTITY}
@@ -309,18 +309,18 @@ class Wandb:
 
     # -- the stream
 
-    def answer_stream(self, entity: str, project: str, run_id: str, body: bytes) -> Answer:
+    def answer_stream(self, entity: str, project: str, run_id: str, body: bytes) -> IntakeAnswer:
         """What a client has logged since its last request, or a sign of life."""
         try:
             request = wandb_lines.parse_json(body)
             if not isinstance(request, dict):
                 raise ValueError
         except ValueError:
-            return Answer(400, {"error": "the body is not JSON"})
+            return IntakeAnswer(400, {"error": "the body is not JSON"})
         files = request.get("files")
         with self._runs.hold(TOOL, _Reference(entity, project, run_id).key) as run:
             if run is None:
-                return Answer(404, {"error": f"no run {run_id[:100]} in project {project[:100]}"})
+                return IntakeAnswer(404, {"error": f"no run {run_id[:100]} in project {project[:100]}"})
             run.tables["heard"] = time.monotonic()
             try:
                 for name, part in (files if isinstance(files, dict) else {}).items():
@@ -332,7 +332,7 @@ class Wandb:
                     self._complete(run, request.get("exitcode"))
             except (JournalError, OSError) as error:
                 return refuse_trouble(error)
-            return Answer(200, {"stopped": True} if run.is_stop_requested and not run.file.is_over else {})
+            return IntakeAnswer(200, {"stopped": True} if run.is_stop_requested and not run.file.is_over else {})
 
     def _take(self, run: IntakeRun, name: str, offset: int, lines: list[Any]) -> None:
         if name == "wandb-history.jsonl":
@@ -396,7 +396,7 @@ class Wandb:
         self._runs.forget(run)
 
 
-def _keep_media(run: IntakeRun, media: wandb_lines.Media, line: wandb_lines.HistoryLine) -> None:
+def _keep_media(run: IntakeRun, media: wandb_lines.LoggedMedia, line: wandb_lines.HistoryLine) -> None:
     """A histogram as ours are; an image or a table in the index of media, whose file is uploaded; of anything else what
     the client says of it."""
     row = {"timestamp": format_time(line.time), "step": line.step, "name": media.name}

@@ -42,7 +42,7 @@ SYSTEM_NAMES: Mapping[str, str] = {"system.memory_percent": "memory_usage_percen
 """W&B's other keys that mean the same as one of ours; the rest is `wandb/system/…`."""
 
 
-class Media(NamedTuple):
+class LoggedMedia(NamedTuple):
     """An object of a history line that is not a number: an image, a table, a histogram."""
 
     name: str
@@ -74,7 +74,7 @@ class HistoryLine:
     values: dict[str, float]
     step: int | None = None
     time: float | None = None
-    media: tuple[Media, ...] = ()
+    media: tuple[LoggedMedia, ...] = ()
     left_out: tuple[str, ...] = ()
     """What is neither a number nor media."""
     own: Mapping[str, float] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def parse_history(line: object, steps: StepMetrics) -> HistoryLine:
         data = None
     if not isinstance(data, dict):
         return HistoryLine({}, left_out=("a line that is not JSON",))
-    media: list[Media] = []
+    media: list[LoggedMedia] = []
     left_out: list[str] = []
     values: dict[str, float] = {}
     for name, value in data.items():
@@ -163,7 +163,9 @@ def parse_history(line: object, steps: StepMetrics) -> HistoryLine:
     )
 
 
-def _sort(name: str, value: Any, values: dict[str, float], media: list[Media], left_out: list[str], depth: int) -> None:
+def _sort(
+    name: str, value: Any, values: dict[str, float], media: list[LoggedMedia], left_out: list[str], depth: int
+) -> None:
     if isinstance(value, bool):
         values[name] = int(value)
     elif isinstance(value, (int, float)):
@@ -171,7 +173,7 @@ def _sort(name: str, value: Any, values: dict[str, float], media: list[Media], l
     elif isinstance(value, str) and value in NONFINITE:
         values[name] = NONFINITE[value]
     elif isinstance(value, dict) and "_type" in value:
-        media.append(Media(name, value))
+        media.append(LoggedMedia(name, value))
     elif isinstance(value, dict) and depth < MOST_DEPTH:
         for key, inner in value.items():
             _sort(f"{name}.{key}", inner, values, media, left_out, depth + 1)

@@ -152,7 +152,7 @@ class EventFolder:
         found: dict[str, Any] = {"files": {**offsets}}
         return found if highest is None else {**found, "highest": highest}
 
-    def _take(self, block: Block, piece: Piece) -> None:
+    def _take(self, block: EventBlock, piece: Piece) -> None:
         assert piece.lines is not None
         block.add_to(piece.lines)
         piece.left_out += block.left_out
@@ -170,7 +170,7 @@ def _is_full(piece: Piece) -> bool:
     return values >= PIECE_VALUES or sum(len(medium.data) for medium in piece.media) >= PIECE_BYTES
 
 
-class Block:
+class EventBlock:
     """The records of a stretch of a file, decoded."""
 
     def __init__(self, end: int) -> None:
@@ -213,7 +213,7 @@ class EventFile:
         self._plugins: dict[str, str] = {}
         self._shapes: dict[_Shape, dict[tuple[bytes, bytes], str]] = {_Shape("f", 4): {}}
 
-    def read(self, offset: int) -> Iterator[Block]:
+    def read(self, offset: int) -> Iterator[EventBlock]:
         """The whole records behind `offset`, a block at a time. What is cut off at the end is left for later."""
         try:
             if self._path.stat().st_size == offset:
@@ -222,7 +222,7 @@ class EventFile:
                 size = os.fstat(file.fileno()).st_size
                 if size < offset:  # another file took its place: a training that began again
                     offset = 0
-                    first = Block(0)
+                    first = EventBlock(0)
                     first.restart_step = _EVERY_STEP
                     yield first
                 wanted = BLOCK
@@ -238,19 +238,19 @@ class EventFile:
                         return  # the rest of the record, or of the damage, is still to come
                     elif split.needed > LARGEST_RECORD:
                         offset += split.needed
-                        block = Block(offset)
+                        block = EventBlock(offset)
                         block.left_out[f"records larger than {LARGEST_RECORD >> 20} MB"] += 1
                         yield block
                     elif split.needed:
                         wanted = split.needed
                     else:  # no record begins in all of this
                         offset += len(data) - HEADER.size
-                        yield Block(offset)
+                        yield EventBlock(offset)
         except FileNotFoundError:
             return  # removed while it is followed
 
-    def _decode(self, data: bytes, split: _Split, offset: int) -> Iterator[Block]:
-        block = Block(offset + split.consumed)
+    def _decode(self, data: bytes, split: _Split, offset: int) -> Iterator[EventBlock]:
+        block = EventBlock(offset + split.consumed)
         block.left_out[DAMAGED] += split.damaged
         view = np.frombuffer(data, dtype=np.uint8)
         start, length = split.starts, split.sizes
@@ -286,11 +286,11 @@ class EventFile:
             if after < count:
                 final, block.end = block.end, offset + int(start[after]) - HEADER.size
                 yield block
-                block = Block(final)
+                block = EventBlock(final)
                 block.restart_step = parsed[after].step
         yield block
 
-    def _parse(self, data: bytes, start: int, size: int, step_size: int, block: Block) -> Event:
+    def _parse(self, data: bytes, start: int, size: int, step_size: int, block: EventBlock) -> Event:
         payload = data[start : start + size]
         try:
             event = parse_event(payload, self._plugins)
@@ -324,7 +324,7 @@ class _Records:
         for index, event in parsed.items():
             self._steps[index] = event.step
 
-    def fill(self, block: Block, first: int, after: int) -> None:
+    def fill(self, block: EventBlock, first: int, after: int) -> None:
         """Give the block the records from `first` up to `after`."""
         events = [(index, self._parsed[index]) for index in sorted(self._parsed) if first <= index < after]
         has_row = self._known[first:after] >= 0
@@ -358,7 +358,7 @@ class _Records:
             tag: _in_order(np.concatenate(rows), np.concatenate(found)) for tag, (rows, found) in pieces.items()
         }
 
-    def _take(self, block: Block, event: Event, micros: int) -> None:
+    def _take(self, block: EventBlock, event: Event, micros: int) -> None:
         block.left_out += event.left_out
         seconds = None if micros == NO_TIME else micros / 1e6
         block.media += [

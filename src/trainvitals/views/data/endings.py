@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainvitals.analysis.findings import Ending
+from trainvitals.analysis.findings import RunEnding
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.cause import Cause
@@ -22,11 +22,11 @@ MOST_CONSOLES = 8
 _JOBS = {"SLURM_JOB_ID": "Slurm job", "PBS_JOBID": "PBS job", "LSB_JOBID": "LSF job"}
 
 
-def read_ending(reader: Reader) -> Ending:
+def read_ending(reader: Reader) -> RunEnding:
     """Of a run that lives or ended well no more than its status is read."""
     info = reader.info
     if info.status not in (*BAD_ENDS, "hung"):
-        return Ending(info.status)
+        return RunEnding(info.status)
     cause = info.cause or Cause()
     began = parse_time(info.started) or 0.0
     ended = parse_time(info.ended)
@@ -39,7 +39,7 @@ def read_ending(reader: Reader) -> Ending:
         last = max((item.last_step for item in reader.summary().values() if item.last_step is not None), default=None)
     stalls = _read_stalls(events)
     seen = ended or max((row.seconds or 0.0 for row in stalls.values()), default=0.0)
-    return Ending(
+    return RunEnding(
         status=info.status,
         cause=cause,
         traceback=_find_traceback(events, cause),
