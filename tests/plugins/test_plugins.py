@@ -67,6 +67,7 @@ class Story:
 
     @property
     def folder(self) -> Path:
+        wait_until(lambda: any(self.machine.root.glob("p/*/run.json")), "the run")
         (found,) = self.machine.root.glob("p/*/run.json")
         return Path(found).parent
 
