@@ -20,7 +20,7 @@ class RowValues(NamedTuple):
     waiting: dict[str, scalars.Waiting]
 
 
-class Row(NamedTuple):
+class MeasuredRow(NamedTuple):
     """A line that was measured beside the loop."""
 
     step: int

@@ -35,7 +35,7 @@ from trainvitals.trainer.pending import Pending
 from trainvitals.trainer.presence import Presence
 from trainvitals.trainer.rank_files import RankFiles
 from trainvitals.trainer.refusals import Refusals
-from trainvitals.trainer.row_values import Row, choose_step, sort_values
+from trainvitals.trainer.row_values import MeasuredRow, choose_step, sort_values
 from trainvitals.trainer.run_document import RunDocument
 
 if TYPE_CHECKING:
@@ -318,9 +318,9 @@ class Run:
 
     def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
         """A line of `step` that was measured outside the loop, at that time; the step count is unchanged."""
-        self.write_rows([Row(step, values, microseconds)])
+        self.write_rows([MeasuredRow(step, values, microseconds)])
 
-    def write_rows(self, rows: Sequence[Row]) -> None:
+    def write_rows(self, rows: Sequence[MeasuredRow]) -> None:
         """Several such lines, written with one system call."""
         lines = []
         for step, values, microseconds in rows:

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainvitals.errors import TrainvitalsError
 from trainvitals.integrations.classic import allocator
-from trainvitals.integrations.classic.outputs import LogFolder, MetricsPage, Output
+from trainvitals.integrations.classic.outputs import LogFolder, MetricsPage, SampleOutput
 from trainvitals.integrations.classic.sampler import ClassicSampler, as_row, check_index, label_of
 from trainvitals.sources import Sample, World, gpu_sources
 from trainvitals.stderr import print_error, print_line
@@ -41,7 +41,7 @@ class GPUMonitor:
         self._log_dir = log_dir
         self._port = prometheus_port
         self._history: deque[dict[str, Any]] = deque(maxlen=history_size)
-        self._outputs: list[Output] = []
+        self._outputs: list[SampleOutput] = []
         self._sampler = ClassicSampler(
             gpu_sources(),
             sample_interval,
@@ -64,7 +64,7 @@ class GPUMonitor:
                 self._open("prometheus_port", partial(MetricsPage, self._port, self.sample_interval))
         self._sampler.start()
 
-    def _open(self, option: str, make: Callable[[], Output]) -> None:
+    def _open(self, option: str, make: Callable[[], SampleOutput]) -> None:
         try:
             self._outputs.append(make())
         except ImportError:

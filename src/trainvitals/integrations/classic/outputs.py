@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainvitals.exporters.families import FamilyOptions
 
 
-class Output(Protocol):
+class SampleOutput(Protocol):
     def take(self, samples: Sequence[Sample], rows: Sequence[dict[str, Any]]) -> None: ...
     def close(self) -> None: ...
 

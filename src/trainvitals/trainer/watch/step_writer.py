@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainvitals.handlers import is_from_handler
-from trainvitals.trainer.row_values import Row
+from trainvitals.trainer.row_values import MeasuredRow
 from trainvitals.trainer.watch import batches
 from trainvitals.trainer.watch.clock import StepMarks, StepTimes
 from trainvitals.trainer.watch.device import DeviceTimer
@@ -83,7 +83,7 @@ class StepLines:
         self._run.write_rows([self._make_row(step, False, offset) for step in self._pending])
         self._pending.clear()
 
-    def _make_row(self, step: FinishedStep, ready: bool, offset: int) -> Row:
+    def _make_row(self, step: FinishedStep, ready: bool, offset: int) -> MeasuredRow:
         """`offset` is the wall clock less the clock of the marks."""
         values = step.values
         if ready and step.timer is not None:
@@ -97,7 +97,7 @@ class StepLines:
         if ready:
             for part in step.parts:
                 values |= self._read(part)
-        return Row(step.number, values, (step.marks.host_end + offset) // 1000)
+        return MeasuredRow(step.number, values, (step.marks.host_end + offset) // 1000)
 
     def _add_times(self, values: dict[str, float], step: FinishedStep, times: StepTimes) -> None:
         if step.timing is Timing.WHOLE:
