@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -54,17 +54,17 @@ def test_a_rank_that_has_not_logged_twice_may_take_any_time() -> None:
 
 def test_a_rank_that_does_nothing_at_all_is_stalled_sooner_but_not_sooner_than_ten_usual_pauses() -> None:
     fast, now = stepping(0.1)
-    assert fast.judge(now + 9, 60, idle=9.0) == "running"
-    assert fast.judge(now + 11, 60, idle=4.0) == "running"
-    assert fast.judge(now + 11, 60, idle=6.0) == "stalled"
-    assert fast.judge(now + 49, 60, idle=40.0) == "stalled"
-    assert fast.judge(now + 51, 60, idle=40.0) == "hung"
+    assert fast.judge(now + 19, 60, idle=19.0) == "running"
+    assert fast.judge(now + 21, 60, idle=9.0) == "running"
+    assert fast.judge(now + 21, 60, idle=11.0) == "stalled"
+    assert fast.judge(now + 99, 60, idle=90.0) == "stalled"
+    assert fast.judge(now + 101, 60, idle=90.0) == "hung"
     slow, now = stepping(3.0)
     assert slow.judge(now + 29, 60, idle=25.0) == "running"
     assert slow.judge(now + 31, 60, idle=25.0) == "stalled"
     patient, now = stepping(0.1)
-    assert patient.judge(now + 49, 300, idle=40.0) == "running"
-    assert patient.judge(now + 51, 300, idle=40.0) == "stalled"
+    assert patient.judge(now + 99, 300, idle=90.0) == "running"
+    assert patient.judge(now + 101, 300, idle=90.0) == "stalled"
 
 
 def test_regular_evaluations_are_usual_pauses() -> None:
@@ -319,4 +319,31 @@ def test_in_a_notebook_only_a_cell_that_has_logged_is_judged(tmp_path: Path, cel
     rank = WatchedRank(registration, path, 0.0, None)
     rank.progress.last_log = "2026-11-16T10:00:00.000Z"
     assert rank.waits_for_its_user() is waits
+    rank.close()
+
+
+def test_how_long_a_user_thinks_between_two_cells_is_not_the_pace_of_the_training(tmp_path: Path) -> None:
+    def begin_cell(began: str) -> None:
+        path.write_text(json.dumps(asdict(replace(registration, cell=began))))
+
+    registration = Registration(
+        run_id="r",
+        folder=str(tmp_path),
+        rank=0,
+        pid=os.getpid(),
+        pid_start=runtime.process_start(os.getpid()),
+        host="h",
+        cell="",
+    )
+    path = tmp_path / "registration.json"
+    begin_cell("2026-11-16T10:00:00.000000Z")
+    rank = WatchedRank(registration, path, 0.0, None)
+    rank.grow(4, 0.5, 1.0)
+    rank.progress.last_log = "2026-11-16T10:00:01.000Z"
+    begin_cell("2026-11-16T10:00:51.000000Z")
+    rank.grow(4, 0.5, 51.0)  # sooner than what makes a stall: nobody has asked yet whether it waits
+    rank.progress.last_log = "2026-11-16T10:00:51.200Z"
+    assert rank.progress.judge(51.0 + 61, 60) == "stalled"
+    rank.grow(4, 0.5, 101.0)  # within the cell: a pause like any other
+    assert rank.progress.judge(101.0 + 61, 60) == "running"
     rank.close()

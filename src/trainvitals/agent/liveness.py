@@ -14,11 +14,12 @@ from pathlib import Path
 from trainvitals import runtime
 from trainvitals.agent import exit_causes
 from trainvitals.agent.children import Children
-from trainvitals.agent.exit_causes import ExitVerdict, Suspects
+from trainvitals.agent.exit_causes import ExitStatus, ExitVerdict, Suspects
 from trainvitals.agent.idleness import Idleness
 from trainvitals.agent.pidfds import open_pidfd
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.cause import CUT_OFF, Cause
+from trainvitals.journal.documents.registration import RAY, Registration
 from trainvitals.journal.documents.run import ENDED, TRAINING
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.identity import Participant
@@ -28,8 +29,9 @@ STALL_FACTOR = 10.0
 """A silence this many times as long as a usual pause is a stall, if it is also longer than `stall_after`."""
 USUAL_SHARE = 0.9
 """A usual pause is one that this share of the recent ones do not exceed."""
-IDLE_FACTOR = 1 / 6
-"""Of a rank that does nothing at all, this share of `stall_after` is enough: ten seconds of a minute."""
+IDLE_FACTOR = 1 / 3
+"""Of a rank that does nothing at all, this share of `stall_after` is enough: 20 seconds of a minute, for a first
+checkpoint or evaluation may well wait for a disk for ten."""
 SHORTEST_IDLE = 5.0
 """But not less than this many seconds, unless `stall_after` is shorter."""
 START_FACTOR = 30.0
@@ -45,6 +47,8 @@ POLL_SECONDS = 1.0
 """Seconds between two checks for the process where the kernel does not report its end."""
 EXIT_STATUS_SECONDS = 1.5
 """How long a process that is gone is asked for its exit status: its parent may not have collected it yet."""
+RAY_EXIT = ExitStatus(1, None)
+"""How Ray ends its processes, by `ray.kill` and when their job is over: no exception, no Python exit."""
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the counters of the kernel's out-of-memory killer."""
 
@@ -81,7 +85,7 @@ class RankProgress:
         what this rank's next silence is to be measured against.
         """
         gap = now - silent - self._last
-        if self.lines and gap > 0:
+        if self.lines and gap > 0 and self._counts:
             self._intervals.append(gap if gap > 2 * gap_of_one_look else gap / lines)
         if self.lines >= 2 and self._counts:  # what came before the second line was start-up, which comes once
             self.longest_pause = max(gap, self.longest_pause or 0.0)
@@ -173,7 +177,8 @@ class WatchedRank:
     def name(self) -> str:
         """In a sentence."""
         kind = self.registration.kind
-        return self.participant.title if kind == TRAINING else f"the {kind}"
+        is_named = kind == TRAINING or not self.participant.is_trainer
+        return self.participant.title if is_named else f"the {kind}"
 
     @property
     def is_over(self) -> bool:
@@ -230,9 +235,17 @@ class WatchedRank:
         status = exit_causes.read_exit_status(self.registration.pid, self.registration.pid_start, self.pidfd)
         if status is None and self.watched and now - self.gone_at < EXIT_STATUS_SECONDS:
             return
-        if status is None and (goodbye := self._read_goodbye()):
+        is_in_ray = self.registration.launcher == RAY
+        # Ray kills its processes, also those that are done, so how they were killed means little then.
+        if (status is None or is_in_ray) and (goodbye := self._read_goodbye()):
             self.verdict = ExitVerdict(goodbye, None)
             self.state = goodbye
+            return
+        if is_in_ray and self._is_ended_by_ray(status):
+            # A loop that had returned would have reported it. Nobody knows when the work of an actor is done.
+            is_training = self.participant.is_trainer
+            self.verdict = ExitVerdict("killed", Cause(kind=CUT_OFF)) if is_training else ExitVerdict("finished", None)
+            self.state = self.verdict.status
             return
         self.verdict = exit_causes.judge(
             status,
@@ -242,6 +255,13 @@ class WatchedRank:
             stalled=self.state if self.state in ("stalled", "hung") else None,
         )
         self.state = self.verdict.status
+
+    def _is_ended_by_ray(self, status: ExitStatus | None) -> bool:
+        """Whether Ray ended it, as it ends an actor that is no longer needed, and everything of a job that is over. An
+        unknown status of an actor is taken for that, too: few kernels report it once Ray has collected it."""
+        if status is None:
+            return not self.participant.is_trainer and not self.suspects.out_of_memory()
+        return status == RAY_EXIT
 
     def _read_goodbye(self) -> str | None:
         """The status that it reported at its end; None if it vanished without one."""
@@ -258,6 +278,12 @@ class WatchedRank:
         if cell is None:
             return False
         return not cell or (self.progress.last_log or "")[:_TO_MILLISECONDS] < cell[:_TO_MILLISECONDS]
+
+    def grow(self, lines: int, gap_of_one_look: float, now: float, silent: float = 0.0) -> None:
+        """`lines` were logged since the last look; the newest `silent` seconds ago."""
+        if self.waits_for_its_user():  # until just now: the silence before a cell's first line is not the training's
+            self.progress.ignore_pause()
+        self.progress.grow(lines, gap_of_one_look, now, silent)
 
     def read_process_state(self) -> str | None:
         """running, sleeping, disk sleep, stopped ...; None where it cannot be read."""

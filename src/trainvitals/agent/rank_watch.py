@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from trainvitals import runtime
 from trainvitals.agent.exit_causes import ExitVerdict
 from trainvitals.agent.liveness import WatchedRank, status_key
 from trainvitals.agent.ranks import Ranks
@@ -16,7 +17,7 @@ from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_files import read_rank_events
 from trainvitals.agent.run_parts import PIECE, RunParts
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.registration import RAY, Registration
 from trainvitals.journal.documents.run import COMMAND, TRAINING
 from trainvitals.journal.failures import explain_exit_code
 from trainvitals.journal.identity import Participant
@@ -65,6 +66,10 @@ class RankWatch:
                 if known is not None:
                     self._replace(known, registration)
                 self._join(registration, change.path, now)
+            elif known.registration.is_same(registration):
+                # The client of a tracker was here first, and now the training itself; or one of them has ended.
+                known.registration = registration
+                self._parts.consoles.join(registration)
 
     def _begin_attempt(self, attempt: int) -> None:
         """A launcher started the ranks again in the same folder: the same run, another attempt."""
@@ -119,7 +124,7 @@ class RankWatch:
                 continue
             # What was logged before we came was not logged just now.
             silent = 0.0 if rank.progress.lines else self._parts.silence(participant)
-            rank.progress.grow(growth.lines, tick, now, silent)
+            rank.grow(growth.lines, tick, now, silent)
             rank.progress.step = growth.step if growth.step is not None else rank.progress.step
             rank.progress.last_log = growth.timestamp or rank.progress.last_log
         return bool(found)
@@ -153,7 +158,7 @@ class RankWatch:
             if ended_at is not None and min(silent, now - ended_at) >= patience:
                 rank.said_goodbye = True
             return
-        if rank.registration.kind == TRAINING:
+        if rank.registration.kind == TRAINING and not (rank.registration.goodbye and rank.state == "running"):
             self._parts.stalls.judge(rank, now)
 
     # -- they end
@@ -181,7 +186,7 @@ class RankWatch:
         leads = self._account.is_led_by(rank.registration)
         excused = self._account.has_ended and (leads or verdict.signal is None)
         tentative = leads and self._account.file.tentative and not (verdict.exit_code or verdict.signal)
-        peaceful = verdict.status == "finished" or excused or tentative
+        peaceful = verdict.status == "finished" or excused or tentative or self._goes_with_its_driver(rank)
         self._parts.alerting.see_end(rank, "finished" if peaceful else verdict.status, verdict.cause)
         if peaceful:
             self._lines.write_event("rank_ended", f"{rank.name} ended", about=participant, data=data)
@@ -189,6 +194,13 @@ class RankWatch:
             message = f"{rank.name} died: {verdict.cause}"
             self._lines.write_event("rank_lost", message, severity="critical", about=participant, data=data)
         self.has_news = True
+
+    def _goes_with_its_driver(self, rank: WatchedRank) -> bool:
+        """Whether Ray has killed it because the job is over."""
+        if rank.registration.launcher != RAY:
+            return False
+        drivers = [item.registration for item in self._ranks.training() if item.registration.launcher != RAY]
+        return any(not runtime.is_same_process(driver.pid, driver.pid_start) for driver in drivers)
 
 
 def describe_verdict(verdict: ExitVerdict) -> dict[str, Any]:
