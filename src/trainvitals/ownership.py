@@ -24,7 +24,7 @@ def explain_foreign_status(found: os.stat_result) -> str | None:
     if not hasattr(os, "geteuid"):
         return None
     if not _is_ours(found):
-        return f"it belongs to {_user_name(found.st_uid)}"
+        return f"it belongs to {user_name(found.st_uid)}"
     return "others may write it" if _others_may_write(found) else None
 
 
@@ -39,7 +39,7 @@ def find_distrust(path: Path, start: Path) -> str | None:
     # Whoever works in somebody's folder, as root in a container does, runs what that person wrote anyway.
     at_home = path.parent == start and file.st_uid == folder.st_uid and not folder.st_mode & stat.S_IWOTH
     if not _is_ours(file) and not at_home:
-        return f"it belongs to {_user_name(file.st_uid)}"
+        return f"it belongs to {user_name(file.st_uid)}"
     if _others_may_write(file):
         return "others may write it"
     # In a folder like /tmp only the owner of a file may put another in its place.
@@ -70,7 +70,8 @@ def _is_private_group(gid: int, uid: int) -> bool:
     return user.pw_gid == gid and set(group.gr_mem) <= {user.pw_name} and group.gr_name == user.pw_name
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """As people know it; the number where this machine does not know the user."""
     import pwd
 
     try:

@@ -43,6 +43,12 @@ START_SECONDS = 60.0
 """How long who needs the agent waits for it: it is up in half a second, or on a busy node after many of them."""
 
 
+def usual_dir() -> Path:
+    """Where the folder is unless it is moved."""
+    user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    return Path(tempfile.gettempdir()) / f"trainvitals-{user}"
+
+
 def runtime_dir() -> Path:
     """The folder, created 0700 and owned by this user. TRAINVITALS_RUNTIME_DIR moves it."""
     override = os.environ.get("TRAINVITALS_RUNTIME_DIR")
@@ -50,8 +56,7 @@ def runtime_dir() -> Path:
         folder = Path(override).absolute()  # the agent runs in another folder
         _make(folder)
         return folder
-    user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-    folder = Path(tempfile.gettempdir()) / f"trainvitals-{user}"
+    folder = usual_dir()
     _make(folder)
     status = folder.lstat()
     # Anybody may create names in /tmp: refuse a folder or a link of another user.
@@ -196,9 +201,13 @@ def read_json(path: Path, *, own: bool = False) -> dict[str, Any] | None:
 
 def load_json(path: Path, *, own: bool = False) -> dict[str, Any]:
     """The object in the file. OSError or ValueError with what is wrong."""
+    return parse_object(read_regular(path, MOST_BYTES, own=own))
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """The JSON object that it is. ValueError if it is none."""
     import orjson  # who reads no document does without
 
-    data = read_regular(path, MOST_BYTES, own=own)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -275,20 +284,25 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
     return os.path.samestat(found, os.fstat(file.fileno()))
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file against other processes; False if one has locked it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
+def try_lock(descriptor: int, seconds: float = 0.0) -> bool:
+    """Lock an open file or folder against other processes. False if one has locked it, and does not unlock it within
+    `seconds`, or where nothing can be locked."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if sys.platform == "win32":
+                import msvcrt
 
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if not isinstance(error, BlockingIOError) or time.monotonic() >= deadline:
+                return False
+        time.sleep(0.005)
 
 
 def agent_is_alive() -> bool:

@@ -19,6 +19,8 @@ from trainvitals.settings.secrets import PLACES, Environment, is_reference, read
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 REFERENCES = (*PLACES, "config")
+PRESETS = ("ray",)
+"""Metrics pages that are found without an address."""
 SHOWN = 12
 UNSAFE = (
     "safe in an argument or a flag, because it holds a secret; put it in an environment variable and write env:NAME, "
@@ -39,7 +41,7 @@ class Address(NamedTuple):
         """Whether it may be written and shown as it is."""
         from trainvitals.redaction import redact_text
 
-        if self.url.partition(":")[0].lower() in REFERENCES:
+        if self.url.partition(":")[0].lower() in (*REFERENCES, *PRESETS):
             return True
         without = re.sub(r"\$\{[^}]*\}", "", self.url)
         return find_channel(self.url).is_plain and redact_text(without) == without
@@ -159,11 +161,15 @@ ADDRESSES: Kind[tuple[Address, ...]] = Kind(
 )
 
 
-_PAGE = re.compile(r"https?://[^\s/]|(?:env|keyring|config):.|file:(?!//).")
+_PAGE = re.compile(rf"https?://[^\s/]|(?:env|keyring|config):.|file:(?!//).|(?:{'|'.join(PRESETS)}):(?:/|$)")
 
 
 def _parse_pages(value: object) -> tuple[Address, ...]:
     expected = "a list of addresses that begin with http:// or https://, or env:NAME for one with a password"
+    if isinstance(value, str) and value.strip() in PRESETS:
+        value = f"{value.strip()}:"
+    elif isinstance(value, (list, tuple)):
+        value = [f"{item}:" if item in PRESETS else item for item in value]
     try:
         found = _parse(value)
     except ValueError:

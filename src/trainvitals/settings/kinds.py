@@ -295,6 +295,17 @@ def _parse_lists(value: object) -> dict[str, tuple[str, ...]]:
     return {str(name): _parse_texts(items) for name, items in pairs.items()}
 
 
+def _parse_pairs(value: object) -> dict[str, str]:
+    expected = "a mapping of names to texts (in a variable: JSON)"
+    pairs = parse_structure(value, expected) or {}
+    if not isinstance(pairs, dict) or any(isinstance(item, dict | list) for item in pairs.values()):
+        raise ValueError(expected)
+    return {str(name): str(text) for name, text in pairs.items()}
+
+
+PAIRS: Kind[dict[str, str]] = Kind("mapping of texts", _parse_pairs, format_structure)
+
+
 LISTS: Kind[dict[str, tuple[str, ...]]] = Kind("mapping of lists", _parse_lists, format_structure)
 
 

@@ -101,12 +101,15 @@ def resolve(
 
 
 def resolve_for_training(
-    arguments: Mapping[str, object], check: Callable[[Settings], None] = lambda settings: None
+    arguments: Mapping[str, object],
+    check: Callable[[Settings], None] = lambda settings: None,
+    *,
+    folder: Path | None = None,
 ) -> Settings:
     """`resolve`, for a training that is about to begin: an invalid file that was found, or one rejected by `check`, is
     ignored with one warning, unless `strict`. Errors in what was named or passed are still raised."""
     try:
-        settings = resolve(arguments)
+        settings = resolve(arguments, folder=folder)
         check(settings)
         return settings
     except SettingError as error:

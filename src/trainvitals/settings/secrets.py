@@ -113,6 +113,12 @@ def read_secret(reference: str, environment: Environment = os.environ.get) -> st
     return _read_keyring(name) if kind == "keyring" else _read_file(Path(name))
 
 
+def find_file(reference: str) -> Path | None:
+    """The file that a reference names, which may be replaced by another one; None if it is elsewhere."""
+    kind, _, rest = reference.partition(":")
+    return Path(rest.strip()).expanduser() if kind == "file" else None
+
+
 def read_inside(text: str, environment: Environment = os.environ.get) -> str:
     """The text with every `${env:NAME}` in it looked up."""
     return _INSIDE.sub(lambda match: read_secret(f"{match[1]}:{match[2]}", environment), text)

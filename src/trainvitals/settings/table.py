@@ -15,6 +15,7 @@ from trainvitals.settings.kinds import (
     NAME,
     NUMBERS,
     OBJECTS,
+    PAIRS,
     PATH,
     SWITCH,
     TEXT,
@@ -131,7 +132,9 @@ class Settings:
     gpus = optional(GPUS, "GPUs to monitor, by index or UUID", word="all")
     sources = optional(TEXTS, "Sources to sample, by name", word="all")
     openmetrics = Setting(
-        (), PAGES, "Metrics pages to scrape into the run, such as DCGM exporter; with a password: env:NAME"
+        (),
+        PAGES,
+        "Metrics pages to scrape into the run, such as DCGM exporter; with a password: env:NAME; Ray's: `ray`",
     )
     simulate_gpus = Setting(0, integer(0, 64), "Simulated GPUs to add, always labelled as such")
 
@@ -145,7 +148,8 @@ class Settings:
     capture_trackers = Setting(
         True,
         SWITCH,
-        "Under `trainvitals run`, receive what is logged with W&B or MLflow if no server is set up for them",
+        "Under `trainvitals run`, receive what is logged with W&B or MLflow if no server is set up for them, and "
+        "follow event files of TensorBoard and tables of CSVLogger",
     )
 
     # What the program prints
@@ -155,6 +159,10 @@ class Settings:
         "Keep the output: `file` if it goes to a file; `tee` also otherwise, by wrapping `sys.stdout`; or `off`",
     )
     console_size_mb = Setting(16.0, size("MB", 0.1), "Maximum size of a rank's kept output; the oldest is dropped")
+
+    # Images, tables, texts and histograms that the training logs
+    media_file_mb = Setting(16.0, size("MB", 0.01), "Maximum size of a file of media; a larger one is not kept")
+    media_size_mb = Setting(1024.0, size("MB", 0.1), "Maximum size of a run's media; what is over is not kept")
 
     # What `watch` looks at, counted in optimizer steps
     watch_gradients_every = Setting(1, integer(0, 10**9), "Steps between gradient norms; 0: never")
@@ -217,6 +225,9 @@ class Settings:
     prometheus_password = optional(SECRET, "`user:password` required from scrapes")
     prometheus_tls_certificate = optional(PATH, "TLS certificate (PEM)")
     prometheus_tls_key = optional(PATH, "Private key of the TLS certificate (PEM)")
+    prometheus_tls_client_ca = optional(
+        PATH, "Certificate authority (PEM) of clients; without a certificate of it: refused"
+    )
     prometheus_names = Setting(
         "mb", choice("mb", "base"), "Units in names: mb (`gpu_memory_used_mb`) or base (`gpu_memory_used_bytes`)"
     )
@@ -227,10 +238,18 @@ class Settings:
         "Your own metrics by label (training_metric), by sanitized name, or both",
     )
     prometheus_max_user_series = Setting(2000, integer(0, 1_000_000), "Maximum number of series of your own metrics")
+    prometheus_keep_ended = Setting(
+        600.0, duration(), "How long the state, last values and cause of an ended run are still served and pushed"
+    )
+    prometheus_host = optional(TEXT, "Label `host` of everything that is served or pushed; none: the machine's name")
+    prometheus_labels = Setting({}, PAIRS, "Labels to add to everything that is pushed, such as a cluster")
     prometheus_remote_write = optional(TARGET, "Server to push everything to by remote write")
     prometheus_pushgateway = optional(TARGET, "Pushgateway to push runs to")
     prometheus_otlp = optional(TARGET, "OpenTelemetry endpoint (OTLP over HTTP, `.../v1/metrics`)")
     prometheus_push_interval = Setting(15.0, duration(1), "Push interval")
+    prometheus_push_headers = Setting(
+        {}, PAIRS, "Headers of pushes, such as a tenant (X-Scope-OrgID); `${env:NAME}` in a value is looked up"
+    )
     prometheus_push_token = optional(SECRET, "Bearer token for pushes (Pushgateway: `user:password`)")
 
     # Mirrors in other trackers: docs/trackers.md
@@ -267,6 +286,13 @@ class Settings:
     price_gpu_hour = optional(number(0), "Price per GPU hour, to show the cost of a run")
     price_kwh = optional(number(0), "Price per kWh, if there is no price per hour")
     price_currency = optional(TEXT, "Currency of the prices, such as USD")
+    price_plan = Setting(
+        "none",
+        choice("none", "on_demand", "spot"),
+        "List prices for GPUs if there is no price per hour, in USD (docs/cost.md)",
+    )
+    price_region = optional(TEXT, "Country of the GPUs' electricity, such as DE, to show their CO2 (docs/cost.md)")
+    price_co2 = optional(number(0), "Grams of CO2 per kWh, instead of those of the country")
 
     # run.json
     capture_git = Setting(True, SWITCH, "Record git commit, branch, remote and uncommitted changes")
