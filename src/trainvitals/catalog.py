@@ -5,13 +5,15 @@ table is one kind of file in the run folder (`gpu` rows are the lines of `gpu_me
 
 MB is 1,048,576 bytes everywhere, as nvidia-smi and PyTorch count it. A value that could not be read is a missing
 key, never 0 or a placeholder. `<N>` in a name is a number: a family of columns.
-Tested in tests/exporters/test_families.py.
+Tested in tests/test_catalog.py and tests/exporters/test_families.py.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
+from fnmatch import translate
 from typing import Literal, NamedTuple
 
 Table = Literal["training", "gpu", "system", "process", "source"]
@@ -26,6 +28,9 @@ class Metric(NamedTuple):
     help: str
     kind: Kind = "gauge"
     aliases: tuple[str, ...] = ()
+    """Other names it is logged under; `*` is any text."""
+    beside: str = ""
+    """The metric that has to be logged too before an alias counts: `kl` alone may be an autoencoder's."""
 
 
 TRAINING: tuple[Metric, ...] = (
@@ -61,8 +66,241 @@ TRAINING: tuple[Metric, ...] = (
     Metric("flops_per_sec", "FLOP/s", "Floating point operations of the model per second, forward and backward"),
     Metric("mfu_percent", "%", "flops_per_sec as a share of the GPU's peak"),
     Metric("gradient_norm_shard", "", "L2 norm of this rank's shard of the gradients"),
+    Metric("benchmark_latency_ms", "ms", "Median latency of one call of the model, by run.benchmark"),
+    Metric("benchmark_items_per_sec", "items/s", "Throughput of the model, by run.benchmark"),
+    Metric("benchmark_memory_mb", "MB", "Peak memory of the model's process during inference, without libraries"),
+    Metric("benchmark_disk_mb", "MB", "Size of the model's weights as a file"),
     Metric("watch_time", "s", "Total overhead of watch in this step"),
 )
+
+
+def _trained(*names: str) -> tuple[str, ...]:
+    """Names that a Trainer's own reporters put `train/` before."""
+    return tuple(spelling for name in names for spelling in (name, f"train/{name}"))
+
+
+RESPONSES = "rl_response_length"
+"""What only the training of a language model by its own responses logs: where it is missing, no alias below counts."""
+
+
+def _rl(name: str, unit: str, help: str, *aliases: str) -> Metric:
+    return Metric(name, unit, help, aliases=aliases, beside=RESPONSES if name != RESPONSES else "")
+
+
+RL: tuple[Metric, ...] = (
+    # -- what the policy earns
+    _rl(
+        "rl_reward",
+        "",
+        "Mean reward of the responses",
+        *("critic/score/mean", "critic/rewards/mean", *_trained("reward"), "reward/all/mean"),
+        *("train/agg/effective/*/reward/mean", "ppo_actor/task_reward/avg"),
+    ),
+    _rl("rl_reward_std", "", "Standard deviation of the rewards", *_trained("reward_std")),
+    _rl(
+        "rl_validation_reward",
+        "",
+        "Reward, or share of right answers, on validation prompts",
+        *("val-core/*/mean@*", "eval/reward", "validation/reward", "validation/accuracy"),
+        *("eval/eval_*_pass1", "eval/agg/effective/*/avg@*", "eval/*/avg@*"),
+    ),
+    _rl(
+        "rl_dead_groups",
+        "",
+        "Share of groups whose responses all have the same reward: they teach nothing",
+        *_trained("frac_reward_zero_std"),
+    ),
+    _rl(
+        "rl_mixed_groups",
+        "%",
+        "Groups whose responses have different rewards",
+        *("train/baseline_reward/pct_mixed", *_trained("dynamic_filtering_pass_rate")),
+    ),
+    # -- how the policy changes
+    _rl(
+        "rl_entropy",
+        "nats",
+        "Entropy of the policy per token",
+        *("actor/entropy", *_trained("entropy", "entropy_loss"), "entropy/all/mean", "train/approx_entropy"),
+        "ppo_actor/update/entropy/avg",
+    ),
+    _rl(
+        "rl_kl",
+        "nats",
+        "KL divergence from the reference policy per token",
+        *("actor/kl_loss", "actor/reward_kl_penalty", *_trained("kl"), "train/kl_penalty"),
+    ),
+    _rl(
+        "rl_clip_fraction",
+        "",
+        "Share of tokens whose update was clipped",
+        *("actor/pg_clipfrac", *_trained("clip_ratio/region_mean", "ppo_clip_ratio"), "is_masked/all/mean"),
+        "ppo_actor/update/clip_ratio/avg",
+    ),
+    _rl(
+        "rl_gradient_norm",
+        "",
+        "Global L2 norm of the policy's gradients",
+        *("actor/grad_norm", "optim/grad_norm", "ppo_actor/update/grad_norm"),
+    ),
+    # -- how far the policy that generates is from the one that is trained
+    _rl(
+        "rl_mismatch_kl",
+        "",
+        "KL divergence between rollout and trainer per token, in nats",
+        *("rollout_corr/kl", *_trained("vllm_kl"), "mismatch_kl/all/mean", "train/gen_kl_error"),
+        "ppo_actor/update/behave_approx_kl/avg",
+    ),
+    _rl(
+        "rl_mismatch_logprob",
+        "",
+        "Mean difference of a token's log-probability between rollout and trainer, in nats",
+        *_trained("sampling/sampling_logp_difference/mean"),
+    ),
+    _rl(
+        "rl_mismatch_probability",
+        "",
+        "Mean difference of a token's probability between rollout and trainer",
+        "training/rollout_probs_diff_mean",
+    ),
+    _rl(
+        "rl_mismatch_factor",
+        "",
+        "Mean factor between a token's probabilities in rollout and trainer: 1 if they agree",
+        "train/token_mult_prob_error",
+    ),
+    _rl(
+        "rl_mismatch_correlation",
+        "",
+        "Correlation of the tokens' probabilities in rollout and trainer: 1 if they agree",
+        "training/rollout_actor_probs_pearson_corr",
+    ),
+    _rl(
+        "rl_staleness",
+        "versions",
+        "How many versions behind the policy was that generated the responses, mean",
+        *("training/off_policy/trajectory_staleness/mean", *_trained("sample/staleness_mean"), "off_policy/mean"),
+        *("train/avg_trajectory_age", "ppo_actor/update/compute_logp/version_stats/sample_staleness_theta_avg"),
+        "ppo_actor/update/version_stats/sample_staleness_theta_avg",
+    ),
+    _rl(
+        "rl_staleness_max",
+        "versions",
+        "The same, of the oldest response",
+        *("training/off_policy/trajectory_staleness/max", *_trained("sample/staleness_max"), "off_policy/max"),
+        "ppo_actor/update/version_stats/sample_staleness_theta_max",
+    ),
+    # -- the responses
+    _rl(
+        RESPONSES,
+        "tokens",
+        "Mean length of the responses",
+        *("response_length/mean", *_trained("completions/mean_length", "response_length")),
+        *("train/agg/effective/num_output_tokens/mean", "seq_len/all/mean", "train/mean_gen_tokens_per_sample"),
+        "ppo_actor/seq_len/avg",
+    ),
+    _rl(
+        "rl_response_length_max",
+        "tokens",
+        "Length of the longest response",
+        *("response_length/max", *_trained("completions/max_length"), "train/agg/effective/num_output_tokens/max"),
+    ),
+    _rl(
+        "rl_truncated",
+        "",
+        "Share of responses that were cut off at the length limit",
+        *("response_length/clip_ratio", *_trained("completions/clipped_ratio", "truncated", "response_clip_ratio")),
+        *("train/agg/effective/*/is_truncated/mean", "is_truncated/all/mean", "train/truncation_rate"),
+        "ppo_actor/no_eos_ratios/avg",
+    ),
+    # -- where a step's time goes
+    _rl(
+        "rl_step_time",
+        "s",
+        "Duration of one step of reinforcement learning",
+        *("timing_s/step", "perf/time_per_step", "timing/train/total_step_time", *_trained("timing/step_total")),
+        *(*_trained("perf/step_s"), "time/step"),
+    ),
+    _rl(
+        "rl_generation_time",
+        "s",
+        "Generating responses",
+        *("timing_s/gen", "timing/train/generation", "timing/train/exposed_generation"),
+        *(*_trained("timing/generation"), "timeperf/rollout"),
+    ),
+    _rl("rl_reward_time", "s", "Computing rewards", "timing_s/reward", "timing/train/reward_calculation"),
+    _rl(
+        "rl_logprob_time",
+        "s",
+        "Log-probabilities of the responses; with some frameworks also those of the reference, values and rewards",
+        *("timing_s/old_log_prob", "timing/train/policy_and_reference_logprobs", *_trained("timing/make_experience")),
+        "timeperf/recompute_logp",
+    ),
+    _rl("rl_reference_time", "s", "Log-probabilities under the reference policy", "timing_s/ref", "timeperf/ref_logp"),
+    _rl("rl_values_time", "s", "Values of the critic", "timing_s/values", "timeperf/critic_values"),
+    _rl(
+        "rl_advantage_time",
+        "s",
+        "Computing advantages",
+        *("timing_s/adv", "timing/train/advantage_calculation", "timeperf/compute_advantage"),
+    ),
+    _rl(
+        "rl_update_time",
+        "s",
+        "Training the policy",
+        *("timing_s/update_actor", "timing/train/policy_training", *_trained("timing/ppo_train", "perf/fwd_bwd_s")),
+        *("time/forward_backward", "timeperf/train_step"),
+    ),
+    _rl("rl_critic_update_time", "s", "Training the critic", "timing_s/update_critic", "timeperf/critic_train_step"),
+    _rl(
+        "rl_weight_sync_time",
+        "s",
+        "Sending the new weights to the rollout",
+        *("timing_s/update_weights", "timing/train/weight_sync"),
+        *("timing/train/prepare_for_generation/transfer_and_update_weights", *_trained("timing/broadcast")),
+        *(*_trained("perf/weight_sync_s"), "time/broadcast_weights", "timeperf/update_weights"),
+    ),
+    _rl(
+        "rl_checkpoint_time",
+        "s",
+        "Writing checkpoints",
+        *("timing_s/save_checkpoint", "timing/train/checkpointing", "time/save_ckpt", "timeperf/save"),
+    ),
+    _rl(
+        "rl_validation_time",
+        "s",
+        "Validation",
+        *("timing_s/testing", "timing/validation/total_validation_time", "timeperf/eval"),
+    ),
+    _rl(
+        "rl_idle_time",
+        "s",
+        "The trainer waits for responses",
+        *("timing_s/switch_wait", "timing/train/idle/buffer_starvation", *_trained("perf/rollout_wait_s")),
+        "time/wait_for_batch",
+    ),
+    _rl("rl_rollout_idle_time", "s", "The rollout waits for new weights", "time/wait_for_policy"),
+    _rl(
+        "rl_rollout_idle_share",
+        "",
+        "Share of the time in which the rollout waits for the trainer",
+        "fully_async/rollouter/idle_ratio",
+    ),
+    _rl(
+        "rl_rollout_slowest_time",
+        "s",
+        "Generation time of the slowest rollout worker or response",
+        "timing_s/agent_loop/generate_sequences/max",
+    ),
+    _rl(
+        "rl_rollout_mean_time",
+        "s",
+        "The same, mean of all",
+        "timing_s/agent_loop/generate_sequences/mean",
+    ),
+)
+"""What the frameworks for reinforcement learning log under many names. Rows of the training table, but no columns: the
+files and Prometheus keep the names that were logged, and whoever wants the meaning looks it up with `find_spelling`."""
 
 GPU: tuple[Metric, ...] = (
     Metric("utilization_percent", "%", "Share of time in which at least one kernel ran"),
@@ -208,13 +446,42 @@ TABLES: dict[str, tuple[Metric, ...]] = {
 
 @functools.lru_cache(maxsize=1 << 14)
 def find(table: str, name: str) -> Metric | None:
-    """The row for `name`, also by alias or as one of a family; None for a metric of the user's own."""
+    """The row for `name`, also by alias or as one of a family; None for a metric of the user's own. The rows of RL are
+    found by their own names only: what their aliases mean depends on what else is logged."""
     family = re.sub(r"\d+", "<N>", name)
     for metric in TABLES.get(table, ()):
         if metric.name in (name, family) or name in metric.aliases:
             return metric
+    return _RL_BY_NAME.get(name) if table == "training" else None
+
+
+def find_spelling(table: str, name: str, logged: Collection[str]) -> str | None:
+    """Under which of the names that were `logged` a metric goes: its own, else the first alias that is there."""
+    if name in logged:
+        return name
+    row = find(table, name)
+    if row is None or (row.beside and find_spelling(table, row.beside, logged) is None):
+        return None
+    for alias in row.aliases:
+        if alias in logged:
+            return alias
+        if "*" in alias and (found := min((one for one in logged if match_alias(one) == alias), default=None)):
+            return found
     return None
 
+
+@functools.lru_cache(maxsize=1 << 14)
+def match_alias(name: str) -> str | None:
+    """The alias with a `*` that this name is a case of."""
+    return next((alias for alias, pattern in _patterns() if pattern.match(name)), None)
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((alias, re.compile(translate(alias))) for row in RL for alias in row.aliases if "*" in alias)
+
+
+_RL_BY_NAME = {metric.name: metric for metric in RL}
 
 _TITLES = {
     "training": "Training: `training_metrics_*.jsonl`, one line per `log()` call, plus your own names",
@@ -222,6 +489,7 @@ _TITLES = {
     "system": "Host: `system_metrics_*.jsonl`",
     "process": "Ranks' processes: `process_metrics_*.jsonl`, one line per rank, its whole tree",
     "source": "Sources: `source_metrics_*.jsonl`",
+    "rl": "Reinforcement learning ([rl.md](rl.md)): meanings of names that frameworks log, beside response lengths",
 }
 
 
@@ -233,7 +501,7 @@ def render_markdown() -> str:
         "Made from `src/trainvitals/catalog.py` by `python -m trainvitals.catalog > docs/metrics.md`. MB is 1,048,576",
         "bytes. A value that could not be read is a missing key, never 0 or a placeholder.",
     ]
-    for table, metrics in TABLES.items():
+    for table, metrics in (*TABLES.items(), ("rl", RL)):
         lines += ["", f"## {_TITLES[table]}", "", "| name | unit | kind | meaning |", "|---|---|---|---|"]
         for metric in metrics:
             also = f" (also read from {', '.join(f'`{name}`' for name in metric.aliases)})" if metric.aliases else ""

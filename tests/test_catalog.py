@@ -1,0 +1,47 @@
+"""Under which names a metric is found."""
+
+from __future__ import annotations
+
+import pytest
+from rl_runs import NAMES
+
+from trainvitals import catalog
+from trainvitals.views import panels
+
+
+def test_a_metric_is_found_under_its_own_name_first_then_by_its_aliases() -> None:
+    assert catalog.find_spelling("training", "loss", ["train/loss", "loss"]) == "loss"
+    assert catalog.find_spelling("training", "loss", ["train/loss", "train_loss"]) == "train_loss"
+    assert catalog.find_spelling("training", "loss", ["val/loss"]) is None
+    assert catalog.find_spelling("training", "my/own", ["my/own"]) == "my/own"
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_every_meaning_of_a_framework_is_found_in_what_it_logs(framework: str) -> None:
+    names = NAMES[framework]
+    logged = [*names.values(), "loss", "another/metric"]
+    assert {meaning: catalog.find_spelling("training", meaning, logged) for meaning in names} == names
+
+
+@pytest.mark.parametrize("name", ["kl", "entropy", "reward", "train/kl", "time/step", "optim/grad_norm", "truncated"])
+def test_without_response_lengths_no_name_gets_a_meaning(name: str) -> None:
+    logged = [name, "loss", "rewards/chosen", "rewards/rejected"]
+    assert not [row.name for row in catalog.RL if catalog.find_spelling("training", row.name, logged)]
+    assert [panel.id for panel in panels.PANELS if panels.find_names(panel, logged)] == ["loss"]
+    assert catalog.find("training", name) is None
+
+
+def test_no_alias_has_two_meanings() -> None:
+    rows = [*catalog.TRAINING, *catalog.RL]
+    names = [name for row in rows for name in (row.name, *row.aliases)]
+    assert len(set(names)) == len(names)
+
+
+def test_of_several_names_that_a_pattern_matches_the_first_is_taken() -> None:
+    logged = [
+        "val-core/math/acc/mean@4",
+        "val-core/aime/acc/mean@4",
+        "val-core/aime/acc/best@4",
+        "response_length/mean",
+    ]
+    assert catalog.find_spelling("training", "rl_validation_reward", logged) == "val-core/aime/acc/mean@4"
