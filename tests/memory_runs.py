@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import numpy as np
 from trainvitals.errors import JournalError, RunNotFound
 from trainvitals.journal import layout
 from trainvitals.journal.console import show
-from trainvitals.journal.contracts import Extent, RunRef, Series, States, TextFile, TextKind, TextPart
+from trainvitals.journal.contracts import Extent, MediaItem, RunRef, Series, States, TextFile, TextKind, TextPart
 from trainvitals.journal.damage import Damage
+from trainvitals.journal.documents.benchmark import Benchmark
+from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
@@ -43,6 +46,8 @@ class MemoryRun:
     statuses: list[Status] = field(default_factory=list)
     texts: dict[tuple[TextKind, str], bytes] = field(default_factory=dict)
     histograms: list[Row] = field(default_factory=list)
+    media: list[MediaItem] = field(default_factory=list)
+    findings: FindingsFile | None = None
 
     @classmethod
     def of_folder(cls, folder: Path) -> MemoryRun:
@@ -61,6 +66,8 @@ class MemoryRun:
                 for file in reader.texts(kind)
             },
             [row for name in reader.histogram_names() for row in reader.histograms(name)],
+            [replace(item, read=partial(bytes, item.read())) for item in reader.media()],
+            reader.findings(),
         )
 
 
@@ -124,6 +131,9 @@ class MemoryReader:
 
     def statuses(self) -> list[Status]:
         return list(self._run.statuses)
+
+    def findings(self) -> FindingsFile | None:
+        return self._run.findings
 
     def damage(self) -> Damage:
         return Damage()
@@ -283,6 +293,12 @@ class MemoryReader:
     def alerts(self) -> list[AlertRow]:
         return [AlertRow.parse(row) for row in self._lines("alerts")]
 
+    def count_benchmarks(self) -> int:
+        return 0
+
+    def benchmarks(self) -> list[Benchmark]:
+        return []
+
     def _lines(self, table: str) -> list[Row]:
         rows = [row for file, row in self._run.rows if file.table == table]
         return sorted(rows, key=lambda row: str(row["timestamp"]))
@@ -314,6 +330,11 @@ class MemoryReader:
         rest = data[start:]
         text = show(rest.decode("utf-8", "replace"))
         return TextPart(name, len(data), start, start + rest.rfind(b"\n") + 1, start > begin, text)
+
+    # -- media
+
+    def media(self) -> list[MediaItem]:
+        return list(self._run.media)
 
 
 def _order_of_line(entry: tuple[tuple[Any, str], list[Value]]) -> Any:
@@ -350,6 +371,12 @@ class MemoryRuns:
 
     def statuses(self, key: str) -> list[Status]:
         return self.open(key).statuses()
+
+    def alerts(self, key: str) -> list[AlertRow]:
+        return self.open(key).alerts()
+
+    def findings(self, key: str) -> FindingsFile | None:
+        return self.open(key).findings()
 
     def stamp(self, key: str) -> object:
         return math.nan  # never the same: a row is made again each time

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from trainvitals import runtime
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 
@@ -52,3 +57,35 @@ def test_nothing_within_a_run_folder_is_written_through_a_link(tmp_path: Path) -
     with pytest.raises(OSError, match="symbolic links"):
         run_folder.open_within(media, "file")
     assert (elsewhere / "file").read_text() == "mine"
+
+
+ADDING = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from trainvitals.journal.folder import change_run
+for number in range(50):
+    change_run(Path(sys.argv[1]), lambda run: replace(run, tags=(*run.tags, f"{sys.argv[2]}-{number}")))
+"""
+
+
+def test_what_several_processes_change_at_once_is_all_in_run_json(tmp_path: Path) -> None:
+    make(tmp_path, "run", None)
+    folder = tmp_path / "p" / "run"
+    writers = [subprocess.Popen([sys.executable, "-c", ADDING, str(folder), name]) for name in ("a", "b", "c")]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert sorted(run_folder.read_run(folder).tags) == sorted(f"{name}-{n}" for name in "abc" for n in range(50))
+
+
+def test_a_process_that_hangs_while_it_changes_run_json_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "LOCK_SECONDS", 0.01)
+    make(tmp_path, "run", None)
+    folder = tmp_path / "p" / "run"
+    held = os.open(folder, os.O_RDONLY)
+    assert runtime.try_lock(held)
+    assert run_folder.change_run(folder, lambda run: replace(run, notes="n")) is not None
+    assert run_folder.read_run(folder).notes == "n"
+    os.close(held)
+    assert run_folder.change_run(tmp_path / "gone", lambda run: run) is None

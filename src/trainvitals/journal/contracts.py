@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.identity import Participant
@@ -20,12 +21,14 @@ from trainvitals.journal.summaries import MetricSummary
 
 if TYPE_CHECKING:  # numpy, which a list of runs does not wait for
     from trainvitals.journal.damage import Damage
+    from trainvitals.journal.documents.benchmark import Benchmark
     from trainvitals.journal.points import Axis, Floats
 
 Extent = Mapping[str, int]
 """How many rows of each file of a table are meant, by stem."""
 TextKind = Literal["console", "stack"]
 """What the program printed, or a dump of its threads' stacks."""
+MediaKind = Literal["image", "table", "text", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,25 @@ class TextPart:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class MediaItem:
+    """A picture, a table or a text that belongs to a run. Of a histogram only the name counts: `Reader.histograms` has
+    what it holds."""
+
+    kind: MediaKind
+    name: str
+    step: int | None
+    time: float | None
+    """Seconds since 1970."""
+    file: str
+    """Identifies it within the run."""
+    participant: Participant
+    facts: Mapping[str, Any]
+    """What else is known of it, such as `bytes`, `caption`, `width`: as its writer noted it."""
+    read: Callable[[], bytes]
+    """Its content; raises JournalError."""
+
+
 class RowFeed(Protocol):
     """New rows of a run as they are written."""
 
@@ -102,6 +124,10 @@ class Reader(Protocol):
 
     def statuses(self) -> list[Status]:
         """What the agent of each host reported last."""
+        ...
+
+    def findings(self) -> FindingsFile | None:
+        """What the diagnosis after its end found, if it was kept."""
         ...
 
     def damage(self) -> Damage:
@@ -153,6 +179,12 @@ class Reader(Protocol):
 
     def alerts(self) -> list[AlertRow]: ...
 
+    def count_benchmarks(self) -> int: ...
+
+    def benchmarks(self) -> list[Benchmark]:
+        """By step and time."""
+        ...
+
     def extent(self, table: str = "training") -> Extent: ...
 
     def rows(self, table: str = "training", extent: Extent | None = None) -> Iterator[dict[str, Any]]: ...
@@ -164,6 +196,12 @@ class Reader(Protocol):
     def texts(self, kind: TextKind) -> list[TextFile]: ...
 
     def read_text(self, kind: TextKind, name: str, limit: int, after: int | None = None) -> TextPart: ...
+
+    # -- media
+
+    def media(self) -> list[MediaItem]:
+        """In the order in which they were logged."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +234,12 @@ class Runs(Protocol):
 
     def statuses(self, key: str) -> list[Status]: ...
 
+    def alerts(self, key: str) -> list[AlertRow]: ...
+
+    def findings(self, key: str) -> FindingsFile | None: ...
+
     def stamp(self, key: str) -> object:
-        """Equal to an earlier one as long as `describe` and `statuses` of an ended run are what they were."""
+        """Equal to an earlier one as long as all of the above is what it was for an ended run."""
         ...
 
     def open(self, key: str) -> Reader:

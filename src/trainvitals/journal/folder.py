@@ -1,7 +1,8 @@
 """The run folder itself and its run.json.
 
 run.json has one writer: the training (rank 0). When the training died without a word, the agent is its heir and
-writes the end. What the agent knows about a live run is in its own file, `status[.host-H].json`.
+writes the end; a client of another tracker in the same program adds what it knows of the run. Who changes what another
+has written does so with `change_run`. What the agent knows about a live run is in its own file, `status[.host-H].json`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -20,12 +22,14 @@ from trainvitals.errors import JournalError, RunNotFound, nearest
 from trainvitals.journal import layout
 from trainvitals.journal.documents import cause as causes
 from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line
 
 _STAMP = re.compile(r"\d{8}-\d{6}-")
 _STAMP_LENGTH = len("20261115-223601")
+LOCK_SECONDS = 2.0
 
 
 def new_run_id(name: str | None, when: float | None = None) -> str:
@@ -80,11 +84,39 @@ def open_within(folder: Path, name: str) -> int:
     return os.open(folder / name, flags, file_rights(folder))
 
 
+def append_within(folder: Path, name: str, data: bytes) -> None:
+    """Add lines to such a file. Raises OSError, also if the disk had no room for all of them."""
+    descriptor = open_within(folder, name)
+    try:
+        if os.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / name))
+    finally:
+        os.close(descriptor)
+
+
 def write_run(folder: Path, run: RunFile, mode: int = 0o600) -> None:
     """Replace run.json atomically."""
     plain = orjson.loads(encode_line(run.as_json()))
     data = orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     runtime.write_atomically(folder / layout.RUN_FILE, data, mode)
+
+
+def change_run(folder: Path, change: Callable[[RunFile], RunFile | None], mode: int = 0o600) -> RunFile | None:
+    """Read run.json, and replace it by what `change` makes of it, which is None if it is to stay as it is. No other
+    process changes it meanwhile. Returns what was written; None if nothing was, or there is no run. Raises OSError."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        runtime.try_lock(descriptor, LOCK_SECONDS)  # who holds it for longer hangs, and nobody waits for that
+        run = find_run(folder)
+        changed = change(run) if run is not None else None
+        if changed is not None:
+            write_run(folder, changed, mode)
+        return changed
+    finally:
+        os.close(descriptor)
 
 
 def read_run(folder: Path) -> RunFile:
@@ -124,6 +156,17 @@ def read_statuses(folder: Path) -> list[Status]:
         return []
     found = (runtime.read_json(folder / name) for name in names)
     return [Status.parse(status) for status in found if status is not None]
+
+
+def write_findings(folder: Path, findings: FindingsFile, mode: int = 0o600) -> None:
+    """Replace findings.json atomically."""
+    runtime.write_atomically(folder / layout.FINDINGS_FILE, encode_line(findings.as_json()), mode)
+
+
+def find_findings(folder: Path) -> FindingsFile | None:
+    """The findings of an ended run; None if nobody has written them."""
+    found = runtime.read_json(folder / layout.FINDINGS_FILE)
+    return FindingsFile.parse(found) if found is not None else None
 
 
 def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | None]:

@@ -3,6 +3,7 @@ Tested in tests/views/test_memory_runs.py."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.contracts import RunRef
+from trainvitals.journal.documents.findings import FindingsFile
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.run_info import RunInfo, find_info
 
@@ -62,10 +65,25 @@ class FolderRuns:
         """What the agent of each host reported last."""
         return run_folder.read_statuses(self.folder(key))
 
-    def stamp(self, key: str) -> object:
-        """Equal to an earlier one as long as `describe` and `statuses` of an ended run are what they were."""
+    def alerts(self, key: str) -> list[AlertRow]:
+        """Every line of its alerts, in order of time."""
         folder = self.folder(key)
-        return folder, _stamp(f"{folder}/{layout.RUN_FILE}"), _stamp(f"{folder}/status.json")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            # Most runs have none, and a list asks thousands: the rest waits for one that has.
+            if not any(name.startswith("alerts_") for name in os.listdir(folder)):  # noqa: PTH208
+                return []
+        from trainvitals.journal.follower import read_table
+
+        return [AlertRow.parse(line) for _, line in read_table(folder, "alerts")]
+
+    def findings(self, key: str) -> FindingsFile | None:
+        """What the diagnosis after its end found, if it was kept."""
+        return run_folder.find_findings(self.folder(key))
+
+    def stamp(self, key: str) -> object:
+        """Equal to an earlier one as long as all of the above is what it was for an ended run."""
+        folder = self.folder(key)
+        return folder, *(_stamp(f"{folder}/{name}") for name in (layout.RUN_FILE, "status.json", layout.FINDINGS_FILE))
 
     def open(self, key: str) -> RunReader:
         """A new reader; raises RunNotFound."""

@@ -21,10 +21,12 @@ from typing import NamedTuple
 from trainvitals.journal.identity import TRAINER, Participant
 
 RUN_FILE = "run.json"
+FINDINGS_FILE = "findings.json"
 SEGMENTS = "segments"
 SIDE = ".minmax.parquet"
 STACKS = "stacks"
 MEDIA = "media"
+BENCHMARKS = "benchmarks"
 REPORTS = "reports"
 STAMP_FORMAT = "%Y%m%d_%H%M%S"
 

@@ -24,10 +24,13 @@ import numpy as np
 
 from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout, texts
-from trainvitals.journal.contracts import Extent, Series, States, TextFile, TextKind, TextPart
+from trainvitals.journal import layout, media, texts
+from trainvitals.journal.benchmarks import list_benchmarks, read_benchmarks
+from trainvitals.journal.contracts import Extent, MediaItem, Series, States, TextFile, TextKind, TextPart
 from trainvitals.journal.cursor import Cursor, count_lines, count_rows
 from trainvitals.journal.damage import Damage
+from trainvitals.journal.documents.benchmark import Benchmark
+from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.downsample import pick
@@ -101,6 +104,7 @@ class RunReader:
         self.folder = Path(folder)
         self._tails: dict[str, tuple[Cursor, Lines]] = {}
         self._sealed = SealedSegments(self.folder / layout.SEGMENTS)
+        self._media = media.MediaIndex(self.folder)
         self._listing: tuple[object, list[tuple[FileName, str, Path]]] = (None, [])
 
     # -- about the run
@@ -112,6 +116,10 @@ class RunReader:
     def statuses(self) -> list[Status]:
         """What the agent of each host reported last."""
         return run_folder.read_statuses(self.folder)
+
+    def findings(self) -> FindingsFile | None:
+        """What the diagnosis after its end found, if it was kept."""
+        return run_folder.find_findings(self.folder)
 
     def stamp(self) -> object:
         """Equal to an earlier one as long as nothing was written since."""
@@ -269,18 +277,12 @@ class RunReader:
         return []
 
     def histogram_names(self) -> list[str]:
-        """From the beginning of the lowest participant's file: all are written at each look."""
-        rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read(1 << 20))
-        return list(dict.fromkeys(str(row.get("name")) for row in rows))
+        """Those that were logged, imported or received, then those that `watch` measured."""
+        return media.list_histogram_names(self.folder, self.media())
 
     def histograms(self, name: str) -> list[dict[str, Any]]:
-        """Every histogram of one name, of the lowest participant, as it was written."""
-        rows = (row for path in self._histogram_files()[:1] for row in Cursor(path).read())
-        return [row for row in rows if row.get("name") == name]
-
-    def _histogram_files(self) -> list[Path]:
-        found = (self.folder / layout.MEDIA).glob("histograms.*.jsonl")
-        return sorted((path for path in found if path.is_file()), key=lambda path: (len(path.name), path.name))
+        """Every histogram of one name, of the lowest participant that has any."""
+        return media.read_histograms(self.folder, name, self.media())
 
     # -- texts
 
@@ -292,6 +294,12 @@ class RunReader:
         """The end of one text, at most `limit` bytes of it and not before byte `after`."""
         return texts.read_text(self.folder, kind, name, limit, after)
 
+    # -- media
+
+    def media(self) -> list[MediaItem]:
+        """Pictures, tables, texts and histograms, in the order in which they were logged."""
+        return self._media.list()
+
     # -- lines
 
     def events(self) -> list[EventRow]:
@@ -301,6 +309,13 @@ class RunReader:
     def alerts(self) -> list[AlertRow]:
         """Every change of every alert, in order of time."""
         return [AlertRow.parse(line) for line in self._read_lines("alerts")]
+
+    def count_benchmarks(self) -> int:
+        return len(list_benchmarks(self.folder))
+
+    def benchmarks(self) -> list[Benchmark]:
+        """By step and time."""
+        return read_benchmarks(self.folder)
 
     def follow(self, tables: Sequence[str] = ("training",), *, from_end: bool = False) -> Follower:
         """New rows as they are written."""

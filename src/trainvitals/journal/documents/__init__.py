@@ -4,6 +4,7 @@
     status[.host].json  Status         `status`
     events_*.jsonl      EventRow       `rows`
     alerts_*.jsonl      AlertRow       `rows`
+    benchmarks/*.json   Benchmark      `benchmark`
     runs/*.json         Registration   `registration`
     latest.json         Latest         `latest`
     agent.json          AgentFile      `latest`

@@ -18,6 +18,7 @@ UNKNOWN = "unknown"
 UNWATCHED = "unwatched"
 GONE = "gone"
 STALLED = "stalled"
+CUT_OFF = "cut_off"
 OTHER = "other"
 """A sentence of a version that wrote no more than that, or of the user."""
 
@@ -109,6 +110,7 @@ _SENTENCES = {
     UNKNOWN: "the process died; cause unknown",
     UNWATCHED: "the process ended while no agent was watching",
     GONE: "the process died without recording how",
+    CUT_OFF: "ended by Ray while it was training",
 }
 
 

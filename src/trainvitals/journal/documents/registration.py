@@ -13,6 +13,8 @@ from trainvitals.journal.documents.fields import Document, entry, finite, list_o
 from trainvitals.journal.documents.run import TRAINING
 from trainvitals.journal.identity import TRAINER, Participant
 
+RAY = "ray"
+"""The launcher that ends its processes with exit code 1, whatever they have done."""
 ESSENTIAL = frozenset({"run_id", "folder", "role", "rank", "pid", "host", "attempt", "kind", "settings"})
 """Without these it is not known which process of which run is meant."""
 
@@ -32,6 +34,8 @@ class Registration(Document):
     local_rank: int = entry(whole, 0)
     world_size: int = entry(whole, 1)
     local_world_size: int = entry(whole, 1)
+    launcher: str = entry(text, "")
+    """What started it, where that also ends it in a way to know about: RAY."""
     kind: str = entry(text, TRAINING)
     correlation_id: str = entry(text, "")
     stack_signal: int | None = entry(whole, None)

@@ -148,6 +148,16 @@ class AlertRow(Document):
         """Which alert it is about."""
         return self.rule, tuple(sorted((str(name), str(value)) for name, value in self.labels.items()))
 
+    @property
+    def ended_with_run(self) -> bool:
+        """Whether it fired until the run was over: its condition was never seen to end."""
+        return self.state == "resolved" and bool(self.reason)
+
+    @property
+    def state_text(self) -> str:
+        """Its state, for people."""
+        return "ended with the run" if self.ended_with_run else self.state or ""
+
     def is_silenced(self, now: float) -> bool:
         """Whether somebody asked not to hear of it, `now` in seconds since 1970."""
         if isinstance(self.silenced, str):

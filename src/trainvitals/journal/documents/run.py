@@ -36,6 +36,8 @@ TRAINING = "training"
 COMMAND = "command"
 """A program under `trainvitals run` that has not called init."""
 MONITOR = "monitor"
+BENCHMARK = "benchmark"
+"""A model, measured by `trainvitals bench`."""
 
 _LASTING = ("id", "name", "project", "created", "correlation_id")
 """What every attempt of a run has in common."""
