@@ -22,8 +22,9 @@ from made_runs import make_run, write
 from trainvitals import catalog
 from trainvitals.alerts.builtin import make_rules
 from trainvitals.analysis.diagnosis import DETECTORS
-from trainvitals.conditions import ROWS, Condition, Conditions, Threshold
+from trainvitals.conditions import ROWS, Condition, Conditions, Threshold, rl
 from trainvitals.conditions.reference import render_markdown
+from trainvitals.conditions.xids import XIDS, find_xid
 from trainvitals.errors import SettingError
 from trainvitals.trainer.watch import health
 
@@ -61,7 +62,9 @@ def test_every_detector_and_every_finding_is_of_a_condition() -> None:
     known = {finding for row in ROWS for finding in row.findings}
     assert {detector.rule for detector in DETECTORS} <= known
     code = "".join(path.read_text() for path in (SOURCES / "analysis").glob("*.py"))
-    assert known == set(re.findall(r'"((?:end|loss|lr|grad|data|step|straggler|gpu|cpu|io|host|disk)\.[a-z_]+)"', code))
+    rooms = "amp|cpu|data|disk|end|gpu|grad|host|io|loss|lr|replica|step|straggler|units"
+    written = set(re.findall(rf'"((?:{rooms})\.[a-z_]+)"', code))
+    assert known == written | {finding for row in rl.ROWS for finding in row.findings}
     page = (ROOT / "docs" / "diagnosis.md").read_text()
     assert [finding for finding in known if f"`{finding}`" not in page] == []
 
@@ -267,3 +270,10 @@ def test_a_threshold_of_an_info_rule_makes_it_a_warning_for_prometheus_too(place
     assert alert["expr"].endswith("> 50") and alert["labels"]["severity"] == "warning"
     rule = next(rule for rule in make_rules(Conditions({"cpu_usage_percent": 50})) if rule.name == "cpu_high")
     assert rule.severity == "warning"
+
+
+def test_every_xid_has_a_meaning_and_an_action_and_any_other_code_an_answer() -> None:
+    assert all(xid.meaning and len(xid.action) > 20 for xid in XIDS.values())
+    assert find_xid(79).severity == "critical" and "Restart the machine" in find_xid(79).advise(3)
+    assert "--gpu-reset -i 3" in find_xid(95).advise(3)
+    assert "catalog" in find_xid(4711).advise(3)

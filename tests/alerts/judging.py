@@ -15,8 +15,9 @@ from trainvitals.conditions import Conditions
 
 RULES = builtin.make_rules(Conditions())
 
-RIGHT = {"curriculum of three levels": {"loss_spike"}}
-"""Said of a healthy run, and rightly: with the next level the loss jumps to five times what it was."""
+RIGHT = {"curriculum of three levels": {"loss_spike"}, "noise: bump": {"loss_diverging"}}
+"""Sent about a healthy run, and rightly: with the next level the loss jumps to five times what it was; one that rises
+by a quarter over hundreds of steps may come down again, which nobody can know then."""
 
 
 def judge(points: Iterable[Point], rules: list[Rule] = RULES) -> list[Change]:

@@ -227,6 +227,7 @@ FAULTS = {
     "gpu_temperature_limit": ("gpu.*.temp_gpu = 60", "gpu.0.temp_gpu = 95"),
     "gpu_xid": ("", "gpu.0.xid = 48@1"),
     "gpu_lost": ("", "err.*.0 = 15"),
+    "gpu_hung": ("", "delay_us.nvmlDeviceGetPowerUsage.0 = 600000000"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,10 @@ from judging import judge
 from trainvitals import settings
 from trainvitals.alerts.builtin import make_rules, rules_of
 from trainvitals.alerts.engine import Point
+from trainvitals.analysis.episodes import find_rises, find_shifts
+from trainvitals.analysis.findings import Curve
 from trainvitals.conditions import Conditions
+from trainvitals.episodes import Episode
 from trainvitals.views.cli.main import COMMANDS
 
 T = 1_800_000_000.0
@@ -83,6 +86,29 @@ def test_a_loss_that_rises_by_a_third_diverges() -> None:
     random = np.random.default_rng(0)
     loss = [3 + 2 * np.exp(-step / 200) + 0.9 * min(1.0, max(0.0, (step - 2000) / 200)) for step in range(3000)]
     assert train({"loss": float(value + random.normal(0, 0.08))} for value in loss) == [("firing", "loss_diverging")]
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize(
+    ("rule", "metric", "find"),
+    [("loss_diverging", "loss", find_rises), ("steps_slower", "batch_time", find_shifts)],
+)
+def test_an_alert_comes_at_the_step_at_which_the_finding_was_known(
+    rule: str, metric: str, find: Callable[[Curve, float], list[Episode]], every: int
+) -> None:
+    random = np.random.default_rng(0)
+    values = 3.0 + 2 * np.exp(-np.arange(3000) / 200) * (metric == "loss") + random.normal(0, 0.02, 3000)
+    values[2000:] *= 1.2
+    steps = np.arange(3000)[::every]
+    points = [
+        Point("training", {"rank": 0}, {metric: float(values[step])}, 1e9 + 0.1 * step, int(step)) for step in steps
+    ]
+    changes = [change for change in judge(points) if change.rule.name == rule]
+    share = {"loss": 0.1, "batch_time": 0.04}[metric]
+    (known,) = find(Curve(steps.astype(np.float64), values[::every]), share)
+    assert [(change.state, change.step) for change in changes] == [("firing", known.named_at)]
+    assert 2000 < known.named_at <= 2200
+    assert f"since about step {known.since}" in changes[0].message
 
 
 @pytest.mark.parametrize("level", [-100.0, -1.0, 0.5, 100.0])

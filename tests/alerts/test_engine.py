@@ -243,6 +243,24 @@ def test_an_engine_goes_on_where_another_ended() -> None:
     assert states(train(second, [9.0, 9.0, 1.0], start=1)) == [("resolved", 3)]
 
 
+def test_an_alert_goes_on_even_if_its_metric_is_not_in_the_first_lines() -> None:
+    rule = {"name": "low", "when": "reward < 1"}
+    (fired,) = engine(rule).feed(Point("training", {"rank": 0}, {"reward": 0.5}, T, 1))
+    second = engine(rule)
+    second.feed(Point("training", {"rank": 0}, {"loss": 1.0}, T + 1, 2))
+    second.restore({fired.key: fired.since})
+    assert [found.name for found, _, _ in second.firing()] == ["low"]
+    (change,) = second.feed(Point("training", {"rank": 0}, {"reward": 2.0}, T + 2, 3))
+    assert change.state == "resolved"
+
+
+def test_an_alias_that_needs_company_counts_from_the_line_on_that_has_it() -> None:
+    found = engine({"name": "far", "when": "rl_kl > 1"})
+    lines = [{"kl": 5.0}, {"kl": 5.0, "response_length/mean": 10.0}, {"kl": 0.5}]
+    changes = [found.feed(Point("training", {"rank": 0}, row, T + at, at)) for at, row in enumerate(lines)]
+    assert [[change.state for change in line] for line in changes] == [[], ["firing"], ["resolved"]]
+
+
 def test_history_fills_the_windows_and_fires_nothing() -> None:
     found = engine({"name": "spike", "when": "loss > 2 * median(loss, 20)"})
     for number in range(30):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rl_runs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -128,6 +129,7 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "gpu_row_remap_failed": ("remap failed", set_values("gpu", 60, row_remap_failed=1)),
     "gpu_row_remap_pending": ("remap pending", set_values("gpu", 60, row_remap_pending=1)),
     "gpu_lost": ("GPU lost for 1 min", set_values("gpu", 60, state="lost")),
+    "gpu_hung": ("driver does not return for 1 min", set_values("gpu", 60, state="unresponsive")),
     "gpu_fan_stopped": (
         "fan at 0 at 76 °C",
         set_values("gpu", 60, fan_speed_percent=0, temperature_celsius=76),
@@ -177,6 +179,7 @@ FAULTS: dict[str, tuple[str, curves.Fault]] = {
     "learning_rate_low": ("1e-9 for 2,000 steps", low_learning_rate),
     "learning_rate_high": ("rate 3", training(10, learning_rate=3.0)),
     "throughput_low": ("a third", training(60, throughput_samples_per_sec=lambda t, row: 50.0)),
+    "steps_slower": ("6 % longer", training(150, batch_time=lambda t, row: row["batch_time"] * 1.06)),
     "step_time_uneven": (
         "every 4th step 4 x",
         training(150, batch_time=lambda t, row: row["batch_time"] * (4 if round(t * 5) % 4 == 0 else 1)),
@@ -208,6 +211,7 @@ ALSO = {
     "gpu_oom_soon": set(),
     "disk_full_soon": set(),
     "gpu_lost": set(),
+    "gpu_hung": set(),
     "host_memory_leak": set(),
 }
 
@@ -245,6 +249,7 @@ def run_fault(name: str) -> list[Change]:
             "memory_oom_soon",
             "loss_diverging",
             "loss_above_baseline",
+            "steps_slower",
         ),
         *("learning_rate_low", "swap_used", "gpu_xid", "gpu_ecc_uncorrected", "training_hung"),
     )
@@ -304,7 +309,7 @@ def test_a_gpu_that_somebody_else_holds_is_not_accused() -> None:
 
 
 def test_every_built_in_rule_has_a_fault() -> None:
-    assert set(FAULTS) == {rule.name for rule in RULES}
+    assert {*FAULTS, *rl_runs.FAULTS} == {rule.name for rule in RULES}  # those of RL are in test_rl.py
 
 
 def test_the_table_in_the_documentation_is_what_was_measured() -> None:

@@ -75,6 +75,25 @@ def test_a_window_that_is_not_half_full_says_nothing() -> None:
     assert ask("mean", Window(seconds=100), [1.0] * 60) == 1.0
 
 
+def test_a_window_of_values_counts_them_and_not_the_lines_between() -> None:
+    for window, answer in ((Window(steps=4), None), (Window(values=4), 8.5)):
+        memory = windows.create("median", window)
+        for number in range(11):
+            memory.add(float(number), number * 10, number * 10, float(number))
+        assert windows.question("median", memory)(0.0) == answer
+
+
+def test_the_first_values_stay_the_first() -> None:
+    memory = windows.create("first", Window(values=4))
+    first = windows.question("first", memory)
+    for number, value in enumerate([5.0, math.nan, 1.0, 3.0]):
+        memory.add(value, number, number, 0.0)
+    assert first(0.0) is None
+    for value in (4.0, 100.0, 200.0):
+        memory.add(value, 9, 9, 0.0)
+    assert first(0.0) == 3.5
+
+
 def test_a_window_of_seconds_empties_while_nothing_arrives() -> None:
     memory = windows.create("max", Window(seconds=60))
     for second in range(100):
@@ -151,3 +170,22 @@ def test_work_per_point_does_not_grow_with_the_window(name: str) -> None:
     small, large = work(100), work(5000)
     # A median walks over the blocks it lies behind: a handful of events more at fifty times the length.
     assert large <= small * 1.5 + 80
+
+
+def test_a_level_that_changed_for_good_is_known_by_how_much_and_since_when() -> None:
+    steady = [1.0 + 0.01 * (n % 7) for n in range(400)]
+    slower = [1.2 * value for value in steady]
+    assert ask("shifted", Window(), steady, 0.04) == 0.0
+    assert ask("since_shifted", Window(), steady, 0.04) is None
+    assert ask("shifted", Window(), steady + slower, 0.04) == pytest.approx(0.2, rel=0.05)
+    assert ask("since_shifted", Window(), steady + slower, 0.04) == pytest.approx(399, abs=2)
+    assert ask("shifted", Window(), steady + slower + steady, 0.04) == 0.0
+
+
+def test_a_value_that_rose_from_its_best_is_known_until_it_came_back() -> None:
+    low = [1.0 + 0.01 * (n % 7) for n in range(400)]
+    high = [value + 0.3 for value in low]
+    assert ask("risen", Window(), low, 0.1) == 0.0
+    assert ask("risen", Window(), low + high, 0.1) == pytest.approx(0.3, rel=0.1)
+    assert ask("since_risen", Window(), low + high, 0.1) == pytest.approx(400, abs=50)
+    assert ask("risen", Window(), low + high + low, 0.1) == 0.0

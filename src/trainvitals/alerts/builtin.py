@@ -135,7 +135,8 @@ def enrich(rule: object, fields: dict[str, Any]) -> None:
     if "seconds_since_step" in fields:
         fields["place"] = f" ({fields['cause']})" if fields.get("cause") else ""
     if "xid_last" in fields or "xid" in fields:
-        from trainvitals.alerts.xids import advise
+        from trainvitals.conditions.xids import find_xid
 
-        code = fields.get("xid", fields.get("xid_last"))
-        fields["xid_advice"] = advise(int(code), fields.get("gpu_index", "?"))  # type: ignore[arg-type]
+        xid = find_xid(int(fields.get("xid", fields.get("xid_last"))))  # type: ignore[arg-type]
+        fields["xid_advice"] = xid.advise(fields.get("gpu_index", "?"))
+        fields["xid_meaning"] = xid.meaning

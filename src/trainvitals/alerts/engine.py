@@ -9,13 +9,15 @@ engine.tick(time.time(), time.monotonic())     # about once a second: what chang
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from trainvitals.alerts import template
-from trainvitals.alerts.evaluation import Subject, Value, compile_node, names_of
+from trainvitals.alerts.evaluation import Subject, Value, company_of, compile_node, names_of
 from trainvitals.alerts.language import COMPARISONS, Node, Operation, metrics, slashed, type_of, walk
 from trainvitals.alerts.rules import Rule, Wait
+from trainvitals.catalog import match_alias
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 MAX_SUBJECTS = 4096
@@ -56,6 +58,26 @@ class Change:
         return self.rule.name, tuple(sorted((name, str(value)) for name, value in self.labels.items()))
 
 
+class _Candidate(NamedTuple):
+    """A rule, before anything was seen of what it looks at."""
+
+    place: int
+    """Among all rules."""
+    rule: Rule
+    lead: tuple[str, tuple[str, ...] | None] | None
+    timed: bool
+    """Whether it can change without a new point of its subject."""
+    names: frozenset[str]
+    """What the lines of its subjects may call what it looks at."""
+
+    @classmethod
+    def of(cls, place: int, rule: Rule) -> _Candidate:
+        lead = rule.lead
+        found = (metric for node in rule.nodes for metric in metrics(node) if lead and metric.table == lead[0])
+        names = frozenset(name for metric in found for name in names_of(metric))
+        return cls(place, rule, lead, rule.looks_at_time, names)
+
+
 class _Case:
     """One rule for one subject."""
 
@@ -66,6 +88,8 @@ class _Case:
         "fields",
         "lets",
         "message",
+        "names",
+        "place",
         "rule",
         "sides",
         "since",
@@ -76,8 +100,10 @@ class _Case:
         "warm",
     )
 
-    def __init__(self, rule: Rule, subject: Subject) -> None:
-        self.rule = rule
+    def __init__(self, candidate: _Candidate, subject: Subject) -> None:
+        self.rule = rule = candidate.rule
+        self.names = candidate.names
+        self.place = candidate.place
         self.subject = subject
         self.condition = compile_node(rule.condition, subject)
         self.clear = compile_node(rule.clear_condition, subject) if rule.clear_condition is not None else None
@@ -138,7 +164,9 @@ class Engine:
         self._plans: dict[tuple[int, int, tuple[str, ...]], _Plan] = {}
         self._warned: set[str] = set()
         self._judging: str = ""
-        self._leads = [(rule, rule.lead, rule.looks_at_time) for rule in self.rules]
+        self._candidates = [_Candidate.of(place, rule) for place, rule in enumerate(self.rules)]
+        self._asleep: dict[int, list[_Candidate]] = {}
+        """Of each subject, the rules of which its lines have had nothing yet."""
         self._waiting_for: dict[tuple[str, str], list[str]] = {}
         for rule in self.rules:
             for metric in {m for node in rule.nodes for m in metrics(node)}:
@@ -149,16 +177,16 @@ class Engine:
             for node in rule.nodes
             for metric in metrics(node)
         }
-        self._names: dict[str, list[str]] = {}
-        for (table, _), names in self._names_of.items():
-            self._names.setdefault(table, []).extend(names)
-        for rule, lead, _ in self._leads:  # what only the texts of a rule speak of
+        self._names: dict[str, set[str]] = {}
+        for metric in {metric for rule in self.rules for node in rule.nodes for metric in metrics(node)}:
+            self._names.setdefault(metric.table, set()).update(names_of(metric), company_of(metric))
+        for rule, lead in ((item.rule, item.lead) for item in self._candidates):  # what only its texts speak of
             if lead is not None:
-                self._names.setdefault(lead[0], []).extend(template.check(rule.message + rule.advice))
+                self._names.setdefault(lead[0], set()).update(template.check(rule.message + rule.advice))
         self._whole = Subject("whole", {}, self)
-        for rule, lead, _ in self._leads:
-            if lead is None:
-                self._timed.append(self._make_case(rule, self._whole))
+        for candidate in self._candidates:
+            if candidate.lead is None:
+                self._timed.append(self._make_case(candidate, self._whole))
 
     # -- what conditions ask for (evaluation.Clock)
 
@@ -236,6 +264,8 @@ class Engine:
     def restore(self, firing: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> None:
         """Go on where an earlier engine ended: these alerts (by `Change.key`) have been firing since then."""
         self._restored = dict(firing)
+        for subject in self._subjects.values():
+            self._wake(subject, frozenset())
         for case in self._all_cases():
             self._restore_case(case)
 
@@ -306,18 +336,40 @@ class Engine:
                 subject.find(name)
             self._subjects[key] = subject
             self._by_table.setdefault(point.table, []).append(subject)
-            cases = self._cases[id(subject)] = []
-            for rule, lead, timed in self._leads:
-                if lead is not None and lead[0] == point.table and subject.is_selected(lead[1]):
-                    case = self._make_case(rule, subject)
-                    cases.append(case)
-                    if timed and rule.wait.steps is None:
-                        self._timed.append(case)
+            self._cases[id(subject)] = []
+            self._asleep[id(subject)] = [
+                candidate
+                for candidate in self._candidates
+                if candidate.lead is not None
+                and candidate.lead[0] == point.table
+                and subject.is_selected(candidate.lead[1])
+            ]
         return subject
 
-    def _make_case(self, rule: Rule, subject: Subject) -> _Case:
-        self._judging = rule.name
-        case = _Case(rule, subject)
+    def _wake(self, subject: Subject, names: AbstractSet[str]) -> None:
+        """Make the cases of the rules that look at one of these. Most rules are about what most trainings never log,
+        and with many ranks their windows would be most of the engine."""
+        asleep = self._asleep[id(subject)]
+        restored = {name for name, _ in self._restored}
+        woken = [
+            item
+            for item in asleep
+            if item.timed or not item.names.isdisjoint(names) or item.names == {"step"} or item.rule.name in restored
+        ]
+        if not woken:
+            return
+        self._asleep[id(subject)] = [item for item in asleep if item not in woken]
+        cases = self._cases[id(subject)]
+        for candidate in woken:
+            case = self._make_case(candidate, subject)
+            cases.append(case)
+            if candidate.timed and candidate.rule.wait.steps is None:
+                self._timed.append(case)
+        cases.sort(key=lambda case: case.place)
+
+    def _make_case(self, candidate: _Candidate, subject: Subject) -> _Case:
+        self._judging = candidate.rule.name
+        case = _Case(candidate, subject)
         self._restore_case(case)
         return case
 
@@ -344,23 +396,21 @@ class Engine:
 
     def _make_plan(self, subject: Subject, values: Mapping[str, Any]) -> _Plan:
         # Reading every rule once binds what could not be bound before: metrics of other tables, functions over them.
-        names = [name for name in values if name in subject.series]
+        names = {name: name for name in values if name in subject.series}
+        for name in values:
+            alias = match_alias(name) if name not in names else None
+            if alias is not None and alias in subject.series:
+                names[alias] = min(name, names.get(alias, name))  # of several the one that the views show
         for name in names:
             self._greet(subject, name)
-        present = set(names) | {"step"}
-        cases = []
-        for case in self._cases[id(subject)]:
-            wanted = {
-                name
-                for node in case.rule.nodes
-                for metric in metrics(node)
-                if metric.table == subject.table
-                for name in names_of(metric)
-            }
-            if wanted & (set(names) or {"step"}) or (wanted == {"step"}):
-                cases.append(case)
+        present = names.keys() | {"step"}
+        touched = names.keys() or {"step"}
+        self._wake(subject, touched)
+        cases = [
+            case for case in self._cases[id(subject)] if not case.names.isdisjoint(touched) or case.names == {"step"}
+        ]
         return _Plan(
-            [(name, subject.series[name]) for name in names],
+            [(name, subject.series[key]) for key, name in names.items()],
             [watcher for watcher, needs in subject.order if needs & present],
             cases,
         )

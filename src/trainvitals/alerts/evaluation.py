@@ -10,11 +10,24 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from trainvitals import catalog
 from trainvitals.alerts import windows
-from trainvitals.alerts.language import Call, MetricReference, Node, Number, Operation, Text, Window, key, metrics
+from trainvitals.alerts.language import (
+    SHARED,
+    WHOLE,
+    Call,
+    MetricReference,
+    Node,
+    Number,
+    Operation,
+    Text,
+    Window,
+    key,
+    metrics,
+)
 from trainvitals.journal.identity import SUBJECT_KEYS, Participant
 
 Value = float | bool | str | None
@@ -128,6 +141,12 @@ def names_of(metric: MetricReference) -> tuple[str, ...]:
     return tuple(dict.fromkeys((metric.name, row.name, *row.aliases)))
 
 
+def company_of(metric: MetricReference) -> tuple[str, ...]:
+    """Names of which one has to be logged too before an alias of the metric counts; empty if none has to."""
+    row = catalog.find(metric.table, metric.name)
+    return names_of(replace(metric, name=row.beside)) if row is not None and row.beside else ()
+
+
 def compile_node(node: Node, subject: Subject) -> Read:
     """A function that gives the node's value for this subject, now."""
     if isinstance(node, (Number, Text)):
@@ -168,6 +187,7 @@ def _compile_metric(metric: MetricReference, subject: Subject) -> Read:
             return place.step if place is not None and place.count else None
 
         return read_step
+    company = company_of(metric)
     chosen: list[RuleSeries] = []
 
     def read() -> float | str | None:
@@ -176,8 +196,9 @@ def _compile_metric(metric: MetricReference, subject: Subject) -> Read:
         place = home()
         if place is None:
             return None
-        candidates = [place.find(name) for name in names]
-        for series in candidates:
+        own, *aliases = (place.find(name) for name in names)
+        nearby = [place.find(name) for name in company]
+        for series in (own, *aliases) if not nearby or any(other.count for other in nearby) else (own,):
             if series.count:
                 chosen.append(series)
                 return series.value
@@ -300,7 +321,7 @@ _ACROSS: Mapping[str, Callable[[list[float]], float | None]] = {
 def _compile_call(node: Call, subject: Subject) -> Read:
     if node.across:
         return _compile_across(node, subject)
-    if node.window is not None or node.name in ("baseline", "early", "since_improved"):
+    if node.window is not None or node.name in WHOLE:
         return _compile_window(node, subject)
     if node.name == "stale":
         return _compile_stale(node, subject)
@@ -376,7 +397,7 @@ def _share(node: Call) -> float:
 def watch(node: Call, subject: Subject) -> Watcher:
     """What this function keeps of this subject, shared by all rules and functions that keep the same."""
     family = windows.family(node.name)
-    share = _share(node) if family == "improvement" else None
+    share = _share(node) if node.name in SHARED else None
     wanted = (family, node.window, share, key(node.arguments[0]))
     if wanted not in subject.watchers:
         memory = windows.create(node.name, node.window or Window(), _share(node))

@@ -73,10 +73,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How far back a function looks: so many points, so many seconds, or everything (both None)."""
+    """How far back a function looks: so many lines, so many seconds, so many values, or everything (all None)."""
 
     steps: int | None = None
     seconds: float | None = None
+    values: int | None = None
+    """For what is not in every line, such as what a Trainer logs every tenth step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ WINDOWED: Mapping[str, int] = {
     "zscore": 0,
     "deviation": 0,
     "quantile": 1,
+    "first": 0,
 }
 ACROSS = ("mean", "median", "min", "max", "std", "count")
 # Plain functions: how many numbers they take.
@@ -120,7 +123,16 @@ PLAIN: Mapping[str, tuple[int, Type]] = {
     "at_least": (2, "number"),
     "at_most": (2, "number"),
 }
-SPECIAL = ("stale", "contains", "baseline", "early", "since_improved")
+# Functions over everything there was, with a share that is a constant, and an example of it.
+SHARED: Mapping[str, tuple[str, str]] = {
+    "since_improved": ("counts as better", "0.002"),
+    "shifted": ("is a change of level", "0.04"),
+    "since_shifted": ("is a change of level", "0.04"),
+    "risen": ("is a rise", "0.1"),
+    "since_risen": ("is a rise", "0.1"),
+}
+WHOLE = ("baseline", "early", *SHARED)
+SPECIAL = ("stale", "contains", *WHOLE)
 FUNCTIONS = (*WINDOWED, *PLAIN, *SPECIAL)
 
 TABLES = {
@@ -442,7 +454,7 @@ class _Parser:
         return self.check_call(token, arguments, window)
 
     def window_word(self, name: str, count: int) -> Window | None:
-        """The window, if it is here: `200`, `200 steps`, `5m` or `all`."""
+        """The window, if it is here: `200`, `200 steps`, `20 values`, `5m` or `all`."""
         if name not in WINDOWED or count != 1 + WINDOWED[name]:
             return None
         token = self.now
@@ -455,17 +467,21 @@ class _Parser:
             self.fail("expected a window: a number of steps such as 200, or a duration such as 5m", token.position)
         self.place += 1
         if token.unit:
+            if name == "first":
+                self.fail("first() takes a number of values, such as first(loss, 10)", token.position)
             seconds = float(token.text) * _UNITS[token.unit]
             if not 0 < seconds <= MAX_SECONDS:
                 self.fail(f"a window must be longer than 0 and at most {MAX_SECONDS / 86400:g}d", token.position)
             return Window(seconds=seconds)
         steps = float(token.text)
-        self.take("steps", "step", "points", "point")
         if steps != int(steps) or not 1 <= steps <= MAX_STEPS:
             self.fail(
                 f"a window is a number of steps from 1 to {MAX_STEPS:,}, or a duration such as 5m",
                 token.position,
             )
+        if self.take("values", "value") or name == "first":
+            return Window(values=int(steps))
+        self.take("steps", "step", "points", "point")
         return Window(steps=int(steps))
 
     def check_call(self, token: _Token, arguments: list[Node], window: Window | None) -> Call:
@@ -494,21 +510,36 @@ class _Parser:
         elif name == "stale":
             types = [type_of(arguments[0]) if arguments else "number"]
         else:
-            types = ["number"] * (2 if name == "since_improved" else 1)
+            types = ["number"] * (2 if name in SHARED else 1)
         if len(arguments) != len(types):
             self.fail(f"{name}() takes {len(types)} value{'s' * (len(types) > 1)}", token.position)
         for argument, wanted in zip(arguments, types, strict=True):
             self.want(argument, wanted, f"in {name}()")
         if name in ("stale", "baseline", "early") and not isinstance(arguments[0], MetricReference):
             self.fail(f"{name}() takes a metric", _start(arguments[0]))
-        if name == "since_improved" and not isinstance(arguments[1], Number):
-            self.fail("expected a number: which share counts as better, such as 0.002", _start(arguments[1]))
+        if name in SHARED:
+            constant = _constant(arguments[1])
+            if constant is None or constant < 0:
+                self.fail("expected a number: which share {}, such as {}".format(*SHARED[name]), _start(arguments[1]))
+            arguments[1] = Number(constant, _start(arguments[1]))
         call = Call(name, tuple(arguments), window, across, token.position)
-        if window is not None or across or name in ("baseline", "early", "since_improved"):
+        if window is not None or across or name in WHOLE:
             homes = {(metric.table, metric.selector) for metric in metrics(call)}
             if len(homes) != 1:
                 self.fail(f"{name}() takes metrics of one table only", token.position)
         return call
+
+
+def _constant(node: Node) -> float | None:
+    """The value of numbers that are multiplied or divided: `$percent / 100`."""
+    if isinstance(node, Number):
+        return node.value
+    if not isinstance(node, Operation) or node.operator not in ("*", "/"):
+        return None
+    first, second = (_constant(operand) for operand in node.operands)
+    if first is None or second is None:
+        return None
+    return first * second if node.operator == "*" else first / second if second else None
 
 
 def _example(word: str) -> str:
@@ -585,5 +616,5 @@ def key(node: Node) -> tuple[object, ...]:
         return ("metric", node.table, node.name, node.selector)
     if isinstance(node, Operation):
         return (node.operator, *(key(operand) for operand in node.operands))
-    window = (node.window.steps, node.window.seconds) if node.window else None
+    window = (node.window.steps, node.window.seconds, node.window.values) if node.window else None
     return (node.name, window, node.across, *(key(argument) for argument in node.arguments))

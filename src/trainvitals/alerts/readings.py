@@ -46,6 +46,11 @@ class Readings:
         found = [gpu[metric] for key, gpu in self._gpus.items() if index in (None, key) and metric in gpu]
         return max(found, default=None)
 
+    def gpus(self) -> dict[int, dict[str, float]]:
+        """Every reading of every GPU of the machine, by its index."""
+        self._refresh()
+        return self._gpus
+
     def _refresh(self) -> None:
         now = time.monotonic()
         if self._read_at is not None and now - self._read_at < SECONDS:

@@ -7,7 +7,7 @@
     {"timestamp": ..., "action": "stop", "rule": ..., "result": ...}            an action was taken
 
 One writer per file: the agent of each host, every rank with Python rules, every command.
-Tested in tests/alerts/test_session.py.
+Tested in tests/alerts/test_records.py and test_session.py.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainvitals import runtime
-from trainvitals.alerts.engine import Change
-from trainvitals.alerts.language import metrics
 from trainvitals.journal import layout
-from trainvitals.journal.documents.rows import AlertKey, AlertRow, new_alert_row
+from trainvitals.journal.documents.findings import Counts
+from trainvitals.journal.documents.rows import SEVERITIES, AlertKey, AlertRow, new_alert_row
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import read_table
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
+
+if TYPE_CHECKING:  # lists of runs read lines and need no engine
+    from trainvitals.alerts.engine import Change
 
 STATES = ("pending", "firing", "resolved", "silenced", "acknowledged")
 
@@ -56,6 +58,8 @@ def from_change(change: Change, host: str | None = None) -> AlertRow:
 
 def _main_metric(change: Change) -> str | None:
     """The metric the rule is about, as `table.name`: what a picture of it shows."""
+    from trainvitals.alerts.language import metrics
+
     first = next(iter(metrics(change.rule.condition)), None)
     return None if first is None or first.table in ("run", "event") else f"{first.table}.{first.name}"
 
@@ -95,3 +99,33 @@ def current(rows: Iterable[AlertRow]) -> list[AlertRow]:
                 if key[0] == row.rule:
                     found[key] = replace(alert, **asked)
     return sorted(found.values(), key=lambda row: (-row.weight, row.timestamp))
+
+
+class Fired(NamedTuple):
+    """How many alerts fired in a run; one that fired again counts once."""
+
+    ever: Counts = Counts()
+    to_the_end: Counts = Counts()
+    """Of these, the ones of the newest attempt that its end resolved, or that nothing resolved."""
+
+
+NOTHING_FIRED = Fired()
+
+
+def count_fired(rows: Iterable[AlertRow], started: float | None) -> Fired:
+    """What fired in a run whose newest attempt `started` then (seconds since 1970), by the severity it had last."""
+    fired: dict[AlertKey, AlertRow] = {}
+    over: set[AlertKey] = set()
+    for row in rows:
+        if row.state == "firing":
+            fired[row.key] = row
+            over.discard(row.key)
+        elif row.state == "resolved" and not row.ended_with_run:
+            over.add(row.key)
+    lasting = (row for key, row in fired.items() if key not in over and row.seconds >= (started or 0.0))
+    return Fired(_count(fired.values()), _count(lasting))
+
+
+def _count(rows: Iterable[AlertRow]) -> Counts:
+    severities: list[str] = [SEVERITIES[row.weight] for row in rows]
+    return Counts(*(severities.count(severity) for severity in Counts._fields))

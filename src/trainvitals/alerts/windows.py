@@ -16,9 +16,10 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from trainvitals.alerts.language import Window
+from trainvitals.episodes import Judge, RiseJudge, ShiftJudge
 
 BUCKETS = 600
 BLOCK = 1000
@@ -169,10 +170,12 @@ class Memory(ABC):
     mean or a quantile.
     """
 
-    __slots__ = ("_first_time", "_seconds", "_steps", "_width")
+    __slots__ = ("_count", "_first_time", "_seconds", "_steps", "_width")
 
     def __init__(self, window: Window) -> None:
-        self._steps = window.steps
+        self._steps = window.steps if window.values is None else window.values
+        self._count = None if window.values is None else 0
+        """How many values there were, where they are counted instead of lines."""
         self._seconds = window.seconds
         self._width = (window.seconds or 0.0) / BUCKETS
         self._first_time: float | None = None
@@ -180,6 +183,8 @@ class Memory(ABC):
     def add(self, value: float, index: int, step: float, now: float) -> None:
         if value - value != 0.0:
             return  # NaN or infinite
+        if self._count is not None:
+            self._count = index = self._count + 1
         if self._steps is not None:
             self.drop(index - self._steps)
             self.keep(index, value, step, now)
@@ -467,6 +472,57 @@ class EarlyMemory(Memory):
         return self._early
 
 
+class EpisodeMemory(Memory):
+    """shifted, risen: by which share the value is above what it was, since it changed for good; 0 while it has not."""
+
+    __slots__ = ("_judge", "_step")
+
+    def __init__(self, judge: Judge[Any]) -> None:
+        super().__init__(Window())
+        self._judge = judge
+        self._step = 0.0
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        self._step = step
+        self._judge.add(step, value)
+
+    def drop(self, limit: int) -> None:
+        pass  # it looks at everything there was
+
+    def share(self, now: float) -> float | None:
+        lasting = self._judge.lasting
+        return lasting.share if lasting is not None else 0.0
+
+    def since(self, now: float) -> float | None:
+        """Steps since the newest began, whether it lasts or not."""
+        episodes = self._judge.episodes
+        return self._step - episodes[-1].since if episodes else None
+
+
+class FirstMemory(Memory):
+    """first: the median of the first values. None before they are complete."""
+
+    __slots__ = ("_median", "_size", "_values")
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(Window())
+        self._size = window.values or 1
+        self._values: list[float] = []
+        self._median: float | None = None
+
+    def keep(self, bucket: int, value: float, step: float, now: float) -> None:
+        if self._median is None:
+            insort(self._values, value)
+            if len(self._values) == self._size:
+                self._median = (self._values[self._size // 2] + self._values[(self._size - 1) // 2]) / 2
+
+    def drop(self, limit: int) -> None:
+        pass  # it is kept for the whole run
+
+    def first(self, now: float) -> float | None:
+        return self._median
+
+
 # Function -> what it keeps (functions with the same memory share it), and how it asks.
 _MEMORIES: dict[str, tuple[str, Callable[[Window, float], Memory], str]] = {
     "mean": ("moments", lambda window, share: MomentMemory(window), "mean"),
@@ -483,8 +539,13 @@ _MEMORIES: dict[str, tuple[str, Callable[[Window, float], Memory], str]] = {
     "quantile": ("sorted", lambda window, share: SortedMemory(window), "quantile"),
     "deviation": ("sorted", lambda window, share: SortedMemory(window), "deviation"),
     "since_improved": ("improvement", lambda window, share: ImprovementMemory(share), "since"),
+    "shifted": ("shift", lambda window, share: EpisodeMemory(ShiftJudge(share)), "share"),
+    "since_shifted": ("shift", lambda window, share: EpisodeMemory(ShiftJudge(share)), "since"),
+    "risen": ("rise", lambda window, share: EpisodeMemory(RiseJudge(share)), "share"),
+    "since_risen": ("rise", lambda window, share: EpisodeMemory(RiseJudge(share)), "since"),
     "baseline": ("early", lambda window, share: EarlyMemory(), "early"),
     "early": ("early", lambda window, share: EarlyMemory(), "early"),
+    "first": ("first", lambda window, share: FirstMemory(window), "first"),
 }
 
 

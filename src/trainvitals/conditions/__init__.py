@@ -2,7 +2,7 @@
 
 Live rules, findings, PromQL alerts, the colours of numbers and what `watch` notices are made from these rows, so one
 changed threshold (the setting `alerts.thresholds`) is seen by all of them. Adding a rule is one row in `gpu.py`,
-`host.py`, `training.py` or `processes.py`; docs/rules.md is written from them.
+`host.py`, `training.py`, `rl.py` or `processes.py`; docs/rules.md is written from them.
 
 The training process loads this, so it imports nothing but the standard library.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from trainvitals.conditions import endings, gpu, host, processes, training
+from trainvitals.conditions import endings, gpu, host, processes, rl, training
 from trainvitals.conditions.row import Colour, Condition, Threshold
 from trainvitals.errors import SettingError, nearest
 
@@ -16,6 +16,7 @@ GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
     ("GPU", gpu.ROWS),
     ("Machine", host.ROWS),
     ("Training", training.ROWS),
+    ("Reinforcement learning", rl.ROWS),
     ("Processes", processes.ROWS),
     ("Endings", endings.ROWS),
 )

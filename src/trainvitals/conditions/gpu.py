@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainvitals.conditions.promql import GPU, correlation
+from trainvitals.conditions.promql import GPU, correlation, known_for
 from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRule, Threshold
 
 HELD_PERCENT = 2
@@ -146,7 +146,7 @@ ROWS: tuple[Condition, ...] = (
         "Look up the Xid in the events; reset the GPU or restart the machine.",
         live=LiveRule(
             "change(gpu[*].xid_errors_total, 10m) > 0",
-            "GPU {gpu_index}: Xid {xid:.0f}",
+            "GPU {gpu_index}: Xid {xid:.0f}, {xid_meaning}",
             let={"xid": "gpu[*].xid_last"},
             advice="{xid_advice}",
         ),
@@ -220,6 +220,21 @@ ROWS: tuple[Condition, ...] = (
         prometheus=PrometheusRule('gpu_state{state=~"lost|reset required"} == 1', GPU + " is {{ $labels.state }}"),
     ),
     Condition(
+        "gpu_hung",
+        "gpu",
+        "unresponsive GPUs",
+        "critical",
+        "The driver does not return from calls to this GPU. Look for Xid errors in the kernel log. If it does not "
+        "recover, stop the programs on it and reset it (nvidia-smi -i {gpu_index} --gpu-reset) or restart the machine.",
+        live=LiveRule(
+            'gpu[*].state == "unresponsive"',
+            "GPU {gpu_index} is not responding",
+            wait="10s",
+            clear='gpu[*].state == "ok"',
+        ),
+        prometheus=PrometheusRule('gpu_state{state="unresponsive"} == 1', GPU + " is not responding"),
+    ),
+    Condition(
         "gpu_fan_stopped",
         "gpu",
         "stopped fans on warm GPUs",
@@ -261,6 +276,16 @@ ROWS: tuple[Condition, ...] = (
             GPU + " has been idle for over 10 minutes while a process holds it",
         ),
         findings=("gpu.waste",),
+    ),
+    Condition(
+        "gpu_oversized",
+        "gpu",
+        "more or larger GPUs than needed",
+        "info",
+        "Try the next run with fewer or smaller GPUs, or lower their power limit (nvidia-smi --power-limit): a GPU "
+        "that waits loses little speed.",
+        thresholds=(Threshold("gpu_enough_percent", 80, "%", "mean utilization that fewer GPUs may have"),),
+        findings=("gpu.oversized",),
     ),
     Condition(
         "gpu_low_use",
@@ -352,6 +377,7 @@ ROWS: tuple[Condition, ...] = (
         prometheus=PrometheusRule(
             f"deriv(<gpu.memory_used_mb>[{OOM_WINDOW}])"
             " > (<gpu.memory_total_mb> - <gpu.memory_used_mb>) / (60 * $oom_minutes)"
+            f" and {known_for('<gpu.memory_used_mb>', '1m')}"
             f" and {correlation('<gpu.memory_used_mb>', OOM_WINDOW)} > {OOM_CORRELATION}"
             f" and on (host) max by (host) (training_steps_total) > {OOM_STEPS}",
             GPU + " will run out of memory at this rate",

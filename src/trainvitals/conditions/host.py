@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainvitals.conditions.gpu import OOM_CORRELATION, OOM_STEPS, OOM_WINDOW
-from trainvitals.conditions.promql import RANK, correlation
+from trainvitals.conditions.promql import RANK, correlation, known_for
 from trainvitals.conditions.row import Colour, Condition, LiveRule, PrometheusRule, Threshold
 
 DISK_WINDOW, DISK_CORRELATION = "30m", 0.9
@@ -199,6 +199,7 @@ ROWS: tuple[Condition, ...] = (
         ),
         prometheus=PrometheusRule(
             f"deriv(<system.disk_free_gb>[{DISK_WINDOW}]) < - <system.disk_free_gb> / (3600 * $disk_full_hours)"
+            f" and {known_for('<system.disk_free_gb>', '15m')}"
             f" and {correlation('<system.disk_free_gb>', DISK_WINDOW)} < -{DISK_CORRELATION}",
             "Run folder disk on {{ $labels.host }} will soon be full at this rate",
         ),

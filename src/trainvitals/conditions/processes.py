@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainvitals.conditions.promql import RANK
 from trainvitals.conditions.row import Condition, LiveRule, PrometheusRule, Threshold
 
 ROWS: tuple[Condition, ...] = (
@@ -37,7 +38,9 @@ ROWS: tuple[Condition, ...] = (
             clear='run[*].state == "running"',
             let={"cause": "run[*].cause"},
         ),
-        prometheus=PrometheusRule('trainvitals_run_state{state="hung"} == 1', "{{ $labels.run }} is hung"),
+        prometheus=PrometheusRule(
+            'trainvitals_run_state{state="hung"} == 1', "{{ $labels.run }} is hung", name="RunHung"
+        ),
     ),
     Condition(
         "process_died",
@@ -51,6 +54,13 @@ ROWS: tuple[Condition, ...] = (
             'and run[*].world_size == 1 and run[*].cause_kind != "interrupted"',
             "Training failed: {cause}",
         ),
+        prometheus=PrometheusRule(
+            # As long as it is served by default; a Pushgateway keeps it for ever.
+            'time() - trainvitals_run_end_timestamp_seconds{status!="finished",cause!="interrupted"} < 600',
+            "{{ $labels.run }} {{ $labels.status }}: {{ $labels.detail }}",
+            name="RunFailed",
+        ),
+        about_end=True,
     ),
     Condition(
         "rank_lost",
@@ -63,6 +73,8 @@ ROWS: tuple[Condition, ...] = (
             'and run[*].world_size > 1 and run[*].cause_kind != "interrupted"',
             "{Participant} died: {cause}",
         ),
+        prometheus=PrometheusRule('trainvitals_alert_active{rule="rank_lost"} == 1', RANK + " died"),
+        about_end=True,
     ),
     Condition(
         "checkpoint_overdue",

@@ -6,6 +6,11 @@ GPU = "GPU {{ $labels.gpu }} on {{ $labels.host }}"
 RANK = '{{ or $labels.role "rank" }} {{ $labels.rank }} of {{ $labels.run }}'
 
 
+def known_for(series: str, half_window: str) -> str:
+    """Whether a series is old enough for a forecast: of the first seconds of an agent a line is easily drawn."""
+    return f"{series} offset {half_window}"
+
+
 def correlation(series: str, window: str) -> str:
     """Of a value with time: 1 for a straight line. A jump and then nothing, as when a model is loaded, is 0.87 at most.
 

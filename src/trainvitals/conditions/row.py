@@ -48,6 +48,8 @@ class PrometheusRule(NamedTuple):
     summary: str
     wait: str = ""
     """Only without a live rule, which has it otherwise."""
+    name: str = ""
+    """Of the alert; by default that of the condition."""
 
 
 class Colour(NamedTuple):
@@ -78,6 +80,8 @@ class Condition(NamedTuple):
     findings: tuple[str, ...] = ()
     """What `analysis` calls it after the fact."""
     colours: tuple[Colour, ...] = ()
+    about_end: bool = False
+    """It is about the end of a rank or run: its alert is still shown after that."""
     noticed_by_watch: bool = False
     """By an event of the run, written in the training process."""
 

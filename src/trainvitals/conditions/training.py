@@ -76,20 +76,9 @@ ROWS: tuple[Condition, ...] = (
             Threshold("loss_divergence_critical_percent", 50, "%", "the same, critical for a finding"),
         ),
         live=LiveRule(
-            "median(loss, 100) > min(median(loss, 100), all) + at_least("
-            "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 100, "
-            "3 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500))) "
-            # One that was far below zero and has risen to it is judged.
-            f"and not ({_CROSSES_ZERO} and abs(min(median(loss, 100), all)) < "
-            "quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500))",
-            "Loss is rising and not recovering: {value:.4g} (best {best:.4g})",
-            wait="100 steps",
-            after="300 steps",
-            clear="median(loss, 100) < min(median(loss, 100), all) + at_least("
-            "abs(min(median(loss, 100), all)) * $loss_divergence_percent / 200, "
-            "0.5 * (quantile(loss, 0.84, 500) - quantile(loss, 0.16, 500)))",
-            clear_wait="50 steps",
-            let={"best": "min(median(loss, 100), all)"},
+            "risen(loss, $loss_divergence_percent / 100) > 0",
+            "Loss has been rising since about step {since:.0f} without recovering: {loss:.4g}",
+            let={"since": "step - since_risen(loss, $loss_divergence_percent / 100)"},
         ),
         findings=("loss.divergence",),
     ),
@@ -148,6 +137,112 @@ ROWS: tuple[Condition, ...] = (
         findings=("loss.overfit",),
     ),
     Condition(
+        "never_learns",
+        "run",
+        "a loss that never falls",
+        "warning",
+        "Check that the labels belong to the inputs, that the optimizer holds the model's parameters, that the loss "
+        "depends on them, and whether a few batches can be learned by heart; then raise or lower the learning rate.",
+        thresholds=(
+            Threshold("never_learns_steps", 500, "steps", "before so many steps a loss may be where it began"),
+            Threshold("never_learns_gain", 0.02, "share", "a smaller drop since the beginning is none"),
+        ),
+        findings=("loss.never_learns",),
+    ),
+    Condition(
+        "oscillation",
+        "run",
+        "an accuracy that goes up and down",
+        "info",
+        "Halve the learning rate or double the batch; if it is the held-out data, evaluate on more of it.",
+        thresholds=(
+            Threshold("oscillation_swing", 0.03, "share", "a change up and down again by this much is a swing"),
+            Threshold("oscillation_percent", 20, "%", "share of the evaluations with a swing"),
+        ),
+        findings=("loss.oscillation",),
+    ),
+    Condition(
+        "update_too_large",
+        "run",
+        "learning rate too high for the weights",
+        "warning",
+        "Divide the learning rate by 3 to 10 or warm it up; about 0.001 of the weights in a step is usual.",
+        thresholds=(
+            Threshold("update_ratio_high", 0.01, "", "a step that changes the weights by this share is large"),
+            Threshold("update_ratio_critical", 0.1, "", "the same, critical"),
+        ),
+        findings=("lr.too_high",),
+    ),
+    Condition(
+        "update_too_small",
+        "run",
+        "learning rate too low for the weights",
+        "warning",
+        "Raise the learning rate 3 to 10 times; about 0.001 of the weights in a step is usual. For fine-tuning it may "
+        "be as it should.",
+        thresholds=(
+            Threshold(
+                "update_ratio_low", 1e-5, "", "a step that changes all weights by less is lost on them", below=True
+            ),
+            Threshold("update_too_small_gain", 0.2, "share", "a loss that fell by more is learning all the same"),
+        ),
+        findings=("lr.too_low",),
+    ),
+    Condition(
+        "units_dead",
+        "run",
+        "units that are never active",
+        "warning",
+        "Lower the learning rate, use a leaky activation, or initialize the layer before it anew.",
+        thresholds=(
+            Threshold("dead_units_percent", 50, "%", "share of a layer's units that are never active"),
+            Threshold("dead_units_high_percent", 80, "%", "the same, for a warning"),
+        ),
+        findings=("units.dead",),
+    ),
+    Condition(
+        "loss_scale_collapsed",
+        "run",
+        "a loss scale that collapses",
+        "warning",
+        "The gradients overflow in fp16: use bf16, clip them, or lower the learning rate.",
+        thresholds=(
+            Threshold("loss_scale_halvings", 5, "times", "a loss scale halved this often within 200 steps collapses"),
+        ),
+        findings=("amp.scale_collapse",),
+    ),
+    Condition(
+        "replicas_differ",
+        "run",
+        "ranks whose weights differ",
+        "critical",
+        "The ranks train different models: restart from a checkpoint before that step. Look for a rank that skipped an "
+        "update, for parameters outside DistributedDataParallel, and for memory errors of its GPU.",
+        thresholds=(
+            Threshold(
+                "replica_difference", 0.001, "share", "weights of two ranks that differ by more are not the same"
+            ),
+        ),
+        findings=("replica.mismatch",),
+    ),
+    Condition(
+        "bad_batch",
+        "run",
+        "loss spikes that recur with the data",
+        "info",
+        "The same batches spike each time: look at their samples for wrong labels, empty or very long ones.",
+        findings=("data.bad_batch",),
+    ),
+    Condition(
+        "rank_zero_slow",
+        "run",
+        "rank 0 slower than the others",
+        "info",
+        "Rank 0 does more than the others: move logging, evaluation and checkpoints off its training thread.",
+        thresholds=(Threshold("rank_zero_percent", 5, "%", "rank 0 takes this much longer than the others"),),
+        findings=("straggler.rank_zero",),
+    ),
+    Condition(
         "gradient_exploded",
         "rank",
         "gradient norm too large",
@@ -199,7 +294,7 @@ ROWS: tuple[Condition, ...] = (
             clear="gradient_norm < 3 * median(gradient_norm, 200)",
             clear_wait="20 steps",
         ),
-        findings=("grad.explode",),
+        findings=("grad.explode", "grad.nonfinite"),
     ),
     Condition(
         "gradient_over_clip",
@@ -382,6 +477,14 @@ ROWS: tuple[Condition, ...] = (
             Threshold(
                 "step_slowdown_percent", 4, "%", "steps that take this much longer from some point on got slower"
             ),
+        ),
+        live=LiveRule(
+            "shifted(batch_time, $step_slowdown_percent / 100) > 0",
+            "Steps have been {percent:.0f} % slower since about step {since:.0f}",
+            let={
+                "percent": "100 * shifted(batch_time, $step_slowdown_percent / 100)",
+                "since": "step - since_shifted(batch_time, $step_slowdown_percent / 100)",
+            },
         ),
         findings=("step.fail_slow",),
     ),

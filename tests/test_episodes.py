@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trainvitals.analysis.episodes import Episode, find_rises, find_shifts, find_spikes
+from trainvitals.analysis.episodes import find_rises, find_shifts, find_spikes
 from trainvitals.analysis.findings import Curve
+from trainvitals.episodes import Episode
 
 Find = Callable[[Curve], list[Episode]]
 
