@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from trainvitals.analysis.comparison import compare_configs, compare_metric, effective_size
+from trainvitals.analysis.comparison import compare_configs, compare_metric, group_seeds
 from trainvitals.analysis.metric_sense import better
 
 RANDOM = np.random.default_rng(3)
@@ -42,13 +42,6 @@ def test_noise_is_not_a_regression() -> None:
     assert words.count("worse") + words.count("better") <= 8  # 1 in 100 is what was asked for
 
 
-def test_values_that_follow_each_other_count_as_fewer() -> None:
-    independent = RANDOM.normal(size=2000)
-    walk = np.convolve(independent, np.ones(50) / 50, mode="valid")
-    assert effective_size(independent) > 1000
-    assert effective_size(walk) < 200
-
-
 def test_a_run_that_went_nan_is_worse() -> None:
     x, y = noisy(1.0)
     broken = y.copy()
@@ -56,12 +49,77 @@ def test_a_run_that_went_nan_is_worse() -> None:
     assert compare_metric("loss", (x, y), (x, broken)).word == "worse"
 
 
+def test_a_run_that_is_finite_where_the_baseline_is_not_is_better() -> None:
+    x, y = noisy(1.0)
+    found = compare_metric("loss", (x, np.where(x > 900, math.nan, y)), (x, y))
+    assert found.word == "better" and found.value == pytest.approx(1.0, abs=0.05)
+
+
 def test_what_cannot_be_compared_is_uncertain() -> None:
     empty = np.empty(0), np.empty(0)
     assert compare_metric("loss", empty, noisy(1.0)).word == "uncertain"
     assert compare_metric("loss", noisy(1.0), (STEPS + 5000, np.ones(1000))).word == "uncertain"
-    few = np.arange(5.0)
-    assert compare_metric("loss", (few, few), (few, few + 1)).word == "uncertain"
+    one, other = (np.array([90.0]), np.array([1.0])), (np.array([90.0]), np.array([0.9]))
+    assert compare_metric("loss", one, other).word == "uncertain"
+
+
+def evaluations(*values: float) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(1.0, len(values) + 1) * 100, np.array(values)
+
+
+def test_a_few_evaluations_show_their_noise_around_the_trend() -> None:
+    falling = evaluations(2.0, 1.7, 1.5, 1.3, 1.2)
+    found = compare_metric("val/loss", falling, evaluations(1.5, 0.7, 0.4, 0.3, 0.24))
+    assert found.word == "better" and found.change == pytest.approx(-0.8) and (found.confidence or 0) > 0.99
+    assert found.reason == "last 20 % of the common steps, 1 vs. 1 value"
+    jumping = evaluations(1.3, 0.9, 1.4, 0.8, 1.2)
+    assert compare_metric("val/loss", jumping, evaluations(1.1, 1.3, 0.9, 1.2, 1.0)).word == "uncertain"
+
+
+def test_single_values_far_apart_are_not_called_chance_though_no_noise_is_known() -> None:
+    found = compare_metric("val/loss", evaluations(1.2), evaluations(0.24))
+    assert (found.word, found.confidence) == ("better", None)
+    assert found.reason.endswith("too few to know the noise, but far apart")
+
+
+def test_evaluations_at_other_steps_are_compared_at_the_same_place() -> None:
+    every, often = np.arange(0.0, 1001, 250), np.arange(0.0, 1001, 50)
+    found = compare_metric("val/loss", (every, 3 - every / 500), (often, 3 - often / 500))
+    assert found.word == "same", found
+
+
+def test_a_trend_is_not_noise() -> None:
+    falling = 1 - STEPS / 2000
+    noise = RANDOM.normal(0, 0.02, (2, len(STEPS)))
+    assert compare_metric("loss", (STEPS, falling + noise[0]), (STEPS, 0.9 * falling + noise[1])).word == "better"
+    words = [
+        compare_metric("loss", *((STEPS, falling + RANDOM.normal(0, 0.2, len(STEPS))) for _ in range(2))).word
+        for _ in range(200)
+    ]
+    assert words.count("worse") + words.count("better") <= 8
+
+
+def test_noise_with_a_long_memory_is_not_a_regression() -> None:
+    def wander() -> np.ndarray:
+        steps = RANDOM.normal(0, 0.1, 3000)
+        return 1 + np.convolve(steps, 0.98 ** np.arange(300), mode="full")[2000:3000]
+
+    words = [compare_metric("loss", (STEPS, wander()), (STEPS, wander())).word for _ in range(100)]
+    assert words.count("worse") + words.count("better") <= 8
+
+
+def test_seeds_show_how_much_runs_differ_without_a_reason() -> None:
+    spread = [noisy(level) for level in (1.0, 1.2, 0.9)]
+    found = compare_metric("loss", spread, [noisy(level) for level in (0.95, 1.1, 0.85)])
+    assert found.word == "uncertain" and found.reason.startswith("3 vs. 3 seeds")
+    assert compare_metric("loss", spread, noisy(0.97)).word == "uncertain", "one that is alone spreads as the others"
+    assert compare_metric("loss", spread, [noisy(level) for level in (0.35, 0.3, 0.4)]).word == "better"
+
+
+def test_runs_with_another_seed_and_nothing_else_belong_together() -> None:
+    configs = [{"lr": 1, "seed": 0}, {"lr": 2, "seed": 0}, {"lr": 1, "seed": 1}, {"lr": 1}, {"lr": 1, "seed": 1}]
+    assert group_seeds(configs) == [[0, 2], [1], [3], [4]]
+    assert group_seeds([{"seed": 0}, {"seed": 1}]) == [[0], [1]], "with nothing else to compare them with"
 
 
 @pytest.mark.parametrize("value", [0.04, 0.1, 1 / 3, 1e-7, 1e7])
@@ -69,7 +127,6 @@ def test_constant_values_differ_for_certain_or_are_the_same(value: float) -> Non
     slow, fast, again = (
         (np.arange(count), np.full(count, level)) for count, level in ((600, value), (600, 0.75 * value), (500, value))
     )
-    assert effective_size(slow[1]) == 600
     found = compare_metric("batch_time", slow, fast)
     assert (found.word, found.confidence) == ("better", 1.0)
     assert compare_metric("batch_time", slow, slow).word == "same"
@@ -81,15 +138,6 @@ def test_equal_series_are_the_same_however_few_values_they_have() -> None:
     assert compare_metric("accuracy", (few, few), (few, few)).word == "same"
     rising = STEPS, STEPS / 1000
     assert compare_metric("accuracy", rising, rising).word == "same"
-
-
-def test_the_reason_says_how_few_independent_values_there_are() -> None:
-    falling = STEPS, 1 - STEPS / 2000
-    found = compare_metric("loss", falling, (STEPS, falling[1] * 0.9))
-    assert found.word == "uncertain"
-    assert "200 vs. 200 values" in found.reason and "2.5 and 2.5 independent values" in found.reason
-    few = np.arange(3.0)
-    assert "too few" in compare_metric("loss", (few, few), (few, few + 1)).reason
 
 
 def test_only_the_steps_both_have_are_compared() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import trainings
 from trainings import (
     CONDITIONS,
     SECONDS,
@@ -33,6 +34,7 @@ from trainings import (
 
 from trainvitals.analysis.diagnosis import DETECTORS, diagnose
 from trainvitals.analysis.findings import Curve, Measurements
+from trainvitals.analysis.prices import Prices
 from trainvitals.conditions import Conditions
 from trainvitals.journal.identity import TRAINER, Participant
 
@@ -40,18 +42,22 @@ LOSS = training()["loss"].y
 STEP_TIME = training()["batch_time"].y
 
 
+ORDINARY = [detector for detector in DETECTORS if detector.applies(Measurements(Curves({})))]
+"""Those that judge every training."""
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_healthy_run_has_no_findings_and_everything_is_judged(seed: int) -> None:
     found = diagnose(healthy(seed), CONDITIONS)
     assert [item for item in found.findings if item.severity != "info"] == []
     assert [gap.rule for gap in found.not_judged] == []
-    assert len(found.fine) + len(rules(found)) == len(DETECTORS)
+    assert len(found.fine) + len(rules(found)) == len(ORDINARY)
 
 
 def test_without_any_input_nothing_is_fine_and_each_says_what_it_needs() -> None:
     found = diagnose(Measurements(Curves({})), CONDITIONS)
     assert found.findings == () and found.fine == ()
-    assert [gap.rule for gap in found.not_judged] == [detector.rule for detector in DETECTORS]
+    assert [gap.rule for gap in found.not_judged] == [detector.rule for detector in ORDINARY]
     assert all(gap.needs for gap in found.not_judged)
 
 
@@ -67,7 +73,7 @@ def test_odd_curves_are_judged_without_a_mistake(values: list[float]) -> None:
         ),
         CONDITIONS,
     )
-    assert len({item.rule for item in found.findings}) + len(found.fine) + len(found.not_judged) >= len(DETECTORS) - 2
+    assert len({item.rule for item in found.findings}) + len(found.fine) + len(found.not_judged) >= len(ORDINARY) - 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -363,12 +369,26 @@ def test_a_disk_that_fills() -> None:
 
 def test_waste_has_hours_energy_and_money() -> None:
     values = np.concatenate([np.full(SECONDS // 2, 95.0), np.zeros(SECONDS // 2)])
-    measured = healthy(gpus=[gpu(utilization_percent=values)], prices={"gpu_hour": 3.6, "currency": "EUR"})
+    measured = healthy(gpus=[gpu(utilization_percent=values)], prices=Prices(gpu_hour=3.6, currency="EUR"))
     found = find(measured, "gpu.waste")
     assert found.values["share"] == pytest.approx(0.5, abs=0.01)
     assert found.values["kwh"] == pytest.approx(600 * 500 / 3.6e6, rel=0.05)
     assert found.values["money"] == pytest.approx(0.6, rel=0.02)
     assert any("0.60 EUR" in line for line in found.evidence)
+
+
+def test_gpus_that_are_half_busy_could_be_fewer_and_a_nearly_empty_one_smaller() -> None:
+    half = [gpu(place, utilization_percent=np.full(SECONDS, 38.0)) for place in range(4)]
+    found = find(healthy(gpus=half), "gpu.oversized")
+    assert (found.severity, found.values["gpus_needed"]) == ("info", 2)
+    assert "2 of 4 GPUs would be 76 % busy with the same work" in found.evidence[0]
+    large = gpu(utilization_percent=np.full(SECONDS, 30.0), memory_used_mb=np.full(SECONDS, 9_000.0))
+    (evidence,) = find(healthy(gpus=[replace(large, model="NVIDIA H100 80GB HBM3")]), "gpu.oversized").evidence
+    assert "RTX 4090 at 0.74 USD per hour" in evidence and "instead of H100 SXM" in evidence
+    for busy in ([gpu(0), gpu(1)], [replace(gpu(), model="NVIDIA H100 80GB HBM3")], [large]):
+        assert not [
+            item for item in diagnose(healthy(gpus=busy), Conditions()).findings if item.rule == "gpu.oversized"
+        ]
 
 
 def test_without_a_price_there_is_no_money() -> None:
@@ -463,3 +483,28 @@ def test_a_loss_that_crosses_zero_is_not_judged_for_divergence() -> None:
     found = diagnose(with_curves(loss=by_step(values)), CONDITIONS)
     assert "loss.divergence" not in rules(found)
     assert "cross zero" in next(gap.needs for gap in found.not_judged if gap.rule == "loss.divergence")
+
+
+def test_an_xid_is_named_with_its_meaning_and_what_to_do() -> None:
+    count = (np.arange(trainings.SECONDS) >= 600).astype(float)
+    broken = gpu(1, xid_errors_total=count, xid_last=np.where(count > 0, 79.0, np.nan))
+    finding = find(healthy(gpus=[gpu(0), broken]), "gpu.error")
+    assert finding.title == "GPU 1 reported Xid 79: the GPU has fallen off the bus"
+    assert finding.severity == "critical" and finding.advice.startswith("Restart the machine")
+
+
+def test_slow_steps_name_what_they_coincide_with_and_where_the_time_goes() -> None:
+    curves = training()
+    slow = np.arange(99, 3000, 100)
+    batch, other = curves["batch_time"].y.copy(), curves["other_time"].y.copy()
+    batch[slow] += 0.6
+    other[slow] += 0.6
+    measured = with_curves(batch_time=by_step(batch), other_time=by_step(other))
+    finding = find(replace(measured, moments={"checkpoint": slow.astype(float)}), "step.periodic")
+    assert "checkpoint: at 29 of the 29 slow steps" in finding.evidence
+    assert "100 % of what they take longer is outside the model" in finding.evidence
+
+
+def test_a_rank_0_that_is_always_a_little_slower_does_more_than_the_others() -> None:
+    finding = find(healthy(rank_steps=ranks(slow=0, factor=1.18)), "straggler.rank_zero")
+    assert finding.severity == "info" and finding.subject == "rank 0"

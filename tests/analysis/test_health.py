@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from trainvitals.alerts.records import NOTHING_FIRED, Fired
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.progress import find_pace, find_progress
+from trainvitals.journal.documents.findings import Counts
 from trainvitals.journal.documents.rows import AlertRow
 
 ALERT = AlertRow(rule="gpu_temperature_high", severity="warning", message="GPU 1 is at 91 °C", advice="Check the fans.")
@@ -35,6 +37,18 @@ def test_a_loss_that_is_nan_is_critical_without_any_rule() -> None:
 
 def test_a_finished_run_is_finished_whatever_fired_before() -> None:
     assert judge_health("finished", "", [ALERT], {"loss": 0.1}).word == "finished"
+
+
+def test_a_finished_run_is_only_as_good_as_what_fired_and_what_was_found() -> None:
+    one = Counts(critical=1)
+    found = judge_health("finished", "", [], {"loss": 0.1}, Fired(Counts(1, 2), one), Counts(warning=2, info=3))
+    assert (found.word, found.severity) == ("finished", "critical")
+    assert found.reason == "3 alerts (1 critical), 2 findings"
+    resolved = judge_health("finished", "", [], {"loss": 0.1}, Fired(one, Counts()))
+    assert (resolved.severity, resolved.reason) == ("warning", "1 critical alert")
+    brief = judge_health("finished", "", [], {"loss": 0.1}, Fired(Counts(warning=1), Counts()), Counts())
+    assert (brief.severity, brief.reason) == ("ok", "1 alert"), "a warning that was resolved is only counted"
+    assert judge_health("finished", "", [], {}, NOTHING_FIRED, one).severity == "critical"
 
 
 def test_progress_comes_from_steps_else_from_epochs_else_is_not_known() -> None:

@@ -1,9 +1,8 @@
 """Two or more runs beside each other: what differs in their configuration, and which came out better.
 
-The verdict on a metric compares the last stretch of both runs over the same steps. Neighbouring values of a training
-are alike, so they count as fewer than they are (effective sample size from the autocorrelation), and the difference is
-judged by Welch's t with a normal approximation: good from a dozen independent values on, and reported as uncertain
-below that.
+Both curves are compared at the same steps, at the end of those they have in common. The noise is what is left of each
+curve around its own trend: a loss that falls is not noisy for that. Neighbouring values of a training are alike, so
+they count as fewer than they are. Where there are several seeds, the noise is what differs between them.
 """
 
 from __future__ import annotations
@@ -15,20 +14,27 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.analysis.chance import ROUNDING, detrended_size, t_confidence
 from trainvitals.analysis.metric_sense import Direction, better, is_share
-from trainvitals.analysis.wording import percent
+from trainvitals.analysis.robust import FLOOR
+from trainvitals.analysis.wording import count_of, percent
 
 Floats = NDArray[np.float64]
+XY = tuple[Floats, Floats]
 
 STRETCH = 0.2
 """Share of the common steps, at their end, that is compared."""
 SURE = 0.99
 NOTABLE = 0.01
 """Relative difference below which even a certain difference is called the same."""
-FEWEST = 4
-"""Independent values below which nothing is significant."""
-ROUNDING = 1e-12
-"""Relative difference that is none."""
+DENSE = 8
+"""Values in the stretch from which on they show their own noise; fewer, such as evaluations, take it from the curve."""
+MEANS = 60
+"""Into how many means many values are taken together, so that a long memory of the noise is seen too."""
+LEAST_FREEDOM = 2.0
+"""Of many values, however alike neighbours are."""
+FAR_APART = 0.5
+"""Relative to the larger: values this far apart are called better or worse even if the noise is not known."""
 
 
 Word = Literal["better", "worse", "same", "different", "uncertain"]
@@ -78,43 +84,187 @@ def compare_configs(configs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return [Difference(key, tuple(config.get(key) for config in flat)) for key in differing]
 
 
+SEED_KEYS = frozenset({"seed", "random_seed", "manual_seed", "rng_seed"})
+
+
+def group_seeds(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Which runs differ in nothing but their seed, by index, in order. Runs without a seed, or with the same one, are
+    apart; so are all if there is nothing else to compare them with."""
+    groups: list[list[int]] = []
+    kinds: list[tuple[dict[str, Any], list[Any]]] = []
+    for place, config in enumerate(configs):
+        flat = flatten(config)
+        rest = {key: value for key, value in flat.items() if key.rpartition(".")[2] not in SEED_KEYS}
+        seed = {key: value for key, value in flat.items() if key not in rest}
+        fitting = (n for n, (kind, seen) in enumerate(kinds) if kind == rest and seed not in seen and {} not in seen)
+        at = next(fitting, len(kinds)) if seed else len(kinds)
+        if at == len(kinds):
+            groups.append([])
+            kinds.append((rest, []))
+        groups[at].append(place)
+        kinds[at][1].append(seed)
+    return groups if len(groups) > 1 else [[place] for place in range(len(configs))]
+
+
+class Level(NamedTuple):
+    """What a metric came to at the end of the common steps, in one run or in the mean of several seeds."""
+
+    value: float
+    error: float | None
+    """Standard error; None if there are too few values to know."""
+    freedom: float
+    """Degrees of freedom of `error`."""
+
+
 def compare_metric(
     metric: str,
-    baseline: tuple[Floats, Floats],
-    other: tuple[Floats, Floats],
+    baseline: XY | Sequence[XY],
+    other: XY | Sequence[XY],
     stretch: tuple[float, float] | None = None,
 ) -> Verdict:
-    """`baseline` and `other` are (x, y), ascending in x; x is the same axis for both. `stretch` is the part of x that
-    is compared, where the caller has read no more than that (see `last_stretch`)."""
-    direction = better(metric)
-    (x0, y0), (x1, y1) = baseline, other
-    if not len(x0) or not len(x1):
-        reason = "not logged by both runs" if stretch is None else "the runs have no steps in common"
-        return Verdict(metric, "uncertain", None, None, None, None, reason)
-    begin, end = last_stretch(x0, x1) if stretch is None else stretch
+    """Each side is (x, y), ascending in x, or several of them: one per seed. `stretch` is the part of x that is
+    compared, where the caller knows it (see `last_stretch`); a curve may go back further, which helps where the stretch
+    has few values."""
+    sides = [_as_curves(side) for side in (baseline, other)]
+    curves = [curve for side in sides for curve in side]
+    if not all(len(side) for side in sides):
+        return _unknown(metric, "not logged by both runs")
+    begin, end = last_stretch(*(x for x, _ in curves)) if stretch is None else stretch
     if end < begin:
-        return Verdict(metric, "uncertain", None, None, None, None, "the runs have no steps in common")
-    a, b = _stretch(x0, y0, begin, end), _stretch(x1, y1, begin, end)
-    broken = len(b) - int(np.isfinite(b).sum()), len(a) - int(np.isfinite(a).sum())
-    if broken[0] and not broken[1]:
-        return Verdict(metric, "worse", _mean(a), None, None, 1.0, "NaN or infinite, unlike the baseline")
-    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
-    if not len(a) or not len(b):
-        return Verdict(metric, "uncertain", _mean(a), _mean(b), None, None, "no finite values in the compared steps")
-    mean_a, mean_b = float(a.mean()), float(b.mean())
-    change = (mean_b - mean_a) / abs(mean_a) if mean_a else None
-    sizes = effective_size(a), effective_size(b)
-    confidence = _confidence(a, b, *sizes)
-    notable = NOTABLE * _measure(metric, mean_a, mean_b)
-    word = _word(mean_a, mean_b, notable, confidence, direction)
-    reason = _explain(word, confidence, (len(a), len(b)), sizes)
-    return Verdict(metric, word, mean_a, mean_b, change, confidence, reason)
+        return _unknown(metric, "the runs have no steps in common")
+    broken = [any(not np.isfinite(_within(curve, begin, end)[1]).all() for curve in side) for side in sides]
+    finite = [[(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in side] for side in sides]
+    kept = [[curve for curve in side if len(curve[0]) and curve[0][0] <= end] for side in finite]
+    a, b = (_join(levels) if (levels := _levels(side, begin, end, kept)) else None for side in kept)
+    if broken[0] != broken[1]:
+        word: Word = "worse" if broken[1] else "better"
+        reason = "NaN or infinite, unlike the baseline" if broken[1] else "finite, unlike the baseline"
+        values = a.value if a is not None and not broken[0] else None, b.value if b is not None and broken[0] else None
+        return Verdict(metric, word, *values, None, 1.0, reason)
+    if a is None or b is None:
+        values = a.value if a is not None else None, b.value if b is not None else None
+        return Verdict(metric, "uncertain", *values, None, None, "no finite values in the compared steps")
+    change = (b.value - a.value) / abs(a.value) if a.value else None
+    confidence = _confidence(a, b, (len(kept[0]), len(kept[1])))
+    notable = NOTABLE * _measure(metric, a.value, b.value)
+    word = _word(a.value, b.value, notable, confidence, better(metric))
+    return Verdict(metric, word, a.value, b.value, change, confidence, _explain(word, confidence, kept, begin, end))
 
 
-def last_stretch(x0: Floats, x1: Floats) -> tuple[float, float]:
-    """The end of what both have; begins after it ends where they have nothing in common."""
-    end, start = float(min(x0[-1], x1[-1])), float(max(x0[0], x1[0]))
+def last_stretch(*xs: Floats) -> tuple[float, float]:
+    """The end of what all have; begins after it ends where they have nothing in common."""
+    end, start = float(min(x[-1] for x in xs)), float(max(x[0] for x in xs))
     return (end - (end - start) * STRETCH, end) if end >= start else (start, end)
+
+
+def _as_curves(side: XY | Sequence[XY]) -> list[XY]:
+    curves = [side] if isinstance(side[0], np.ndarray) else side
+    return [(x, y) for x, y in curves if len(x)]  # type: ignore[misc]
+
+
+def _unknown(metric: str, reason: str) -> Verdict:
+    return Verdict(metric, "uncertain", None, None, None, None, reason)
+
+
+def _within(curve: XY, begin: float, end: float) -> XY:
+    x, y = curve
+    chosen = (x >= begin) & (x <= end)
+    return x[chosen], y[chosen]
+
+
+# -- what a curve came to
+
+
+def _levels(curves: Sequence[XY], begin: float, end: float, all_curves: Sequence[Sequence[XY]]) -> list[Level]:
+    """Of every curve at the same places: the middle of the stretch, or where the sparsest has its values."""
+    parts = [_within(curve, begin, end)[0] for side in all_curves for curve in side]
+    known = [part for part in parts if len(part)]
+    sparsest = min(known, key=len) if known else np.array([end])
+    places = sparsest if len(sparsest) < DENSE else np.array([(begin + end) / 2])
+    return [_level(curve, _within(curve, begin, end), places) for curve in curves]
+
+
+def _level(curve: XY, stretch: XY, places: Floats) -> Level:
+    x, y = stretch
+    if len(y) < DENSE:
+        value = float(np.interp(places, *curve).mean())
+        noise, freedom = _noise(*curve)
+        error = None if noise is None else max(noise, FLOOR * abs(value)) / math.sqrt(max(len(y), 1))
+        return Level(value, error, freedom)
+    size = -(-len(y) // MEANS)
+    count = len(y) // size
+    x, y = (part[len(part) - count * size :].reshape(count, size).mean(axis=1) for part in (x, y))
+    slope, residuals = _detrend(x, y)
+    # The line took two of the independent values that the mean square of what is left would need.
+    freedom = max(detrended_size(residuals) - 2, LEAST_FREEDOM)
+    error = math.sqrt(float((residuals * residuals).mean()) / freedom)
+    return Level(float(y.mean()) + slope * float(places.mean() - x.mean()), error, freedom)
+
+
+def _detrend(x: Floats, y: Floats) -> tuple[float, Floats]:
+    """The slope of the line through the values, and what is left of them around it."""
+    from_middle = x - x.mean()
+    square = float((from_middle * from_middle).sum())
+    slope = float((from_middle * y).sum()) / square if square else 0.0
+    residuals: Floats = y - y.mean() - slope * from_middle
+    return slope, np.where(np.abs(residuals) <= ROUNDING * np.abs(y).max(), 0.0, residuals)
+
+
+def _noise(x: Floats, y: Floats) -> tuple[float | None, float]:
+    """The standard deviation around the trend at the end of the curve, and its degrees of freedom; None for fewer than
+    three values. The last half of the curve shows it."""
+    start = min(len(y) // 2, max(len(y) - DENSE, 0))
+    x, y = x[start:], y[start:]
+    if len(y) < 3:
+        return None, 0.0
+    noise = _roughness(x, y)
+    if y.min() > 0:  # a curve that still falls steeply is straighter on a logarithmic scale
+        noise = min(noise, _roughness(x, np.log(y)) * float(y[-1]))
+    # Neighbouring triples overlap: they are worth about half of as many independent values (18/35).
+    return noise, max((len(y) - 2) * 18 / 35, 1.0)
+
+
+def _roughness(x: Floats, y: Floats) -> float:
+    """A standard deviation from how far each value is off the line between its neighbours (Gasser, Sroka and
+    Jennen-Steinmetz 1986)."""
+    spans = x[2:] - x[:-2]
+    left = np.divide(x[2:] - x[1:-1], spans, out=np.full(len(spans), 0.5), where=spans > 0)
+    off = left * y[:-2] + (1 - left) * y[2:] - y[1:-1]
+    return math.sqrt(float((off * off / (left * left + (1 - left) * (1 - left) + 1)).mean()))
+
+
+def _join(levels: Sequence[Level]) -> Level:
+    """The mean of the seeds, with the error that their spread shows."""
+    if len(levels) == 1:
+        return levels[0]
+    values = np.array([level.value for level in levels])
+    return Level(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
+
+
+def _confidence(a: Level, b: Level, seeds: tuple[int, int]) -> float | None:
+    """That the difference is not chance; None if the noise of neither is known."""
+    if math.isclose(a.value, b.value, rel_tol=ROUNDING):
+        return 0.0
+    if max(seeds) > 1:
+        # Seeds of both spread alike, and one that is alone spreads as those of the other.
+        known = [(level, count) for level, count in zip((a, b), seeds, strict=True) if count > 1]
+        freedom = float(sum(count - 1 for _, count in known))
+        variance = sum((level.error or 0.0) ** 2 * count * (count - 1) for level, count in known) / freedom
+        error = math.sqrt(variance * (1 / seeds[0] + 1 / seeds[1]))
+        return t_confidence(abs(a.value - b.value) / error, freedom) if error else 1.0
+    known_errors = [level.error for level in (a, b) if level.error is not None]
+    if not known_errors:
+        return None
+    squares = [(level.error if level.error is not None else known_errors[0]) ** 2 for level in (a, b)]
+    total = sum(squares)
+    if not total:
+        return 1.0
+    # Welch and Satterthwaite
+    freedom = total**2 / sum(square**2 / level.freedom for square, level in zip(squares, (a, b), strict=True))
+    return t_confidence(abs(a.value - b.value) / math.sqrt(total), freedom)
+
+
+# -- what is made of it
 
 
 def _measure(metric: str, a: float, b: float) -> float:
@@ -127,66 +277,26 @@ def _measure(metric: str, a: float, b: float) -> float:
 def _word(a: float, b: float, notable: float, confidence: float | None, direction: Direction | None) -> Word:
     if math.isclose(a, b, rel_tol=ROUNDING):
         return "same"
-    if confidence is None:
+    if confidence is None and abs(b - a) < FAR_APART * max(abs(a), abs(b)):
         return "uncertain"
     if abs(b - a) < notable:
         return "same"
-    if confidence < SURE:
+    if confidence is not None and confidence < SURE:
         return "uncertain"
     if direction is None:
         return "different"
     return "better" if (b < a) == (direction == "lower") else "worse"
 
 
-def _explain(word: Word, confidence: float | None, counts: tuple[int, int], sizes: tuple[float, float]) -> str:
-    basis = f"mean of the last {percent(STRETCH)} of the common steps, {counts[0]} vs. {counts[1]} values"
+def _explain(word: Word, confidence: float | None, sides: Sequence[Sequence[XY]], begin: float, end: float) -> str:
+    """What was compared, in a phrase, and why it is not certain."""
+    if max(map(len, sides)) > 1:
+        basis = f"{len(sides[0])} vs. {count_of(len(sides[1]), 'seed')}, last {percent(STRETCH)} of the steps"
+    else:
+        counts = [max(len(_within(side[0], begin, end)[0]), 1) for side in sides]
+        basis = f"last {percent(STRETCH)} of the common steps, {counts[0]} vs. {count_of(counts[1], 'value')}"
     if word == "same":
         return f"{basis}; they differ by less than {percent(NOTABLE, 0)}"
-    if word != "uncertain":
-        return basis
-    if confidence is not None:
-        return f"{basis}; the difference could be chance (p > 0.01)"
-    if min(counts) < FEWEST:
-        return f"{basis}; too few to rule out chance"
-    return (
-        f"{basis}; strongly autocorrelated, equivalent to {sizes[0]:.1f} and {sizes[1]:.1f} independent values, "
-        "too few to rule out chance"
-    )
-
-
-def _stretch(x: Floats, y: Floats, begin: float, end: float) -> Floats:
-    chosen: Floats = y[(x >= begin) & (x <= end)]
-    return chosen
-
-
-def _mean(values: Floats) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else None
-
-
-def _confidence(a: Floats, b: Floats, n_a: float, n_b: float) -> float | None:
-    """None where one side has fewer than four independent values."""
-    if n_a < FEWEST or n_b < FEWEST:
-        return None
-    mean_a, mean_b = float(a.mean()), float(b.mean())
-    if math.isclose(mean_a, mean_b, rel_tol=ROUNDING):
-        return 0.0
-    spread = math.sqrt(float(a.var(ddof=1)) / n_a + float(b.var(ddof=1)) / n_b)
-    return math.erf(abs(mean_a - mean_b) / spread / math.sqrt(2)) if spread else 1.0
-
-
-def effective_size(values: Floats) -> float:
-    """The effective number of independent values for the mean."""
-    count = len(values)
-    # The mean of a constant is rounded, so that what is left of it after taking the mean away looks like a trend.
-    if count < FEWEST or float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max()):
-        return float(count)
-    centred = values - values.mean()
-    variance = float((centred * centred).mean())
-    total = 1.0
-    for lag in range(1, min(count // 2, 200)):
-        correlation = float((centred[:-lag] * centred[lag:]).mean()) / variance
-        if correlation <= 0.05:
-            break
-        total += 2 * correlation
-    return count / total
+    if confidence is None:
+        return f"{basis}; too few to {'rule out chance' if word == 'uncertain' else 'know the noise, but far apart'}"
+    return f"{basis}; the difference could be chance (p > 0.01)" if word == "uncertain" else basis

@@ -4,12 +4,25 @@ finding in a row of the catalogue of conditions, from which it takes its thresho
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from trainvitals.analysis import endings, gradients, hardware, learning_rate, loss, memory, speed, waste
+from trainvitals.analysis import (
+    endings,
+    gradients,
+    hardware,
+    learning,
+    learning_rate,
+    loss,
+    memory,
+    rl,
+    speed,
+    waste,
+)
 from trainvitals.analysis.findings import Finding, Measurements, NotJudged
 from trainvitals.analysis.story import link
 from trainvitals.conditions import Conditions
+from trainvitals.conditions.rl import ROWS as RL_ROWS
 
 
 class Detector(NamedTuple):
@@ -19,6 +32,8 @@ class Detector(NamedTuple):
     detect: Callable[[Measurements, Conditions], list[Finding]]
     title: str = ""
     """What it looks for, where that is more than one condition."""
+    applies: Callable[[Measurements], bool] = lambda measured: True
+    """Whether it has anything to do with this run; of another one it is not even reported what is missing."""
 
     def title_in(self, conditions: Conditions) -> str:
         return self.title or next(row.title for row in conditions if self.rule in row.findings)
@@ -31,9 +46,15 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("loss.spike", loss.detect_spikes),
     Detector("loss.plateau", loss.detect_plateau),
     Detector("loss.overfit", loss.detect_overfit),
+    Detector("loss.never_learns", learning.detect_never_learns),
+    Detector("loss.oscillation", learning.detect_oscillation),
     Detector("lr.jump", learning_rate.detect_jump),
+    Detector("lr.too_high", learning.detect_update_size, "a learning rate too high or too low for the weights"),
     Detector("grad.explode", gradients.detect_explosion),
     Detector("grad.vanish", gradients.detect_vanishing),
+    Detector("units.dead", learning.detect_dead_units),
+    Detector("amp.scale_collapse", learning.detect_scale_collapse),
+    Detector("replica.mismatch", learning.detect_replicas),
     Detector("data.bound", speed.detect_data_bound),
     Detector("step.other", speed.detect_other_work),
     Detector("data.unseen", speed.detect_unseen_data),
@@ -52,6 +73,8 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("host.memory_leak", memory.detect_host_leak),
     Detector("disk.full", memory.detect_disk_full),
     Detector("gpu.waste", waste.detect_waste),
+    Detector("gpu.oversized", waste.detect_oversized),
+    *(Detector(row.findings[0], partial(rl.detect, row), applies=rl.is_rl) for row in RL_ROWS),
 )
 
 
@@ -77,6 +100,8 @@ def diagnose(measured: Measurements, conditions: Conditions) -> Diagnosis:
     fine: list[str] = []
     gaps: list[Gap] = []
     for detector in DETECTORS:
+        if not detector.applies(measured):
+            continue
         try:
             found = detector.detect(measured, conditions)
         except NotJudged as missing:

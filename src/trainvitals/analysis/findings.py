@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Severity
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import Real
@@ -79,6 +80,8 @@ class Device:
     title: str
     curves: Mapping[str, Curve]
     simulated: bool = False
+    model: str = ""
+    """Of a GPU, as its driver names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,11 @@ class Measurements:
     processes: Sequence[Device] = ()
     is_live: bool = False
     ending: RunEnding | None = None
-    prices: Mapping[str, Any] = field(default_factory=dict)
-    """`gpu_hour`, `kwh` and `currency`, where they are set."""
+    prices: Prices = NO_PRICES
+    rank_weights: Mapping[str, Mapping[Participant, Curve]] = field(default_factory=dict)
+    """Norms of the weights of some layers, by layer and participant."""
+    moments: Mapping[str, Floats] = field(default_factory=dict)
+    """Steps at which something was done besides training: checkpoints, evaluations, by what it was."""
 
     def need(self, name: str, points: int = 1) -> Curve:
         """A training curve with at least that many finite values; raises NotJudged."""

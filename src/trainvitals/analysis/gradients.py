@@ -49,11 +49,15 @@ def detect_explosion(measured: Measurements, conditions: Conditions) -> list[Fin
         evidence += [f"largest layer at that time: {worst}"] if worst else []
     if broken:
         evidence.append(f"{broken} of the last {len(norm.y[-200:])} norms are NaN or infinite: those steps were wasted")
+    if step is None:
+        step = int(norm.x[~np.isfinite(norm.y)][0])
     return [
         Finding(
-            "grad.explode",
+            "grad.explode" if close.any() else "grad.nonfinite",
             "warning",
-            "Exploding gradients" + (f" from step {step:,}" if step is not None else ""),
+            f"Exploding gradients from step {step:,}"
+            if close.any()
+            else f"NaN or infinite gradients from step {step:,}",
             tuple(evidence),
             conditions["gradient_over_clip" if clipped else "gradient_outlier"].advice,
             step=step,

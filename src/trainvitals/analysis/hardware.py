@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.findings import ORDER, Curve, Device, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.speed import share_of_step
 from trainvitals.analysis.wording import percent, show, span
 from trainvitals.conditions import Conditions
+from trainvitals.conditions.xids import find_xid
 
 SAMPLES = 60
 BUSY = 50.0
@@ -252,23 +253,36 @@ def detect_errors(measured: Measurements, conditions: Conditions) -> list[Findin
             if count <= 0:
                 continue
             first = float(curve.x[int((rises > 0).argmax())])
+            codes = _find_xids(gpu, first) if condition == "gpu_xid" else []
+            meant = [f"Xid {code}: {find_xid(code).meaning}" for code in codes]
+            worst = min((find_xid(code) for code in codes), key=lambda xid: ORDER.index(xid.severity), default=None)
             found.append(
                 Finding(
                     "gpu.error",
-                    conditions[condition].severity,
-                    f"{gpu.title} reported {conditions[condition].title}",
+                    worst.severity if worst is not None else conditions[condition].severity,
+                    f"{gpu.title} reported {meant[0] if len(meant) == 1 else conditions[condition].title}",
                     (
                         f"{name}: {'set' if flag else '+' + show(count)}, "
                         f"first {span(first - curve.x[0])} after the start",
+                        *(meant if len(meant) > 1 else ()),
                         *mark_simulated([gpu]),
                     ),
-                    conditions[condition].general_advice,
+                    worst.advise("INDEX") if worst is not None else conditions[condition].general_advice,
                     subject=gpu.title,
                     time=first,
                     values={name: count},
                 )
             )
     return found
+
+
+def _find_xids(gpu: Device, since: float) -> list[int]:
+    """The codes that were newest at some time since then, in the order in which they came."""
+    curve = gpu.curves.get("xid_last")
+    if curve is None:
+        return []
+    newest = curve.finite()
+    return list(dict.fromkeys(int(code) for code in newest.y[newest.x >= since]))
 
 
 def detect_hot(measured: Measurements, conditions: Conditions) -> list[Finding]:

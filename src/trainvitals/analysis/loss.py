@@ -8,12 +8,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainvitals.analysis.episodes import Episode, find_rises, find_spikes
+from trainvitals.analysis.episodes import find_rises, find_spikes
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import scale_of, thin
+from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, percent, show
 from trainvitals.conditions import Conditions, Severity
+from trainvitals.episodes import Episode
 
+FEWEST_RECURRING = 3
+"""Spikes at the same distance that are no accident."""
+MAX_LENGTHS = 200
+MIN_PASS = 50
+"""Steps that a pass over the data takes at least."""
 WARM_UP = 100
 """Values before which nothing is judged but NaN: every loss is wild at first."""
 
@@ -63,8 +70,8 @@ def _just_before(measured: Measurements, x: float) -> list[str]:
 def detect_divergence(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss rose from its best, or from where it began, and stays there."""
     loss = measured.need("loss", 30).finite()
-    if loss.y.min() < 0 < loss.y.max():
-        raise NotJudged("a loss that does not cross zero, unlike that of a policy gradient")
+    if _crosses_zero(loss.y):
+        raise NotJudged("a loss that does not cross zero again and again, unlike that of a policy gradient")
     limits = conditions.thresholds
     episodes = find_rises(loss, limits["loss_divergence_percent"] / 100)
     if not episodes:
@@ -138,6 +145,36 @@ def detect_spikes(measured: Measurements, conditions: Conditions) -> list[Findin
             named_at=worst.named_at,
             until=worst.until,
             values={"count": float(len(episodes)), "height_scales": worst.deviations},
+        ),
+        *_find_bad_batches(episodes, conditions),
+    ]
+
+
+def _find_bad_batches(episodes: Sequence[Episode], conditions: Conditions) -> list[Finding]:
+    """Spikes that come back at the same distance: in each pass over the data."""
+    if len(episodes) < FEWEST_RECURRING:
+        return []
+    starts = np.array([episode.since for episode in episodes], dtype=np.float64)
+    lengths = np.unique((starts[None, :] - starts[:, None])[np.triu_indices(len(starts), 1)])[:MAX_LENGTHS]
+    passes = [(length, slots_of(starts, float(length), FEWEST_RECURRING)) for length in lengths if length >= MIN_PASS]
+    known = [(int(near.sum()), length, near) for length, near in passes if near is not None]
+    count, usual, near = max(known, key=lambda item: item[:2], default=(0, 0.0, None))
+    if near is None or count < min(len(episodes), max(FEWEST_RECURRING + 1, 0.6 * len(episodes))):
+        return []  # as many come as they like
+    episodes = [episode for episode, recurs in zip(episodes, near, strict=True) if recurs]
+    return [
+        Finding(
+            "data.bad_batch",
+            "info",
+            f"The loss spikes every {show(usual)} steps",
+            (
+                f"{len(episodes)} times; at steps {_steps_of(episodes)}",
+                "if that is a pass over the data, it is the data",
+            ),
+            conditions["bad_batch"].advice,
+            step=episodes[0].since,
+            named_at=episodes[FEWEST_RECURRING - 1].named_at,
+            values={"period": usual, "count": float(len(episodes))},
         )
     ]
 
@@ -189,9 +226,14 @@ _EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]
 _BETTER_HIGH = ("acc", "f1", "auc", "map", "bleu", "rouge", "iou", "score")
 
 
+def is_held_out(name: str) -> bool:
+    """Whether it is measured on data that is not trained on."""
+    return _EVALUATION.search(name.lower()) is not None
+
+
 def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The loss on held-out data rises while the training loss falls."""
-    names = [n for n in measured.training.names() if _EVALUATION.search(n.lower()) and "loss" in n.lower()]
+    names = [name for name in measured.training.names() if is_held_out(name) and "loss" in name.lower()]
     if not names:
         raise NotJudged("a validation loss such as 'val_loss'")
     name = min(names, key=len)
@@ -223,16 +265,24 @@ def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Findi
             evidence,
             conditions["loss_overfit"].advice,
             step=int(held.x[best_at]),
+            named_at=_when_three_above(held, best_at, limit),
             values={"best": best, "last": float(held.y[-1]), "gap": gap},
         )
     ]
+
+
+def _when_three_above(held: Curve, best_at: int, limit: float) -> int:
+    """The first evaluation that was the third in a row above the limit."""
+    above = held.y[best_at:] > limit
+    three = above[2:] & above[1:-1] & above[:-2]
+    return int(held.x[best_at + 2 + int(three.argmax())])
 
 
 def _still_improves(measured: Measurements, since: int) -> str | None:
     """The name of a held-out metric, higher is better, whose best is in the last quarter since then."""
     for name in measured.training.names():
         low = name.lower()
-        if not _EVALUATION.search(low) or not any(word in low for word in _BETTER_HIGH):
+        if not is_held_out(name) or not any(word in low for word in _BETTER_HIGH):
             continue
         found = measured.training.get(name)
         curve: Curve | None = found.finite() if found is not None else None

@@ -9,14 +9,26 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from trainvitals.analysis.episodes import Episode, find_shifts
+from trainvitals.analysis.episodes import find_shifts
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
 from trainvitals.analysis.robust import blocks
 from trainvitals.analysis.wording import count_of, percent, seconds_of, show, span
 from trainvitals.conditions import Conditions
+from trainvitals.episodes import Episode
 from trainvitals.journal.identity import Participant
 
+Places = NDArray[np.intp]
+PHASES = {
+    "data_time": "data loading",
+    "transfer_time": "the transfer to the GPU",
+    "forward_time": "the forward pass",
+    "backward_time": "the backward pass",
+    "optimizer_time": "the optimizer",
+    "other_time": "outside the model",
+}
 MAX_PERIODS = 3
+FEWEST_SLOTS = 8
+"""Slow steps that make a period."""
 FEWEST_SHARED = 10
 """Steps in which ranks are compared."""
 SLOW_IN_A_ROW = 5
@@ -99,7 +111,7 @@ def detect_unseen_data(measured: Measurements, conditions: Conditions) -> list[F
 def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """Steps that take much longer than the usual, and whether they come at regular intervals."""
     factor = conditions.thresholds["slow_step_factor"]
-    step = measured.need("batch_time", 300).finite()
+    step = measured.need("batch_time", 150).finite()
     x, y = step.x[START:], step.y[START:]
     _, middle, spread = blocks(x, y, 100)
     rest = len(y) % 100
@@ -123,6 +135,8 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     every = " and every ".join(show(period) for period in periods)
     if periods:
         evidence.append(f"every {every} steps")
+    evidence += _coincide(measured, x[slow])
+    evidence += _slow_phase(measured, x, slow)
     return [
         Finding(
             "step.periodic" if periods else "step.outlier",
@@ -138,6 +152,31 @@ def detect_outliers(measured: Measurements, conditions: Conditions) -> list[Find
     ]
 
 
+def _coincide(measured: Measurements, slow: Floats) -> list[str]:
+    """What was done at most of the slow steps, or just before them."""
+    found = []
+    for what, steps in measured.moments.items():
+        before = np.searchsorted(np.sort(steps), slow, side="right")
+        near = (before > 0) & (slow - np.sort(steps)[np.maximum(before - 1, 0)] <= 1) if len(steps) else slow < 0
+        if near.mean() >= 0.6:
+            found.append(f"{what}: at {int(near.sum())} of the {len(slow)} slow steps")
+    return found
+
+
+def _slow_phase(measured: Measurements, x: Floats, slow: Places) -> list[str]:
+    """The phase of a step in which most of the time is lost."""
+    extra = {}
+    for phase, title in PHASES.items():
+        curve = measured.training.get(phase)
+        if curve is not None and np.isin(x[slow], curve.x).all():
+            extra[title] = float(curve.y[np.searchsorted(curve.x, x[slow])].mean() - np.median(curve.finite().y))
+    lost = sum(max(seconds, 0.0) for seconds in extra.values())
+    if not lost or not np.isfinite(lost):
+        return []
+    title, seconds = max(extra.items(), key=lambda item: item[1])
+    return [f"{percent(seconds / lost)} of what they take longer is {title}"] if seconds > 0.6 * lost else []
+
+
 def find_periods(places: Floats) -> list[float]:
     """The distances at which these come, each with at least 8 of them that fill 80 % of its slots; the longest first.
 
@@ -145,12 +184,12 @@ def find_periods(places: Floats) -> list[float]:
     """
     starts = places[np.concatenate([[True], np.diff(places) > 2])]
     found: list[float] = []
-    while len(starts) >= 8 and len(found) < MAX_PERIODS:
+    while len(starts) >= FEWEST_SLOTS and len(found) < MAX_PERIODS:
         best: tuple[float, NDArray[np.bool_]] | None = None
         apart = np.concatenate([starts[gap:] - starts[:-gap] for gap in range(1, min(7, len(starts)))])
         lengths, counts = np.unique(np.round(apart), return_counts=True)
         for length in lengths[np.argsort(-counts, kind="stable")[:20]]:
-            near = _slots_of(starts, float(length))
+            near = slots_of(starts, float(length), FEWEST_SLOTS)
             if near is not None and (best is None or near.sum() > best[1].sum()):
                 best = (float(length), near)
         if best is None:
@@ -161,14 +200,14 @@ def find_periods(places: Floats) -> list[float]:
     return sorted(found, reverse=True) if found and len(starts) <= 0.2 * len(places) else []
 
 
-def _slots_of(starts: Floats, length: float) -> NDArray[np.bool_] | None:
-    """Which of these come at this distance, if that is a period."""
+def slots_of(starts: Floats, length: float, fewest: int) -> NDArray[np.bool_] | None:
+    """Which of these come at this distance, if that is a period: `fewest` of them fill 80 % of its slots."""
     slack = max(2.0, 0.02 * length)
     phases = starts % length
     phase = phases[int(np.argmax([np.sum(_around(phases - p, length) <= slack) for p in phases[:40]]))]
     near = _around(phases - phase, length) <= slack
     slots = np.unique(np.round((starts[near] - phase) / length))
-    if len(slots) < 8 or len(slots) < 0.8 * (slots[-1] - slots[0] + 1):
+    if len(slots) < fewest or len(slots) < 0.8 * (slots[-1] - slots[0] + 1):
         return None
     return np.asarray(near)
 
@@ -181,9 +220,7 @@ def _around(distance: Floats, length: float) -> Floats:
 def detect_fail_slow(measured: Measurements, conditions: Conditions) -> list[Finding]:
     """The pace changed for the worse and stayed so."""
     step = measured.need("batch_time", 100).finite()
-    usable = step.y[START:] > 0
-    curve = Curve(step.x[START:][usable], step.y[START:][usable])
-    episodes = find_shifts(curve, conditions.thresholds["step_slowdown_percent"] / 100)
+    episodes = find_shifts(step, conditions.thresholds["step_slowdown_percent"] / 100)
     lasting = [episode for episode in episodes if episode.until is None]
     return [_describe_slowdown(episode, conditions) for episode in lasting or episodes[-1:]]
 
@@ -222,7 +259,8 @@ def detect_stragglers(measured: Measurements, conditions: Conditions) -> list[Fi
     judged = [(ranks, shared) for ranks in several if len(shared := _shared_steps(ranks.values())) >= FEWEST_SHARED]
     if not judged:
         raise NotJudged(f"{FEWEST_SHARED} steps common to all ranks")
-    return [finding for ranks, shared in judged for finding in _compare_ranks(ranks, shared, conditions)]
+    found = [finding for ranks, shared in judged for finding in _compare_ranks(ranks, shared, conditions)]
+    return found or [finding for ranks, shared in judged for finding in _find_skew(ranks, shared, conditions)]
 
 
 def _shared_steps(curves: Iterable[Curve]) -> Floats:
@@ -276,6 +314,33 @@ def _compare_ranks(ranks: Mapping[Participant, Curve], shared: Floats, condition
             )
         )
     return found
+
+
+def _find_skew(ranks: Mapping[Participant, Curve], shared: Floats, conditions: Conditions) -> list[Finding]:
+    """Rank 0 that is a little slower than all others, step by step."""
+    lowest = min(ranks)
+    if lowest.rank != 0 or len(ranks) < 3:
+        return []
+    values = {who: curve.y[np.searchsorted(curve.x, shared)] for who, curve in ranks.items()}
+    others = np.stack([values[who] for who in ranks if who != lowest])
+    usual = np.median(others, axis=0)
+    ratio = values[lowest] / np.where(usual > 0, usual, np.inf)
+    middle = float(np.median(ratio))
+    slower = float(np.mean(values[lowest] > others.max(axis=0)))
+    if middle < 1 + conditions.thresholds["rank_zero_percent"] / 100 or slower < 0.8:
+        return []
+    return [
+        Finding(
+            "straggler.rank_zero",
+            "info",
+            f"{lowest.title.capitalize()} takes {percent(middle - 1)} longer than the others",
+            (f"slower than all {len(others)} others in {percent(slower)} of {len(shared):,} steps",),
+            conditions["rank_zero_slow"].advice,
+            subject=lowest.title,
+            step=int(shared[0]),
+            values={"ratio": middle},
+        )
+    ]
 
 
 def _longest_row(slow: NDArray[np.bool_]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from trainvitals.analysis.findings import ORDER, Finding
 
 EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "gpu.throttle": ("gpu.hot",),
+    "step.other": ("step.periodic",),
     "data.bound": ("io.bound", "cpu.bound"),
     "gpu.low_use": (
         "data.bound",
@@ -20,11 +21,19 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     ),
     "gpu.waste": ("gpu.low_use", "data.bound"),
     "step.fail_slow": ("gpu.throttle", "straggler.rank", "host.memory_leak"),
+    "straggler.rank": ("gpu.throttle", "gpu.error"),
     "gpu.memory_full": ("gpu.memory_leak", "gpu.fragmentation"),
     "gpu.memory_forecast": ("gpu.memory_leak", "gpu.fragmentation"),
-    "grad.explode": ("lr.jump",),
-    "loss.spike": ("grad.explode", "lr.jump"),
-    "loss.divergence": ("lr.jump", "grad.explode"),
+    "grad.explode": ("lr.jump", "lr.too_high"),
+    "grad.nonfinite": ("loss.nonfinite", "amp.scale_collapse"),
+    "grad.vanish": ("units.dead", "lr.too_high"),
+    "units.dead": ("lr.jump", "lr.too_high"),
+    "amp.scale_collapse": ("lr.jump", "grad.explode"),
+    "loss.spike": ("data.bad_batch", "grad.explode", "lr.jump", "lr.too_high"),
+    "loss.divergence": ("lr.jump", "lr.too_high", "units.dead", "grad.explode", "replica.mismatch"),
+    "loss.never_learns": ("lr.too_high", "lr.too_low", "units.dead", "grad.vanish"),
+    "loss.plateau": ("loss.never_learns", "lr.too_high", "lr.too_low", "units.dead", "grad.vanish"),
+    "loss.oscillation": ("lr.jump", "lr.too_high"),
     "end.gpu_memory": ("gpu.memory_leak", "gpu.memory_forecast", "gpu.memory_full"),
     "end.gpu_fragmented": ("gpu.fragmentation",),
     "end.host_memory": ("host.memory_leak",),
@@ -34,7 +43,7 @@ EXPLAINED_BY: dict[str, tuple[str, ...]] = {
     "end.collective_timeout": ("gpu.error",),
     "end.hang": ("gpu.error",),
     "end.loader_worker": ("host.memory_leak",),
-    "loss.nonfinite": ("lr.jump", "grad.explode", "loss.divergence"),
+    "loss.nonfinite": ("lr.jump", "amp.scale_collapse", "lr.too_high", "grad.explode", "loss.divergence"),
 }
 """What each follows from, the likeliest first."""
 SLACK = 100

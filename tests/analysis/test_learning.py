@@ -1,0 +1,115 @@
+"""A model that does not learn, learns in steps of the wrong size, or is another one on each rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from trainings import CONDITIONS, by_step, find, healthy, rules, training, with_curves
+
+from trainvitals.analysis.diagnosis import diagnose
+from trainvitals.analysis.findings import Curve
+from trainvitals.journal.identity import TRAINER, Participant
+
+
+def noisy(level: np.ndarray, noise: float, seed: int = 1) -> Curve:
+    return by_step(level + np.random.default_rng(seed).normal(0, noise, len(level)))
+
+
+def updates(ratio: float) -> dict[str, Curve]:
+    return {f"update_ratio/{name}": by_step(np.full(30, ratio), 100) for name in ("first", "last")}
+
+
+FLAT = noisy(np.full(3000, 2.3), 0.05)
+CHANCE = noisy(np.full(60, 0.1), 0.01)
+
+
+def test_a_loss_that_is_where_it_began_at_chance_is_a_warning() -> None:
+    finding = find(with_curves(loss=FLAT, accuracy=CHANCE), "loss.never_learns")
+    assert finding.severity == "warning" and "accuracy stays at" in " ".join(finding.evidence)
+
+
+def test_a_flat_loss_alone_is_only_noted() -> None:
+    assert find(with_curves(loss=FLAT), "loss.never_learns").severity == "info"
+
+
+def test_tiny_updates_explain_why_nothing_is_learned() -> None:
+    slow = noisy(2.3 - 0.2 * np.arange(800) / 800, 0.02)
+    found = diagnose(with_curves(loss=slow, accuracy=CHANCE, val_loss=None, **updates(1e-6)), CONDITIONS)
+    finding = next(item for item in found.findings if item.rule == "lr.too_low")
+    assert finding.severity == "warning" and "hardly change" in finding.title
+
+
+def test_large_updates_are_a_finding_only_where_the_loss_suffers() -> None:
+    assert "lr.too_high" not in rules(diagnose(with_curves(**updates(0.05)), CONDITIONS))
+    found = diagnose(with_curves(loss=FLAT, accuracy=CHANCE, **updates(0.3)), CONDITIONS)
+    high = next(item for item in found.findings if item.rule == "lr.too_high")
+    assert high.severity == "critical"
+    assert next(item for item in found.findings if item.rule == "loss.never_learns").cause == "lr.too_high"
+
+
+def test_dead_units_are_named_with_their_layer() -> None:
+    dead = {"activation_dead/relu1": by_step(np.full(20, 0.9), 50), "activation_dead/relu2": by_step(np.full(20, 0.1))}
+    finding = find(with_curves(**dead), "units.dead")
+    assert finding.severity == "warning" and finding.title == "90 % of the units of relu1 are never active"
+
+
+@pytest.mark.parametrize("name", ["loss_scale", "train/grad_scale", "amp_scale"])
+def test_a_loss_scale_that_is_halved_again_and_again_collapses(name: str) -> None:
+    scale = np.full(3000, 65536.0)
+    for at in range(1500, 1600, 10):
+        scale[at:] /= 2
+    finding = find(with_curves(**{"loss_scale": None, name: by_step(scale)}), "amp.scale_collapse")
+    assert (finding.step, finding.named_at) == (1500, 1540)
+
+
+def test_a_loss_scale_that_is_halved_now_and_then_is_as_it_should_be() -> None:
+    scale = np.where(np.arange(3000) // 500 % 2, 32768.0, 65536.0)
+    assert "amp.scale_collapse" not in rules(diagnose(with_curves(loss_scale=by_step(scale)), CONDITIONS))
+
+
+def test_an_accuracy_that_goes_up_and_down_oscillates() -> None:
+    swinging = by_step(0.7 + 0.05 * (-1.0) ** np.arange(40), 50)
+    assert find(with_curves(val_accuracy=swinging), "loss.oscillation").severity == "info"
+
+
+def test_weights_that_were_the_same_on_both_ranks_and_differ_later_are_critical() -> None:
+    steps = np.arange(0, 2000, 100)
+    same = Curve(steps.astype(float), 5 + 0.001 * steps)
+    apart = Curve(same.x, np.where(steps >= 1000, same.y * 1.01, same.y))
+    ranks = {Participant(TRAINER, 0): same, Participant(TRAINER, 1): apart}
+    finding = find(healthy(rank_weights={"fc": ranks}), "replica.mismatch")
+    assert finding.step == 1000 and finding.title == "The weights of rank 0 and rank 1 differ since step 1,000"
+
+
+def test_shards_of_the_weights_are_not_compared() -> None:
+    steps = np.arange(0, 2000, 100, dtype=float)
+    ranks = {Participant(TRAINER, n): Curve(steps, np.full(20, 3.0 + n)) for n in range(2)}
+    found = diagnose(healthy(rank_weights={"fc": ranks}), CONDITIONS)
+    assert "replica.mismatch" in {gap.rule for gap in found.not_judged}
+
+
+def test_spikes_at_the_same_place_of_every_pass_are_the_data() -> None:
+    loss = training()["loss"].y.copy()
+    loss[500::700] *= 4
+    found = diagnose(with_curves(loss=by_step(loss)), CONDITIONS)
+    finding = next(item for item in found.findings if item.rule == "data.bad_batch")
+    assert finding.title == "The loss spikes every 700 steps" and finding.step == 500
+    assert next(item for item in found.findings if item.rule == "loss.spike").cause == "data.bad_batch"
+
+
+def test_overfitting_is_known_at_the_third_evaluation_above_the_best() -> None:
+    held = 2.0 + np.abs(np.arange(15) - 7) * 0.1
+    finding = find(with_curves(val_loss=by_step(held, 200)), "loss.overfit")
+    assert (finding.step, finding.named_at) == (1400, 2000)
+
+
+def test_healthy_runs_have_none_of_these() -> None:
+    for seed in range(5):
+        found = diagnose(healthy(seed), CONDITIONS)
+        assert not [item for item in found.findings if item.severity != "info"]
