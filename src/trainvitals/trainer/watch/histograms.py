@@ -1,20 +1,14 @@
-"""Histograms of parameters and gradients, when asked for: lines in `media/histograms[.role-R].rankN.jsonl`."""
+"""Histograms of parameters and gradients, when asked for, in the form of `trainvitals.journal.histograms`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
-from trainvitals.journal.encoding import encode_line
-from trainvitals.journal.identity import Participant
+from trainvitals.journal.histograms import BINS
 from trainvitals.trainer.watch.device import Arrival
 from trainvitals.trainer.watch.gradients import Unseen, plain, spread
 
-BINS = 64
 SAMPLE = 2048
 """Elements of one layer that are counted: every k-th."""
 
@@ -111,13 +105,3 @@ def _count_finite(row: Any) -> dict[str, Any]:
     if high > low:
         counts = torch.histc(finite, bins=BINS, min=low, max=high).long().tolist()
     return {"low": low, "high": high, "counts": counts, "nonfinite": int(row.numel() - finite.numel())}
-
-
-def append_rows(folder: Path, participant: Participant, rows: list[dict[str, Any]]) -> None:
-    """Add the lines to its file in the run folder."""
-    media = run_folder.make_within(folder, layout.MEDIA)
-    descriptor = run_folder.open_within(media, f"histograms.{participant.file_part}.jsonl")
-    try:
-        os.write(descriptor, b"".join(encode_line(row) for row in rows))
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from trainvitals.conditions import Conditions
 from trainvitals.handlers import is_from_handler
 from trainvitals.journal.encoding import format_time
+from trainvitals.journal.histograms import append_rows
 from trainvitals.journal.identity import Participant
 from trainvitals.trainer.watch import histograms, memory
 from trainvitals.trainer.watch.activations import ActivationSample
@@ -157,7 +158,7 @@ class Histograms:
         return self._sample.ready()
 
     def numbers(self) -> dict[str, float]:
-        histograms.append_rows(*self._place, self._sample.rows(*self._when))
+        append_rows(*self._place, self._sample.rows(*self._when))
         return {}
 
 
