@@ -17,6 +17,7 @@ CONFIGURED = (
 )
 """Variables with which somebody has set up the client."""
 _SETTINGS = ("base_url", "api_key", "mode", "disabled", "entity")
+_ACCOUNT = ("api_key", "base_url")
 
 
 def autostart() -> None:
@@ -52,15 +53,33 @@ def _read(path: Path) -> str:
 
 
 def _give_way(wandb: Any, made: Mapping[str, str]) -> None:
-    """A program that logs in with a key of its own has an account, and that is where it logs to."""
-    original = wandb.login
+    """A program that gives the client a key or a server of its own has an account, and that is where it logs to."""
+    login, init = wandb.login, wandb.init
 
-    @functools.wraps(original)
-    def login(*args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(login)
+    def give_way_at_login(*args: Any, **kwargs: Any) -> Any:
         if any(value for value in (*args[1:], kwargs.get("key"), kwargs.get("host"))):
-            for name, value in made.items():
-                if os.environ.get(name) == value:
-                    del os.environ[name]
-        return original(*args, **kwargs)
+            _withdraw(made)
+        return login(*args, **kwargs)
 
-    wandb.login = login
+    @functools.wraps(init)
+    def give_way_at_init(*args: Any, **kwargs: Any) -> Any:
+        if _names_account(kwargs.get("settings")):
+            _withdraw(made)
+        return init(*args, **kwargs)
+
+    wandb.login, wandb.init = give_way_at_login, give_way_at_init
+
+
+def _names_account(settings: Any) -> bool:
+    """Whether `wandb.Settings`, or a mapping in its place, was given a key or a server."""
+    if isinstance(settings, Mapping):
+        return any(settings.get(name) for name in _ACCOUNT)
+    given = getattr(settings, "model_fields_set", ("api_key",))  # older ones do not note what was given
+    return any(name in given and getattr(settings, name, None) for name in _ACCOUNT)
+
+
+def _withdraw(made: Mapping[str, str]) -> None:
+    for name, value in made.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]

@@ -22,7 +22,15 @@ WANTED = {
     "sklearn.neural_network._multilayer_perceptron": "trainvitals.integrations.sklearn",
     "wandb": "trainvitals.trainer.autostart.wandb",
     "mlflow": "trainvitals.trainer.autostart.mlflow",
+    "lightning.pytorch.loggers.mlflow": "trainvitals.trainer.autostart.lightning_mlflow",
+    "pytorch_lightning.loggers.mlflow": "trainvitals.trainer.autostart.lightning_mlflow",
     "sklearn.ensemble._gb": "trainvitals.integrations.sklearn",
+    "tensorboard.summary.writer.event_file_writer": "trainvitals.trainer.autostart.program_files",
+    "tensorboardX.event_file_writer": "trainvitals.trainer.autostart.program_files",
+    "tensorflow.python.ops.summary_ops_v2": "trainvitals.trainer.autostart.program_files",
+    "lightning.fabric.loggers.csv_logs": "trainvitals.trainer.autostart.program_files",
+    "lightning_fabric.loggers.csv_logs": "trainvitals.trainer.autostart.program_files",
+    "keras.src.callbacks.csv_logger": "trainvitals.trainer.autostart.program_files",
 }
 
 

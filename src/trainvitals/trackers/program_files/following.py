@@ -1,0 +1,250 @@
+"""Follows the files that programs of one run write their numbers to: `python -m trainvitals.trackers.program_files
+RUN-FOLDER`, started by the agent, ends with what is there when its standard input is closed.
+
+A process apart, because reading event files takes numpy, which is larger than the agent. What it has read is written
+one look later: by then the run itself has logged what may be the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from trainvitals import runtime
+from trainvitals.errors import JournalError
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal import layout
+from trainvitals.journal.documents.run import Origin
+from trainvitals.journal.follower import Follower
+from trainvitals.journal.identity import Participant
+from trainvitals.journal.segment_writer import Lines
+from trainvitals.settings import Settings, resolve
+from trainvitals.trackers.importing import ImportFailed
+from trainvitals.trackers.intake.runs import CapturedProgram, ProgramWriter
+from trainvitals.trackers.program_files.notes import EVENT_FOLDER, TABLE, FileNote, read_notes
+from trainvitals.trackers.program_files.repeats import Repeats
+from trainvitals.trackers.run_writing import NO_TIME
+from trainvitals.trackers.tables import CsvTable, TableRun
+from trainvitals.trackers.tensorboard.reading import EventFile, is_event_file
+
+LOOK_SECONDS = 1.0
+MOST_HELD = 200_000
+"""Rows that are read at one look: memory is bounded."""
+LAST_LOOK_SECONDS = 60.0
+CLOCK_SECONDS = 2.0
+"""By so much the time in the name of an event file may be before the time at which its writer was made."""
+
+
+class FileRows(NamedTuple):
+    """Rows of a file and the position behind them."""
+
+    position: Mapping[str, Any]
+    lines: Lines
+
+
+class ProgramFile(Protocol):
+    """A file that a program writes."""
+
+    steps_are_epochs: bool
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]: ...
+
+
+class WrittenEvents:
+    """One event file."""
+
+    steps_are_epochs = False
+
+    def __init__(self, path: Path) -> None:
+        self._file = EventFile(path)
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]:
+        for block in self._file.read(int(position.get("offset", 0))):
+            lines = Lines("training")
+            block.add_to(lines)
+            yield FileRows({"offset": block.end}, lines)
+
+
+class WrittenTable:
+    """The table of a CSVLogger."""
+
+    def __init__(self, note: FileNote) -> None:
+        self._table = CsvTable(Path(note.path))
+        self._run = TableRun(self._table, "")
+        self._first = note.offset
+        self.steps_are_epochs = False
+
+    def read(self, position: Mapping[str, Any]) -> Iterator[FileRows]:
+        if not self._table.path.exists():
+            return  # it is made with the first row
+        self.steps_are_epochs = "step" not in self._table.columns()
+        if not position and self._first:
+            position = {"rows": 0, "offset": self._first, "mark": self._table.mark()}
+        for piece in self._run.read(position):
+            yield FileRows(piece.position, piece.lines or Lines("training"))
+
+
+class _Held(NamedTuple):
+    """Rows that were read, and not yet written."""
+
+    key: str
+    prefix: str
+    file: ProgramFile
+    rows: FileRows
+
+
+class RankFiles:
+    """The files of one rank, and the rows of it in the run."""
+
+    def __init__(self, folder: Path, rank: int, settings: Settings) -> None:
+        self._state = f".program_files.rank{rank}.json"
+        self._writer = _open_writer(folder, rank, self._state, settings)
+        self._position: dict[str, Any] = dict(self._writer.origin.position)
+        """By file, how far it is written."""
+        self._read_to = dict(self._position)
+        self._files: dict[str, tuple[ProgramFile, str]] = {}
+        self._first: dict[type, Path] = {}
+        """The folder of the first file of each kind."""
+        self._repeats = Repeats()
+        own, participant = int(self._writer.origin.key), Participant(rank=rank)
+        self._rows = Follower(
+            folder, ("training",), wanted=lambda file: file.participant == participant and file.pid != own
+        )
+        self._held: list[_Held] = []
+
+    def look(self, notes: list[FileNote]) -> bool:
+        """Write what was read at the last look, and read what is new. Whether there was something new."""
+        for _, row in self._rows.poll():
+            self._repeats.add_row(row)
+        for held in self._held:
+            self._write(held)
+        if self._held:
+            self._writer.save(self._position, caught_up=False)
+            self._held = []
+        wanted: dict[str, None] = {}
+        for note in _without_former(notes):
+            for path in _find_paths(note):
+                key = f"{path}#{note.timestamp}" if note.kind == TABLE else str(path)
+                wanted[key] = None
+                if key not in self._files:
+                    opened: ProgramFile = WrittenTable(note) if note.kind == TABLE else WrittenEvents(path)
+                    self._files[key] = (opened, self._choose_prefix(type(opened), path.parent))
+        for key in wanted:
+            file, prefix = self._files[key]
+            # A file that is gone, or is not what its name promises, keeps nobody from the others.
+            with contextlib.suppress(OSError, ImportFailed, ValueError):
+                for rows in file.read(self._read_to.get(key, {})):
+                    self._read_to[key] = rows.position
+                    self._held.append(_Held(key, prefix, file, rows))
+                    if sum(len(held.rows.lines) for held in self._held) > MOST_HELD:
+                        return True
+        return bool(self._held)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _choose_prefix(self, kind: type, folder: Path) -> str:
+        """Of the names of this folder: none for the first, which is often the only one; else TensorBoard's way to tell
+        `logs/train` from `logs/validation`."""
+        first = self._first.setdefault(kind, folder)
+        if folder == first:
+            return ""
+        for base in (first, first.parent):
+            if folder.is_relative_to(base) and folder != base:
+                return f"{folder.relative_to(base).as_posix()}/"
+        return f"{folder.name}/"
+
+    def _write(self, held: _Held) -> None:
+        for micros, step, values in held.rows.lines.rows():
+            fresh = {
+                name: value
+                for tag, value in values.items()
+                if not self._repeats.has(name := held.prefix + tag, step, value, by_epoch=held.file.steps_are_epochs)
+            }
+            if fresh:
+                # A name of the run itself with other values is another metric.
+                renamed = {
+                    f"logged/{name}" if name in self._repeats.names else name: value for name, value in fresh.items()
+                }
+                self._writer.append(renamed, step=step, time=time.time() if micros == NO_TIME else micros / 1e6)
+        self._position[held.key] = held.rows.position
+
+
+def _without_former(notes: Iterable[FileNote]) -> list[FileNote]:
+    """A table that is begun again is another file, in the place of the former one; one that grows is the same."""
+    found: dict[tuple[str, str], FileNote] = {}
+    for note in notes:
+        place = (note.kind, note.path)
+        if place not in found or (note.kind == TABLE and not note.offset):
+            found[place] = note
+    return list(found.values())
+
+
+def _find_paths(note: FileNote) -> Iterator[Path]:
+    """The files that are meant."""
+    path = Path(note.path)
+    if note.kind == EVENT_FOLDER:
+        process = f".{socket.gethostname()}.{note.pid}."
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda item: item.name):
+                made = entry.name.partition("tfevents.")[2].partition(".")[0]
+                is_new = made.isdecimal() and int(made) >= note.opened - CLOCK_SECONDS
+                if is_event_file(entry.name) and process in entry.name and is_new:
+                    yield Path(entry.path)
+    else:
+        yield path
+
+
+def _open_writer(folder: Path, rank: int, state: str, settings: Settings) -> ProgramWriter:
+    """Rows in files of the process that wrote first: one that goes on after a kill goes on with them."""
+    known = Origin.parse(runtime.read_json(folder / state, own=True))
+    pid = int(known.key) if known.key.isdecimal() else os.getpid()
+    writer = ProgramWriter(CapturedProgram(folder, rank, pid), settings, state)
+    writer.file = replace(writer.file, origin=replace(writer.origin, tool="program files", key=str(pid)))
+    return writer
+
+
+def follow(folder: Path, settings: Settings, stop: int) -> None:
+    """Until the descriptor `stop` is at its end."""
+    lock = run_folder.open_within(folder, f".program_files.host-{layout.host_token(runtime.host_name())}.lock")
+    try:
+        # The follower of an agent that was killed may be at its last look.
+        runtime.try_lock(lock, LAST_LOOK_SECONDS)
+        ranks: dict[int, RankFiles] = {}
+        while True:
+            is_over = bool(select.select([stop], [], [], LOOK_SECONDS)[0])
+            while _look(folder, settings, ranks) and is_over:
+                continue
+            if is_over:
+                break
+        for files in ranks.values():
+            files.close()
+    finally:
+        os.close(lock)
+
+
+def _look(folder: Path, settings: Settings, ranks: dict[int, RankFiles]) -> bool:
+    notes, found = read_notes(folder), False
+    for rank in sorted({note.rank for note in notes}):
+        if rank not in ranks:
+            ranks[rank] = RankFiles(folder, rank, settings)
+        with contextlib.suppress(JournalError):  # a full disk: tried again at the next look
+            found |= ranks[rank].look([note for note in notes if note.rank == rank])
+    return found
+
+
+def main() -> int:
+    """Be that process."""
+    os.nice(5)
+    folder, given = Path(sys.argv[1]), json.loads(sys.argv[2])
+    follow(folder, resolve(given, environ={}, folder=Path("/")), sys.stdin.fileno())
+    return 0
