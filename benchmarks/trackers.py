@@ -1,9 +1,10 @@
 """TensorBoard, MLflow and W&B beside trainvitals: what they cost.
 
-python benchmarks/trackers.py [--points 2e5] [--values 1e6]
+python benchmarks/trackers.py [--points 2e5] [--values 1e6] [--rounds 3]
 
-Imports: the same file read by each tool's own reader and by us, and imported into a run folder, sealed. Each in its own
-process, in seconds of CPU, which other load on the machine changes little.
+Mirrors: CPU time of the agent for each number. Intake (`trackers_intake.py`): what wandb.log() costs the loop, and what
+our server takes. Imports: the same file read by each tool's own reader and by us, and imported into a run folder,
+sealed. Each in its own process, in seconds of CPU, which other load on the machine changes little.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 import apart  # noqa: F401
 from table import Table, machine
+from trackers_intake import bench_intake, bench_loop
 
 from trainvitals.exporters import mlflow, tensorboard, wandb
 from trainvitals.exporters.delivery import deliver
@@ -48,10 +50,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--points", type=float, default=2e5, help="to mirror; 0: none")
     parser.add_argument("--values", type=float, default=1e6, help="to import; 0: none")
+    parser.add_argument("--rounds", type=int, default=3, help="of clients that log to us; 0: none")
     arguments = parser.parse_args()
     print(machine())
     if arguments.points:
         print(bench_mirrors(int(arguments.points)).markdown())
+    if arguments.rounds:
+        print(bench_intake().markdown(), flush=True)
+        print(bench_loop(arguments.rounds).markdown(), flush=True)
     if arguments.values:
         print(bench_imports(int(arguments.values)).markdown())
 

@@ -1,14 +1,11 @@
 """Clients of other trackers that log to us: what wandb.log() costs the loop, and how fast the server takes rows.
 
-    python benchmarks/trackers_intake.py [--rounds 3]
-
 wandb.log() against our server beside W&B's own offline mode, each in a process of its own, in turns; then the rows per
-second of CPU that one server takes over HTTP, and its memory.
+second of CPU that one server takes over HTTP, and its memory. Part of benchmarks/trackers.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -137,15 +134,3 @@ def bench_intake() -> Table:
             server.close()
     columns = ["values per row", "rows", "rows per CPU s", "values per CPU s", "memory MB"]
     return Table("What one server takes of W&B's stream, on one core", columns, rows)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    print(bench_intake().markdown(), flush=True)
-    print(bench_loop(arguments.rounds).markdown(), flush=True)
-
-
-if __name__ == "__main__":
-    main()

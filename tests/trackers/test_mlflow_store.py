@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import urllib.request
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,6 +19,7 @@ import pytest
 from made_imports import points, reader_of, take, values
 from waiting import free_port, wait_until
 
+from trainvitals.journal.encoding import format_time
 from trainvitals.trackers.importing import Imported, ImportFailed
 
 SCRIPT = """
@@ -115,7 +120,8 @@ def test_a_server_is_asked_for_the_same(stores: Path, tmp_path: Path) -> None:
 
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    store = ["--backend-store-uri", f"sqlite:///{stores / 'mlflow.db'}"]
+    shutil.copy(stores / "mlflow.db", tmp_path / "served.db")
+    store = ["--backend-store-uri", f"sqlite:///{tmp_path / 'served.db'}"]
     server = subprocess.Popen(
         [*command, *store], env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
     )
@@ -135,6 +141,23 @@ def test_a_server_is_asked_for_the_same(stores: Path, tmp_path: Path) -> None:
         _expect_runs(found)
         assert [item.rows for item in take("mlflow", target, tmp_path)] == [0, 0, 0]
         assert "hunter22" not in (found[0].run.folder / "run.json").read_text()
+        (base,) = [item for item in found if item.run.file.name == "base"]
+        before = points(reader_of(base), "train/loss")
+        for moment, value in ((1, 7.0), (1, math.nan)):  # long before all others
+            late = {"run_id": base.run.origin.key, "key": "train/loss", "value": value, "timestamp": moment, "step": 3}
+            sent = urllib.request.Request(
+                f"http://127.0.0.1:{port}/api/2.0/mlflow/runs/log-metric",
+                json.dumps({**late, "value": "NaN"} if math.isnan(value) else late).encode(),
+                {"Content-Type": "application/json"},
+            )
+            assert urllib.request.urlopen(sent).status == 200
+        assert sorted(item.rows for item in take("mlflow", target, tmp_path)) == [0, 0, 2]
+        after = points(reader_of(base), "train/loss")
+        assert Counter(map(str, after)) - Counter(map(str, before)) == Counter(
+            [str((3, format_time(0.001), 7.0)), str((3, format_time(0.001), "NaN"))]
+        )
+        assert len(after) == len(before) + 2
+        assert [item.rows for item in take("mlflow", target, tmp_path)] == [0, 0, 0]
     finally:
         os.killpg(server.pid, 9)
         server.wait()

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ import pytest
 from made_imports import points, reader_of, take, values
 
 from trainvitals.journal.encoding import format_time, spell
-from trainvitals.journal.media import list_media
+from trainvitals.journal.media import list_rows
 from trainvitals.journal.reader import RunReader
 from trainvitals.trackers.tensorboard import reading
 from trainvitals.trackers.tensorboard.framing import encode_record
+from trainvitals.trackers.tensorboard.writing import encode_event, encode_scalar
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, 3.4e38)
@@ -108,7 +111,7 @@ def test_what_torch_wrote_is_imported_value_by_value(tmp_path: Path) -> None:
     assert values(main, "odd")[:3] == ["NaN", "Infinity", "-Infinity"]
     assert values(main, "double") == [1 / 3]
     assert reader_of(found["hp"]).info.file.config == {"lr": 0.1, "name": "sgd", "nesterov": True}
-    media = {row["kind"]: row for row in list_media(main.folder)}
+    media = {row["kind"]: row for row in list_rows(main.folder)}
     files = {kind: (main.folder / "media" / row["file"]).read_bytes() for kind, row in media.items()}
     assert {kind: (row["name"], row["step"]) for kind, row in media.items()} == {
         "text": ("notes/text_summary", 2),
@@ -156,9 +159,9 @@ def test_what_keras_and_tensorflow_wrote_is_imported_value_by_value(tmp_path: Pa
     counts = {title: _expect_scalars(reader_of(item), source / title) for title, item in found.items()}
     assert counts["own"] == len(SPECIAL) + 1000
     assert counts["train"] > 3 and counts["validation"] >= 3
-    kinds = [row["kind"] for row in list_media(reader_of(found["own"]).folder)]
+    kinds = [row["kind"] for row in list_rows(reader_of(found["own"]).folder)]
     assert sorted(kinds) == ["image", "text"]
-    assert {row["kind"] for row in list_media(reader_of(found["train"]).folder)} == {"histogram"}
+    assert {row["kind"] for row in list_rows(reader_of(found["train"]).folder)} == {"histogram"}
 
 
 # -- growing, restarted and doubled
@@ -363,3 +366,32 @@ def test_a_folder_that_goes_away_while_it_is_followed_keeps_what_was_read(tmp_pa
     following.settle(stopped=True)
     (run,) = (tmp_path / "runs").glob("*/*/")
     assert values(RunReader(run), "loss") == [1.0]
+
+
+READING = """
+import resource, sys
+from pathlib import Path
+from trainvitals.trackers.tensorboard.reading import BLOCK, TensorBoardSource
+def read_bytes():
+    return int(Path("/proc/self/io").read_text().split()[1])
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+before, memory, count = read_bytes(), peak(), 0
+for run in TensorBoardSource(Path(sys.argv[1])).runs():
+    for piece in run.read({}):
+        count += piece.lines.count
+print(count, read_bytes() - before, peak() - memory)
+"""
+
+
+@pytest.mark.promise("an event file of gigabytes", "read once, a block at a time, in bounded memory")
+def test_a_large_file_is_read_once_and_in_bounded_memory(tmp_path: Path) -> None:
+    record = encode_event(T0, 1, [encode_scalar("loss", 0.5)])
+    records = (96 << 20) // len(record)
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(record * records)
+    done = subprocess.run([sys.executable, "-c", READING, str(tmp_path)], capture_output=True, text=True, check=True)
+    count, read, memory = map(int, done.stdout.split())
+    assert count == records
+    assert read < 1.05 * path.stat().st_size
+    assert memory < 400 << 20, "with 610 MB it is as much"

@@ -14,7 +14,7 @@ import pytest
 from made_imports import points, reader_of, take, values
 from waiting import wait_until
 
-from trainvitals.journal.media import list_media
+from trainvitals.journal.media import list_rows
 from trainvitals.trackers import wandb_files
 
 SCRIPT = """
@@ -95,7 +95,7 @@ def test_a_finished_run_is_imported_value_by_value(written: Path, tmp_path: Path
     assert events["summary"].data == {"best": 0.9}
     assert "a printed line" in (reader.folder / "console.rank0.log").read_text()
     assert any(name.startswith(wandb_files.SYSTEM) for name in reader.names())
-    media = {row["name"]: reader.folder / "media" / row["file"] for row in list_media(reader.folder)}
+    media = {row["name"]: reader.folder / "media" / row["file"] for row in list_rows(reader.folder)}
     assert media["picture"].read_bytes().startswith(b"\x89PNG")
     assert sum(json.loads(media["counts"].read_text())["values"]) == 3
     assert json.loads(media["rows"].read_text())["data"] == [[1]]
@@ -177,5 +177,5 @@ def test_a_record_of_garbage_and_names_that_lead_elsewhere_are_left_out(tmp_path
     (found,) = take("wandb", tmp_path / "wandb", tmp_path / "runs")
     assert values(reader_of(found), "b") == [1.5]
     assert found.left_out == {wandb_files.DAMAGED: 1, "image-file": 1}
-    assert list_media(found.run.folder) == []
+    assert list_rows(found.run.folder) == []
     assert not math.isnan(found.values)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from trainvitals.journal.histograms import Histogram
 from trainvitals.trackers.tensorboard import writing
-from trainvitals.trackers.tensorboard.writing import Histogram
 
 
 @pytest.fixture(scope="module")

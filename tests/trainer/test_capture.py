@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import httpx
 import pytest
-from waiting import PATIENCE, wait_until
+from under_run import end_processes, find_process, run, runs, start
+from waiting import PATIENCE, free_port, wait_until
 
-from trainvitals import runtime
-from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.folder import list_folders, read_run
-from trainvitals.journal.reader import RunReader
+from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.journal.follower import read_table
+from trainvitals.trackers.importing import RunSource
 from trainvitals.trackers.intake.process import ensure_intake
+from trainvitals.trackers.mlflow_store import open_source as open_mlflow
+from trainvitals.trackers.wandb_files import open_source as open_wandb
 from trainvitals.trainer.autostart import mlflow as mlflow_hook
 from trainvitals.trainer.autostart import wandb as wandb_hook
+from trainvitals.views.data.run_rows import list_rows
 
 WANDB = """
 import math, sys, time
@@ -44,60 +49,7 @@ def own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     folder = tmp_path / "runtime"
     monkeypatch.setenv("TRAINVITALS_RUNTIME_DIR", str(folder))
     yield folder
-    if (pid := _intake_pid(folder)) is not None:
-        os.kill(pid, signal.SIGKILL)
-
-
-def _intake_pid(folder: Path) -> int | None:
-    pid = (runtime.read_json(folder / "intake.json") or {}).get("pid")
-    return pid if isinstance(pid, int) and runtime.process_start(pid) is not None else None
-
-
-def start(folder: Path, script: str, *arguments: str, flags: tuple[str, ...] = (), **environment: str) -> Any:
-    (folder / "script.py").write_text(script)
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "MLFLOW_"))}
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "trainvitals",
-            "run",
-            "--dir",
-            "runs",
-            *flags,
-            "--",
-            sys.executable,
-            "script.py",
-            *arguments,
-        ],
-        cwd=folder,
-        env={
-            **ours,
-            "HOME": str(folder),
-            "NETRC": str(folder / "netrc"),
-            "TRAINVITALS_AGENT": "0",
-            "TRAINVITALS_SUMMARY": "0",
-            "OMP_NUM_THREADS": "1",
-            "WANDB_SILENT": "true",
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(folder: Path, script: str, *arguments: str, **more: Any) -> str:
-    """Run it to its end; what it printed to standard error."""
-    program = start(folder, script, *arguments, **more)
-    _, errors = program.communicate(timeout=PATIENCE)
-    assert program.returncode == 0, errors
-    return str(errors)
-
-
-def runs(folder: Path) -> list[tuple[RunFile, list[dict[str, Any]]]]:
-    found = list_folders(folder / "runs")
-    return [(read_run(place), list(RunReader(place).rows())) for place in found]
+    end_processes(folder)
 
 
 def test_what_wandb_logs_is_in_the_run_of_the_command(tmp_path: Path) -> None:
@@ -126,6 +78,55 @@ def test_a_second_run_of_the_client_is_a_run_beside_it(tmp_path: Path) -> None:
     assert second.below == first.id and second.status == "finished"
 
 
+UNTIL_RELEASED = """
+import math, os, time, CLIENT
+BEGIN
+step = 0
+while not os.path.exists("release"):
+    LOG({"loss": 0.5 if step < 3 else math.nan}, step=step)
+    step += 1
+    time.sleep(0.05)
+END
+"""
+CLIENTS = {
+    "wandb": {"BEGIN": "wandb.init(project='p')", "LOG": "wandb.log", "END": "wandb.finish()"},
+    "mlflow": {"BEGIN": "mlflow.start_run()", "LOG": "mlflow.log_metrics", "END": "mlflow.end_run()"},
+}
+
+
+@pytest.mark.parametrize("client", ["wandb", "mlflow"])
+def test_a_client_without_a_watched_training_is_judged_and_exported_live(
+    client: str, tmp_path: Path, own_runtime: Path
+) -> None:
+    script, port = UNTIL_RELEASED.replace("CLIENT", client), free_port()
+    for word, code in CLIENTS[client].items():
+        script = script.replace(word, code)
+    program = start(tmp_path, script, flags=("--prometheus-port", str(port)), TRAINVITALS_AGENT="1")
+    try:
+        wait_until(lambda: list_folders(tmp_path / "runs"), "the run")
+        (folder,) = list_folders(tmp_path / "runs")
+        alerts = wait_until(lambda: list(read_table(folder, "alerts")), "an alert")
+        assert {row["rule"] for _, row in alerts} == {"loss_not_finite"}
+        wait_until(lambda: _read_metric(port, "training_loss{").endswith(" NaN"), "the loss on /metrics")
+        listed = FolderRuns(tmp_path / "runs")
+        losses = lambda: [row.last_value("loss") for row in list_rows(listed) if row.last_step]  # noqa: E731
+        wait_until(lambda: [loss for loss in losses() if loss is not None and math.isnan(loss)], "the loss in `runs`")
+    finally:
+        (tmp_path / "release").touch()
+        _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, errors
+    assert read_run(folder).status == "finished"
+    wait_until(lambda: not list((own_runtime / "runs").glob("*.json")), "the end of the watch")
+
+
+def _read_metric(port: int, name: str) -> str:
+    try:
+        lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+    except httpx.TransportError:
+        return ""
+    return next((line for line in lines if line.startswith(name)), "")
+
+
 TORCH = """
 import torch, wandb
 run = wandb.init(project="p")
@@ -148,20 +149,44 @@ def test_a_watched_loop_has_its_phases_and_the_loss_once(tmp_path: Path) -> None
     assert sum("batch_time" in row for row in rows) == 10
 
 
+FLAX = """
+import jax, optax, wandb
+from flax import nnx
+run = wandb.init(project="p")
+model = nnx.Linear(4, 1, rngs=nnx.Rngs(0))
+optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+@nnx.jit
+def train_step(model, optimizer, x):
+    loss, gradients = nnx.value_and_grad(lambda model: (model(x) ** 2).mean())(model)
+    optimizer.update(model, gradients)
+    return loss
+for step in range(5):
+    run.log({"loss": float(train_step(model, optimizer, jax.numpy.ones((8, 4))))})
+run.finish()
+"""
+
+
+def test_the_loss_of_a_flax_loop_that_logs_it_is_there_once(tmp_path: Path) -> None:
+    run(tmp_path, FLAX)
+    ((_, rows),) = runs(tmp_path)
+    assert [row["step"] for row in rows if "loss" in row] == list(range(5))
+    assert any("batch_time" in row for row in rows)
+
+
 @pytest.mark.promise(
     "the process that W&B's client logs to is killed (kill -9)", "it is started again; nothing is lost or doubled"
 )
 def test_a_killed_intake_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Path, own_runtime: Path) -> None:
     program = start(tmp_path, WANDB, "300", "0.02")
     wait_until(lambda: list(tmp_path.glob("runs/*/*/training_metrics_*.jsonl")), "rows")
-    before = _intake_pid(own_runtime)
+    before = find_process(own_runtime, "intake.json")
     assert before is not None
     os.kill(before, signal.SIGKILL)
     _, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, errors
     ((_, rows),) = runs(tmp_path)
     assert [row["step"] for row in rows] == list(range(300))
-    assert _intake_pid(own_runtime) not in (None, before)
+    assert find_process(own_runtime, "intake.json") not in (None, before)
 
 
 def test_it_is_one_process_for_all_programs(own_runtime: Path) -> None:
@@ -223,12 +248,22 @@ def test_a_server_or_runs_in_the_folder_mean_that_mlflow_is_set_up(
     assert mlflow_hook.is_configured({})
 
 
-def test_a_program_that_logs_in_with_a_key_is_not_redirected(tmp_path: Path) -> None:
-    script = """
+@pytest.mark.parametrize(
+    "call",
+    [
+        'wandb.login(key="0" * 40, host="http://127.0.0.1:9", verify=False, timeout=1)',
+        'wandb.init(mode="disabled", settings=wandb.Settings(api_key="0" * 40))',
+        'wandb.init(mode="disabled", settings={"base_url": "http://127.0.0.1:9"})',
+    ],
+)
+def test_a_program_that_names_an_account_is_not_redirected(call: str, tmp_path: Path) -> None:
+    script = f"""
 import os, wandb
 assert "/program/" in os.environ["WANDB_BASE_URL"]
+wandb.init(mode="disabled", settings=wandb.Settings(silent=True)).finish()
+assert "/program/" in os.environ["WANDB_BASE_URL"]
 try:
-    wandb.login(key="0" * 40, host="http://127.0.0.1:9", verify=False, timeout=1)
+    {call}
 finally:
     assert "WANDB_BASE_URL" not in os.environ and "WANDB_API_KEY" not in os.environ
 """
@@ -239,14 +274,18 @@ FRAMEWORK = {
     "transformers": """
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+torch.manual_seed(0)
 tokens = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 16
 model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0))
-arguments = TrainingArguments("out", max_steps=4, logging_steps=1, report_to=CLIENT, use_cpu=True, disable_tqdm=True)
-Trainer(model, arguments, train_dataset=tokens, eval_dataset=tokens[:2]).train()
+arguments = TrainingArguments("out", max_steps=4, logging_steps=1, eval_strategy="steps", eval_steps=2,
+                              report_to=CLIENT, use_cpu=True, disable_tqdm=True)
+Trainer(model, arguments, train_dataset=tokens, eval_dataset=tokens[:2],
+        compute_metrics=lambda found: {"odd": float("nan")}).train()
 """,
     "lightning": """
 import lightning as L, torch
 from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
+torch.manual_seed(0)
 class Line(L.LightningModule):
     def __init__(self):
         super().__init__()
@@ -254,6 +293,7 @@ class Line(L.LightningModule):
     def training_step(self, batch, index):
         loss = self.layer(batch[0]).pow(2).mean()
         self.log("train_loss", loss)
+        self.log("odd", float("nan") if index == 2 else float(index))
         return loss
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -262,21 +302,90 @@ logger = WandbLogger(project="p") if CLIENT == "wandb" else MLFlowLogger()
 L.Trainer(max_epochs=1, logger=logger, accelerator="cpu", log_every_n_steps=1, enable_checkpointing=False,
           enable_progress_bar=False).fit(Line(), data)
 """,
+    "keras": """
+import keras, numpy
+keras.utils.set_random_seed(0)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+def odd(y, p):
+    return keras.ops.mean(y) * float("nan")
+model.compile("sgd", "mse", metrics=["mae", odd])
+x, y = numpy.random.rand(32, 4), numpy.random.rand(32, 1)
+if CLIENT == "wandb":
+    import wandb
+    from wandb.integration.keras import WandbMetricsLogger
+    wandb.init(project="p")
+    callback = WandbMetricsLogger()
+else:
+    import mlflow
+    mlflow.start_run()
+    from mlflow.keras import MlflowCallback
+    callback = MlflowCallback()
+model.fit(x, y, validation_data=(x, y), batch_size=8, epochs=3, verbose=0, callbacks=[callback])
+wandb.finish() if CLIENT == "wandb" else mlflow.end_run()
+""",
 }
+OWN_NAMES = {
+    "transformers": {"loss", "mean_loss", "learning_rate", "eval/loss"},
+    "lightning": {"loss", "learning_rate"},
+    "keras": {"eval/loss"},
+}
+"""How our callbacks would name what the client reports."""
+Values = dict[str, list[tuple[int | None, str]]]
 
 
-@pytest.mark.parametrize(
-    ("framework", "client"), [("transformers", "wandb"), ("transformers", "mlflow"), ("lightning", "wandb")]
-)
+def log_natively(folder: Path, script: str, client: str) -> Values:
+    """What the client itself records of the program, without us."""
+    folder.mkdir()
+    (folder / "script.py").write_text(script)
+    # W&B leaves the address of its process in the environment of a test that has used it.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINVITALS_", "WANDB_"))}
+    places = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
+    environment = {**kept, **places, "HOME": str(folder), "OMP_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow"}
+    subprocess.run([sys.executable, "script.py"], cwd=folder, env=environment, check=True, capture_output=True)
+    source: RunSource = (
+        open_wandb(str(folder / "wandb")) if client == "wandb" else open_mlflow(places["MLFLOW_TRACKING_URI"])
+    )
+    found: Values = {}
+    for item in source.runs():
+        for piece in item.read({}):
+            for _, step, values in piece.lines.rows() if piece.lines is not None else ():
+                for name, value in values.items():
+                    found.setdefault(name, []).append((step, spell_out(value)))
+    return {name: points for name, points in found.items() if is_same_each_time(name)}
+
+
+def is_same_each_time(name: str) -> bool:
+    return not any(word in name for word in ("runtime", "per_second", "wandb/system", "system/"))
+
+
+def spell_out(value: float | str) -> str:
+    return repr(float(value))
+
+
+@pytest.mark.parametrize("client", ["wandb", "mlflow"])
+@pytest.mark.parametrize("framework", ["transformers", "lightning", "keras"])
 def test_a_framework_that_reports_to_a_client_has_every_number_once(
     framework: str, client: str, tmp_path: Path
 ) -> None:
-    run(tmp_path, FRAMEWORK[framework].replace("CLIENT", repr(client)))
+    script = FRAMEWORK[framework].replace("CLIENT", repr(client))
+    expected = log_natively(tmp_path / "native", script, client)
+    run(tmp_path, script, KERAS_BACKEND="tensorflow")
     ((file, rows),) = runs(tmp_path)
-    names = ("loss", "train/loss", "mean_loss") if framework == "transformers" else ("loss", "train_loss")
-    losses = [row[name] for row in rows for name in names if name in row]
-    assert len(losses) == len(set(losses)) == 4, rows
-    assert sum("batch_time" in row for row in rows) == 4, "it is watched all the same"
+    found: Values = {}
+    for row in rows:
+        for name in row.keys() & expected.keys():
+            found.setdefault(name, []).append((row.get("step"), spell_out(row[name])))
+    if client == "wandb":  # an offline run has W&B's own count; online, the step metrics that the program defines
+        found, expected = (
+            {name: [(None, value) for _, value in points] for name, points in values.items()}
+            for values in (found, expected)
+        )
+    assert {name: sorted(points, key=str) for name, points in found.items()} == {
+        name: sorted(points, key=str) for name, points in expected.items()
+    }
+    assert any(value == "nan" for points in expected.values() for _, value in points)
+    assert not OWN_NAMES[framework] - expected.keys() & {name for row in rows for name in row}, "logged twice"
+    assert sum("batch_time" in row for row in rows) == (12 if framework == "keras" else 4), "it is watched all the same"
     assert file.status == "finished"
 
 

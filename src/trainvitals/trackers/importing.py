@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.contracts import MediaKind
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.documents.run import RUNNING, Origin
-from trainvitals.journal.media import Kind, Media
+from trainvitals.journal.media import Media, OverLimit
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.run_writing import About, RunWriter, TrackedRuns
 
@@ -47,12 +48,14 @@ class SourceEvent:
 class Medium:
     """A picture, histogram, table or text, as the file that it will be."""
 
-    kind: Kind
+    kind: MediaKind
     name: str
     data: bytes
     suffix: str
     step: int | None = None
     time: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known of it, such as its caption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class Piece:
     """The training was started again before these rows, and logs steps that it has logged before."""
     lines: Lines | None = None
     """Rows; those without a time have `run_writing.NO_TIME`."""
+    again: frozenset[str] = frozenset()
+    """Metrics that are given whole, in this piece and the next ones: what the run has of them is not written again."""
     events: Sequence[SourceEvent] = ()
     media: Sequence[Medium] = ()
     printed: str = ""
@@ -232,6 +237,7 @@ class _OpenRun:
         if piece.begins_attempt:
             self.run.begin_attempt()
         if piece.lines is not None and len(piece.lines):
+            self.run.expect_again(piece.again)
             found.values += piece.lines.count
             self.run.append_block(piece.lines, arrived=time.time() if live else None)
         for event in piece.events:
@@ -242,17 +248,19 @@ class _OpenRun:
             self.run.print(piece.printed)
         left_out = piece.left_out + Counter()
         for medium in piece.media:
-            if not self._keep(medium):
+            try:
+                self._keep(medium)
+            except OverLimit:
                 left_out[f"{medium.kind}s beyond the most that a run keeps"] += 1
         if left_out:
             found.left_out += left_out
             self.run.describe_origin(left_out={**(Counter(self.run.origin.left_out) + left_out)})
 
-    def _keep(self, medium: Medium) -> bool:
+    def _keep(self, medium: Medium) -> None:
         if self._media is None:
-            self._media = Media(self.run.folder)
-        return self._media.write(
-            medium.kind, medium.name, medium.data, medium.suffix, step=medium.step, time=medium.time
+            self._media = Media(self.run.folder, skip_known=True)
+        self._media.write(
+            medium.kind, medium.name, medium.data, medium.suffix, step=medium.step, time=medium.time, **medium.facts
         )
 
     def _note_end(self) -> None:

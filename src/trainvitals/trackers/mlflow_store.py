@@ -50,6 +50,8 @@ class MlflowPoint(NamedTuple):
     milliseconds: int
     step: int
     value: float
+    again: bool = False
+    """It is given with all points of its metric, of which the run may have some."""
 
 
 @dataclass(slots=True)
@@ -190,6 +192,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.count = 0
+        self._again: set[str] = set()
         self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
 
     def add(self, point: MlflowPoint) -> None:
@@ -198,13 +201,15 @@ class _Rows:
         if point.key in rows[-1]:  # logged twice in a millisecond
             rows.append({})
         rows[-1][point.key] = point.value
+        if point.again:
+            self._again.add(point.key)
 
     def make_piece(self, position: Mapping[str, Any]) -> Piece:
         lines = Lines("training")
         for (milliseconds, step), rows in sorted(self._rows.items(), key=lambda item: item[0]):
             for row in rows:
                 lines.add_row(milliseconds * 1000, step, row)
-        return Piece(position=json.loads(json.dumps(position)), lines=lines)
+        return Piece(position=json.loads(json.dumps(position)), lines=lines, again=frozenset(self._again))
 
 
 def _seconds(milliseconds: object) -> float | None:
@@ -353,9 +358,9 @@ def _from_database(value: float) -> float:
 
 
 class ServerStore:
-    """Asked over REST. Points have no order there but time: one that was logged after an import, with an earlier time
-    than the last one imported, is missed by the next import, and the last one comes twice. Files and databases are
-    exact."""
+    """Asked over REST. Points have no order there but time, and one may be logged late, with an earlier time than those
+    that were imported: then the first points of its metric are not those of before, and all of them are compared with
+    what the run has."""
 
     def __init__(self, address: str) -> None:
         parts = urllib.parse.urlsplit(address)
@@ -420,7 +425,8 @@ class ServerStore:
         return MlflowRunInfo(run_id, experiment, name, info.get("status"), started, ended, params, tags)
 
     def points(self, run_id: str, position: dict[str, Any]) -> Iterator[MlflowPoint]:
-        counts: dict[str, int] = position.setdefault("counts", {})
+        seen: dict[str, list[Any]] = position.setdefault("seen", {})
+        is_older = position.pop("counts", None) is not None  # noted by a version that counted points only
         for metric in self._get(run_id).get("data", {}).get("metrics") or ():
             key = str(metric.get("key"))
             asked = {"run_id": run_id, "metric_key": key, "max_results": PAGE}
@@ -431,9 +437,20 @@ class ServerStore:
                 )
                 for item in pages
             ]
-            found.sort(key=lambda point: (point.milliseconds, point.step))
-            known, counts[key] = counts.get(key, 0), len(found)
-            yield from found[known:]
+            found.sort(key=lambda point: (point.milliseconds, point.step, repr(point.value)))
+            count, digest = seen.get(key) or [0, "" if is_older else _digest_points(())]
+            seen[key] = [len(found), _digest_points(found)]
+            if _digest_points(found[:count]) == digest:
+                yield from found[count:]
+            else:
+                yield from (point._replace(again=True) for point in found)
+
+
+def _digest_points(points: Iterable[MlflowPoint]) -> str:
+    found = hashlib.sha256()
+    for point in points:
+        found.update(f"{point.milliseconds} {point.step} {point.value!r}\n".encode())
+    return found.hexdigest()[:16]
 
 
 def _authorize(parts: urllib.parse.SplitResult) -> dict[str, str]:

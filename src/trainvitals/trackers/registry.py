@@ -52,6 +52,9 @@ REGISTRY: Registry[ImporterRow] = Registry(
         ImporterRow("parquet", "trainvitals.trackers.tables", "FILE", "a table, one row per step or per value"),
         ImporterRow("lightning", "trainvitals.trackers.tables", "FILE", "metrics.csv of Lightning's CSVLogger"),
         ImporterRow("hf", "trainvitals.trackers.trainer_state", "FILE", "trainer_state.json of Transformers"),
+        ImporterRow(
+            "verl", "trainvitals.trackers.verl_file", "FILE", "what verl's file logger writes, one object per line"
+        ),
         ImporterRow("trackio", "trainvitals.trackers.trackio", "[DIR]", "projects of trackio"),
     ),
     ImporterRow,

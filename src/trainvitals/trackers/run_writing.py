@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,6 +141,7 @@ class RunWriter:
         uncovered = list(_read_uncovered(folder, self.origin, self._name("training")))
         self._total = self.origin.rows + len(uncovered)
         self._uncovered = Counter(value for row in uncovered for value in self._values_of(row))
+        self._expected: set[str] = set()
         self._last_step = file.last_step
         self._registered: tuple[Path, Registration] | None = None
 
@@ -161,6 +162,11 @@ class RunWriter:
     def waiting(self) -> int:
         """Rows kept in memory because the disk does not take them: not written yet."""
         return self._writer.waiting
+
+    @property
+    def names(self) -> Collection[str]:
+        """Metrics of the tracker that this writer has written, and those that were renamed before."""
+        return self._names.keys()
 
     # -- what it is
 
@@ -246,6 +252,17 @@ class RunWriter:
         self.rows += len(lines)
         self._note_step(lines.last_step)
 
+    def expect_again(self, names: Iterable[str]) -> None:
+        """All values of these metrics come again, until the next `save` that has caught up: only those are written that
+        the run does not have."""
+        fresh = {self.name_of(name) for name in names} - self._expected
+        if fresh:
+            self._expected |= fresh
+            rows = read_table(self.folder, "training")
+            values = (value for _, row in rows for value in self._values_of(row) if value[0] in fresh)
+            self._uncovered = Counter({key: n for key, n in self._uncovered.items() if key[0] not in fresh})
+            self._uncovered.update(values)
+
     def _append_row(self, stamp: str, step: int | None, values: Mapping[str, float]) -> None:
         if self._uncovered:
             values = {name: value for name, value in values.items() if not self._is_written(name, step, stamp, value)}
@@ -299,6 +316,7 @@ class RunWriter:
             )
         if caught_up:
             self._uncovered.clear()
+            self._expected.clear()
         if not self._uncovered:
             last_file, last_rows = self._last
             self.describe_origin(last_file=last_file, last_rows=last_rows, rows=self.total)

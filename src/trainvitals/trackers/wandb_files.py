@@ -22,10 +22,12 @@ import orjson
 from trainvitals.journal.documents import cause as causes
 from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import NONFINITE
+from trainvitals.journal.media import MOST_FILE_BYTES
 from trainvitals.journal.segment_writer import Lines
 from trainvitals.trackers.importing import ImportFailed, Medium, Piece, SourceEnd, SourceEvent
 from trainvitals.trackers.protobuf import Malformed, as_bytes, as_int, as_text, read_fields, signed
 from trainvitals.trackers.run_writing import NO_TIME, About
+from trainvitals.trackers.wandb_conventions import SEVERITIES, list_files
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 << 10
@@ -38,8 +40,6 @@ SYSTEM = "wandb/system/"
 DAMAGED = "damaged records"
 _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_SEVERITIES = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
-_LARGEST_MEDIUM = 64 << 20
 _FIRST_RECORDS = 1000
 
 
@@ -293,36 +293,34 @@ class _Reading:
             row[name] = value
         elif isinstance(value, dict):
             if "_type" in value:
-                medium = self._read_medium(name, value, step, seconds)
-                if medium is None:
+                media = [*self._read_media(name, value, step, seconds)]
+                self._media += media
+                self._media_bytes += sum(len(medium.data) for medium in media)
+                if not media:
                     left_out[str(value["_type"])] += 1
-                else:
-                    self._media.append(medium)
-                    self._media_bytes += len(medium.data)
             else:
                 for key, inner in value.items():  # as W&B names them
                     self._take_value(f"{name}.{key}", inner, row, step, seconds, left_out)
         elif value is not None:
             left_out["texts" if isinstance(value, str) else "lists"] += 1
 
-    def _read_medium(self, name: str, value: dict[str, Any], step: int | None, seconds: float | None) -> Medium | None:
+    def _read_media(
+        self, name: str, value: dict[str, Any], step: int | None, seconds: float | None
+    ) -> Iterator[Medium]:
         if value["_type"] == "histogram":
             data = json.dumps({key: item for key, item in value.items() if key != "_type"}).encode()
-            return Medium("histogram", name, data, "json", step, seconds)
-        path = value.get("path")
-        if value["_type"] not in ("image-file", "table-file") or not isinstance(path, str):
-            return None
-        file = (self._files / path).resolve()
-        if not file.is_relative_to(self._files.resolve()):  # a name that leads elsewhere
-            return None
-        try:
-            if not file.is_file() or file.stat().st_size > _LARGEST_MEDIUM:
-                return None
-            data = file.read_bytes()
-        except OSError:
-            return None
-        kind, suffix = ("image", file.suffix[1:]) if value["_type"] == "image-file" else ("table", "json")
-        return Medium("image" if kind == "image" else "table", name, data, suffix, step, seconds)
+            yield Medium("histogram", name, data, "json", step, seconds)
+        for kind, path, facts in list_files(value):
+            file = (self._files / path).resolve()
+            if not file.is_relative_to(self._files.resolve()):  # a name that leads elsewhere
+                continue
+            try:
+                if not file.is_file() or file.stat().st_size > MOST_FILE_BYTES:
+                    continue
+                data = file.read_bytes()
+            except OSError:
+                continue
+            yield Medium(kind, name, data, file.suffix[1:] if kind == "image" else "json", step, seconds, facts)
 
     def _take_stats(self, data: bytes, piece: Piece) -> None:
         moment = next((_read_time(as_bytes(value)) for number, _, value, _ in read_fields(data) if number == 2), None)
@@ -334,7 +332,7 @@ class _Reading:
         found = {number: value for number, _, value, _ in read_fields(data)}
         title, text, level = (as_text(found.get(number, b"")) for number in (1, 2, 3))
         message = f"{title}: {text}" if text else title
-        self._events.append(SourceEvent("alert", message, self._time, _SEVERITIES.get(level, "info")))
+        self._events.append(SourceEvent("alert", message, self._time, SEVERITIES.get(level, "info")))
 
     def _take_output(self, data: bytes) -> None:
         self._printed += [as_text(value) for number, _, value, _ in read_fields(data) if number == 3]

@@ -13,6 +13,8 @@ import httpx
 import pytest
 from waiting import PATIENCE, wait_until
 
+from trainvitals.journal.stop_requests import request_stop
+
 from .conftest import LocalServer, Server, clean_environ, count_rows, run_client
 
 DOCUMENTED = """
@@ -161,3 +163,12 @@ def test_artifacts_stay_below_the_run(server: Server) -> None:
             request.url = httpx.URL(server.address).copy_with(raw_path=raw.encode())
             assert client.send(request).status_code in (400, 404, 405)
     assert not [file for file in server.root.rglob("*") if file.is_file() and file.read_bytes() == b"evil"]
+
+
+def test_a_run_that_is_asked_to_stop_is_killed_in_the_words_of_mlflow(local: LocalServer) -> None:
+    made = local.post("/api/2.0/mlflow/runs/create", {"experiment_id": "0", "start_time": 1}).json()["run"]["info"]
+    assert made["status"] == "RUNNING"
+    request_stop(local.run().folder)
+    asked = {"authorization": f"Bearer {local.token}"}
+    found = local.client.get("/api/2.0/mlflow/runs/get", params={"run_id": made["run_id"]}, headers=asked)
+    assert found.json()["run"]["info"]["status"] == "KILLED"

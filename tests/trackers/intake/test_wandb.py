@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import httpx
 import pytest
 from waiting import PATIENCE, wait_until
 
+import trainvitals
 from trainvitals.journal.console import show
 from trainvitals.journal.folder import read_run
-from trainvitals.journal.media import list_media
-from trainvitals.trackers.intake.runs import request_stop
+from trainvitals.journal.media import list_rows
+from trainvitals.journal.stop_requests import request_stop
 
 from .conftest import LocalServer, Server, clean_environ, count_rows, run_client
 
@@ -154,6 +156,23 @@ def test_a_stop_request_interrupts_the_script(server: Server, tmp_path: Path) ->
     wait_until(lambda: server.file().is_over, "the end of the run")
 
 
+def test_the_mirror_of_a_run_in_wandb_has_all_of_it_online_too(server: Server, tmp_path: Path) -> None:
+    odd = (math.nan, math.inf, -math.inf)
+    with trainvitals.init(project="p", name="base", dir=tmp_path / "own", config={"lr": 0.1}, agent=False) as run:
+        for step in range(20):
+            run.log({"loss": 1 / (step + 1), "odd": odd[step % 3]}, step=step * 10)
+    environ = {**clean_environ(HOME=str(tmp_path)), **server.client_env}
+    command = [sys.executable, "-m", "trainvitals", "export", str(run.folder), "--to", "wandb", "mirrored"]
+    for _ in range(2):  # the second one has nothing to send
+        subprocess.run(command, env=environ, check=True, capture_output=True)
+    wait_until(lambda: server.file().is_over, "the end of the run")
+    file, rows = server.file(), list(server.run().rows())
+    assert (file.name, file.project, (file.config or {})["lr"], file.status) == ("base", "mirrored", 0.1, "finished")
+    assert [(row["step"], row["loss"], float(row["odd"])) for row in rows if "loss" in row] == [
+        (step * 10, 1 / (step + 1), pytest.approx(odd[step % 3], nan_ok=True)) for step in range(20)
+    ]
+
+
 def test_media_are_files_of_the_run(server: Server, tmp_path: Path) -> None:
     script = """
 import numpy, wandb
@@ -167,7 +186,7 @@ run.finish()
     reader = server.run()
     (picture,) = reader.folder.glob("media/images/picture*.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    (indexed,) = [row for row in list_media(reader.folder) if row["kind"] == "image"]
+    (indexed,) = [row for row in list_rows(reader.folder) if row["kind"] == "image"]
     assert (indexed["name"], indexed["step"], reader.folder / "media" / indexed["file"]) == ("picture", 0, picture)
     (table,) = reader.folder.glob("media/table/*.table.json")
     assert json.loads(table.read_text())["data"] == [[1], [2]]
@@ -191,6 +210,16 @@ run.finish()
 
 
 # -- requests that a client does not send, or not so
+
+
+def test_a_metric_that_began_before_its_definition_came_goes_on_as_it_began(local: LocalServer) -> None:
+    upsert(local, "r", host="vm")
+    stream(local, "r", {"wandb-history.jsonl": (0, [json.dumps({"_step": 0, "loss": 1, "epoch": 7})])})
+    config = json.dumps({"_wandb": {"value": {"m": [{"1": "epoch"}, {"2": "*", "5": 1}]}}})
+    upsert(local, "r", config=config)
+    lines = [{"_step": 1, "loss": 2, "epoch": 8}, {"_step": 2, "accuracy": 0.5, "epoch": 9}]
+    stream(local, "r", {"wandb-history.jsonl": (1, [json.dumps(line) for line in lines])})
+    assert [row["step"] for row in local.run().rows()] == [0, 1, 9]
 
 
 def graphql(server: LocalServer | Server, operation: str, variables: dict[str, Any], **options: Any) -> httpx.Response:
@@ -218,6 +247,29 @@ def test_lines_that_come_again_are_not_doubled(local: LocalServer) -> None:
     for offset, part in ((0, lines[:2]), (0, lines[:3]), (2, lines[2:])):
         assert stream(server, "one", {"wandb-history.jsonl": (offset, part)}).json() == {}
     assert [row["loss"] for row in server.run().rows()] == [0, 1, 2, 3]
+
+
+@pytest.mark.promise(
+    "a server that W&B clients log to is killed before it notes down what it has written",
+    "rows and media that come again are kept once",
+)
+def test_media_that_come_again_after_a_kill_are_not_doubled(local: LocalServer) -> None:
+    upsert(local, "r", host="vm")
+    before = (local.run().folder / "run.json").read_bytes()
+    histogram = {"_type": "histogram", "values": [1, 2], "bins": [0, 1, 2]}
+    image = {"_type": "image-file", "path": "media/images/a.png"}
+    lines = [
+        json.dumps({"_step": step, "_timestamp": 1.7e9 + step, "w": histogram, "picture": image, "loss": step})
+        for step in range(3)
+    ]
+    stream(local, "r", {"wandb-history.jsonl": (0, lines)})
+    (local.run().folder / "run.json").write_bytes(before)
+    local.start()
+    stream(local, "r", {"wandb-history.jsonl": (0, lines)})
+    assert [row["loss"] for row in local.run().rows()] == [0, 1, 2]
+    media = local.run().folder / "media"
+    for file, steps in (("index.jsonl", [None, 0, 1, 2]), ("histograms.rank0.jsonl", [0, 1, 2])):
+        assert [json.loads(line).get("step") for line in (media / file).read_text().splitlines()] == steps
 
 
 def test_a_line_that_cannot_be_read_is_counted_and_the_others_are_kept(local: LocalServer) -> None:

@@ -265,7 +265,10 @@ class Mlflow:
         return {}
 
     def _describe(self, run: IntakeRun) -> dict[str, Any]:
-        return _describe_run(run.key, run.file, run.position, _latest(run))
+        made = _describe_run(run.key, run.file, run.position, _latest(run))
+        if made["info"]["status"] == "RUNNING" and run.is_stop_requested:
+            made["info"]["status"] = "KILLED"  # the only word that MLflow has for it: programs may look
+        return made
 
     # -- what is logged
 

@@ -9,8 +9,8 @@ Tested in tests/trackers/intake/test_wandb.py.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,22 @@ from typing import Any, NamedTuple
 from trainvitals import runtime
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
+from trainvitals.journal import layout, registrations
 from trainvitals.journal.console import ConsoleLog, ConsolePlace, limit_of, stem_of
 from trainvitals.journal.cursor import Cursor
 from trainvitals.journal.documents.cause import Cause
-from trainvitals.journal.documents.run import Origin, RunFile
+from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.run import COMMAND, TRAINING, Origin, RunFile
 from trainvitals.journal.encoding import encode_line
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
+from trainvitals.journal.media import Media
+from trainvitals.journal.stop_requests import find_request, withdraw
 from trainvitals.journal.writer import MIB, LineWriter
 from trainvitals.settings import Settings
 from trainvitals.trackers.intake.keys import STATE_FILE
 from trainvitals.trackers.run_writing import About, RunWriter, TrackedRuns
 
-STOP_FILE = ".stop"
-"""Somebody asked the run to stop."""
 MOST_OPEN = 100
 """Runs with open files; the one that was quiet longest is closed, and opened again when it is needed."""
 AGENT_SECONDS = 15.0
@@ -89,6 +90,10 @@ class IntakeRun:
         """Who logs."""
         return Participant(rank=self._program.rank if self._program is not None else 0)
 
+    @functools.cached_property
+    def media(self) -> Media:
+        return Media(self.folder, skip_known=True)
+
     @property
     def is_part_of_program(self) -> bool:
         """Whether hardware and console are recorded without the client, by those who watch the program."""
@@ -96,7 +101,7 @@ class IntakeRun:
 
     @property
     def is_stop_requested(self) -> bool:
-        return (self.folder / STOP_FILE).exists()
+        return find_request(self.folder) is not None
 
     def describe(self, about: About) -> None:
         """What the client knows of the run by now. Raises JournalError."""
@@ -164,7 +169,7 @@ class IntakeRun:
         """The client was started again under the same id."""
         self._close_samples()
         self.writer.begin_attempt(time.time())
-        (self.folder / STOP_FILE).unlink(missing_ok=True)
+        withdraw(self.folder)
 
     def end(self, status: str, *, exit_code: int | None = None, cause: Cause | None = None) -> None:
         """The client has ended the run. Raises JournalError."""
@@ -322,20 +327,22 @@ class IntakeRuns:
 
 
 class ProgramWriter(RunWriter):
-    """Rows of a client in the run of the program that it is part of, in files of that process."""
+    """Rows of a client in the run of the program that it is part of, in files of that process. How far it was received
+    is in the file `state` of the run."""
 
-    def __init__(self, program: CapturedProgram, settings: Settings) -> None:
+    def __init__(self, program: CapturedProgram, settings: Settings, state: str = STATE_FILE) -> None:
         self._program = program
+        self._state = program.folder / state
         self._merged: tuple[object, ...] = ()
         run = run_folder.read_run(program.folder)
-        known = Origin.parse(runtime.read_json(program.folder / STATE_FILE, own=True))
+        known = Origin.parse(runtime.read_json(self._state, own=True))
         file = RunFile(id=program.folder.name, attempt=run.attempt, created=run.created, origin=known)
         super().__init__(program.folder, file, settings)
 
     def write_file(self) -> None:
         """Save how far the client was received; add to run.json what the client describes, if that is new."""
         try:
-            runtime.write_atomically(self.folder / STATE_FILE, json.dumps(self.origin.as_json()).encode())
+            runtime.write_atomically(self._state, json.dumps(self.origin.as_json()).encode())
             described = (self.file.name, self.file.config, self.file.tags, self.file.notes, self.file.project)
             if described != self._merged and any(described):
                 self._merge()
@@ -344,21 +351,20 @@ class ProgramWriter(RunWriter):
             raise JournalError(f"cannot write to {self.folder}: {error.strerror or error}") from error
 
     def _merge(self) -> None:
-        run, mine = run_folder.find_run(self.folder), self.file
-        if run is None or run.is_over:
-            return
-        run_folder.write_run(
-            self.folder,
-            replace(
-                run,
-                name=mine.name or run.name,
-                project=mine.project or run.project,
-                notes=mine.notes or run.notes,
-                tags=tuple(sorted({*run.tags, *mine.tags})),
-                config={**(run.config or {}), **mine.config} if mine.config else run.config,
-                last_step=max((step for step in (run.last_step, mine.last_step) if step is not None), default=None),
-            ),
-            self._settings.file_mode,
+        run_folder.change_run(self.folder, self._add_to, self._settings.file_mode)
+
+    def _add_to(self, run: RunFile) -> RunFile | None:
+        mine = self.file
+        if run.is_over:
+            return None
+        return replace(
+            run,
+            name=mine.name or run.name,
+            project=mine.project or run.project,
+            notes=mine.notes or run.notes,
+            tags=tuple(sorted({*run.tags, *mine.tags})),
+            config={**(run.config or {}), **mine.config} if mine.config else run.config,
+            last_step=max((step for step in (run.last_step, mine.last_step) if step is not None), default=None),
         )
 
     def describe(self, about: About) -> None:
@@ -367,7 +373,24 @@ class ProgramWriter(RunWriter):
         super().describe(about)
 
     def watch(self) -> bool:
-        """The agent watches the program itself."""
+        """The agent watches the program itself. As long as no training is seen in it, what its client logs is followed
+        and judged because of this registration; a training that begins later replaces it with its own."""
+        found = registrations.read_all(self.folder.name)
+        command = next((item for _, item in found if item.kind == COMMAND and item.folder == str(self.folder)), None)
+        if command is None or runtime.process_start(self._program.pid) is None:
+            return False  # nobody watches it, or it is over
+        own = replace(
+            command,
+            kind=TRAINING,
+            rank=self._program.rank,
+            pid=self._program.pid,
+            pid_start=runtime.process_start(self._program.pid),
+            attempt=self.file.attempt,
+            console=(),
+        )
+        known = next((item for _, item in found if item.file_name == own.file_name), None)
+        if known is None or not own.is_same(known) or known.goodbye:
+            self._registered = (registrations.register(own), own)
         return True
 
     def begin_attempt(self, started: float | None = None) -> None:
@@ -380,6 +403,9 @@ class ProgramWriter(RunWriter):
         self.file = replace(self.file, last_step=self._last_step)
         self._merge()
         self.close()
+        if self._registered is not None and Registration.read(self._registered[0]) == self._registered[1]:
+            registrations.note_end(*self._registered, status)
+            self._registered = None
 
     def _name(self, table: str) -> FileName:
         return FileName(table, self.file.attempt, "", rank=self._program.rank, pid=self._program.pid)
@@ -393,8 +419,3 @@ def _find_last_time(folder: Path, writer: FileName) -> str:
             rows = Cursor(path).read()
             found = str(rows[-1]["timestamp"]) if rows else found
     return found
-
-
-def request_stop(folder: Path) -> None:
-    """Have the client of the run stop its program, in the way of its protocol. Raises OSError."""
-    os.close(run_folder.open_within(folder, STOP_FILE))

@@ -6,7 +6,6 @@ on; an HTTP error of the 500s would make it try for a week. Not affiliated with 
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import time
@@ -18,16 +17,15 @@ import orjson
 
 from trainvitals import runtime
 from trainvitals.errors import JournalError
-from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.encoding import dump_json, encode_line, format_time, spell_all
-from trainvitals.journal.media import INDEX
-from trainvitals.redaction import redact
+from trainvitals.journal.encoding import dump_json, format_time, spell_all
+from trainvitals.journal.media import OverLimit
 from trainvitals.trackers.intake import wandb_lines
 from trainvitals.trackers.intake.answers import IntakeAnswer, OnceReporter, refuse_trouble
 from trainvitals.trackers.intake.runs import IntakeRun, IntakeRuns
 from trainvitals.trackers.intake.uploads import BadName, Signer, clean_path, make_place
 from trainvitals.trackers.run_writing import About
+from trainvitals.trackers.wandb_conventions import ARTIFACTS, FILES, SEVERITIES, SUMMARY, list_files, write_summary
 
 TOOL = "wandb"
 ENTITY = "trainvitals"
@@ -39,13 +37,10 @@ SILENT_SECONDS = 300.0
 LIVE_SECONDS = 40.0
 """A run whose client was heard from so lately is not begun by another one."""
 RESUME_SECONDS = 120.0
-FILES, ARTIFACTS = "files", "artifacts"
-"""Folders of a run, beside that of media."""
-SUMMARY = "wandb-summary.json"
 DROPPED_FILES = frozenset({"config.yaml", "wandb-metadata.json", "requirements.txt", "output.log", SUMMARY})
 """Uploads that say what the run has already, and may hold secrets."""
-_MEDIA_KINDS = {"image-file": "image", "table-file": "table"}
-SEVERITIES = {"INFO": "info", "WARN": "warning", "ERROR": "critical"}
+MOST_BEGUN = 1000
+"""Metrics that may have been logged before a definition of theirs came."""
 
 _TYPES = ("MutationType", "TypeInfo", "CreateArtifactInputInfoType", "UseArtifactInputInfoType")
 """What clients call the types that they ask about."""
@@ -152,8 +147,10 @@ class Wandb:
     def _note_definitions(self, run: IntakeRun, config: object) -> None:
         own = _read_config(config).get("_wandb")
         defined = own.get("m") if isinstance(own, dict) else None
-        if isinstance(defined, list) and defined:
+        if isinstance(defined, list) and defined and defined != run.position.get("metrics"):
             run.position["metrics"] = defined
+            # The client sends definitions when it likes: what was logged before them goes on as it began.
+            run.position["begun"] = sorted({*run.position.get("begun", ()), *run.writer.names})[:MOST_BEGUN]
             run.tables.pop("steps", None)
 
     def _resume_status(self, given: Mapping[str, Any], base: str) -> Any:
@@ -348,14 +345,18 @@ class Wandb:
         known = int(run.position.get("history", 0))
         steps = run.tables.get("steps")
         if steps is None:
-            steps = run.tables["steps"] = wandb_lines.StepMetrics(run.position.get("metrics"))
+            begun = run.position.get("begun", ())
+            steps = run.tables["steps"] = wandb_lines.StepMetrics(run.position.get("metrics"), begun)
         for place, line in enumerate(lines, offset):
             if place < known:
                 continue  # it came before, and the client does not know
             parsed = wandb_lines.parse_history(line, steps)
             run.writer.append(parsed.values, step=parsed.step, time=parsed.time or time.time())
             for media in parsed.media:
-                _keep_media(run, media, parsed)
+                try:
+                    _keep_media(run, media, parsed)
+                except OverLimit:
+                    self._leave_out(run, media.name)
             for what in parsed.left_out:
                 self._leave_out(run, what)
             run.position["history"] = place + 1
@@ -379,9 +380,7 @@ class Wandb:
         except ValueError:
             return
         if isinstance(summary, dict):
-            target = make_place(run.folder, FILES, SUMMARY)
-            cleaned = spell_all(redact(summary, extra=self._runs.settings.redact))
-            runtime.write_atomically(target, dump_json(cleaned), run_folder.file_rights(run.folder))
+            write_summary(run.folder, summary, self._runs.settings.redact)
 
     def _leave_out(self, run: IntakeRun, what: str) -> None:
         left_out = dict(run.writer.origin.left_out)
@@ -397,22 +396,18 @@ class Wandb:
 
 
 def _keep_media(run: IntakeRun, media: wandb_lines.LoggedMedia, line: wandb_lines.HistoryLine) -> None:
-    """A histogram as ours are; an image or a table in the index of media, whose file is uploaded; of anything else what
+    """A histogram as ours are; images and tables in the index of media, whose files are uploaded; of anything else what
     the client says of it."""
-    row = {"timestamp": format_time(line.time), "step": line.step, "name": media.name}
-    place = run_folder.make_within(run.folder, layout.MEDIA)
-    path = media.value.get("path")
     if (histogram := media.as_histogram()) is not None:
-        name, more = f"histograms.{run.participant.file_part}.jsonl", histogram
-    elif (kind := _MEDIA_KINDS.get(str(media.value.get("_type")))) is not None and isinstance(path, str):
-        name, more = INDEX, {"kind": kind, "file": path.removeprefix(f"{layout.MEDIA}/")}
-    else:
-        name, more = "wandb.jsonl", dict(media.value)
-    descriptor = run_folder.open_within(place, name)
-    try:
-        os.write(descriptor, encode_line({**row, **more}))
-    finally:
-        os.close(descriptor)
+        run.media.write_histogram(media.name, histogram, step=line.step, time=line.time, participant=run.participant)
+        return
+    files = list_files(media.value)
+    for kind, path, facts in files:
+        file = path.removeprefix(f"{layout.MEDIA}/")
+        run.media.index(kind, media.name, file, step=line.step, time=line.time, **facts)
+    if not files:
+        row = {"timestamp": format_time(line.time), "step": line.step, "name": media.name, **media.value}
+        run.media.append("wandb.jsonl", row)
 
 
 _Handler = Callable[[Wandb, Mapping[str, Any], str], Any]

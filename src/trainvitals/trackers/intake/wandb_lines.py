@@ -10,13 +10,14 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
 from trainvitals.journal.encoding import NONFINITE, format_time
+from trainvitals.journal.histograms import Histogram, from_other
 
 LONGEST_NAME = 500
 MOST_DEPTH = 20
@@ -48,23 +49,9 @@ class LoggedMedia(NamedTuple):
     name: str
     value: Mapping[str, Any]
 
-    def as_histogram(self) -> dict[str, Any] | None:
-        """Counts of equal bins from `low` to `high`; None if it is something else, or its bins are not equal."""
-        counts, bins, packed = (self.value.get(key) for key in ("values", "bins", "packedBins"))
-        if self.value.get("_type") != "histogram" or not isinstance(counts, list) or not counts:
-            return None
-        try:
-            if isinstance(packed, dict):
-                low, width = float(packed["min"]), float(packed["size"])
-            elif isinstance(bins, list) and len(bins) == len(counts) + 1:
-                low, width = float(bins[0]), (float(bins[-1]) - float(bins[0])) / len(counts)
-                if any(abs(edge - (low + place * width)) > abs(width) * 0.01 for place, edge in enumerate(bins)):
-                    return None
-            else:
-                return None
-        except (KeyError, TypeError, ValueError):
-            return None
-        return {"low": low, "high": low + width * len(counts), "counts": counts, "nonfinite": 0}
+    def as_histogram(self) -> Histogram | None:
+        """None if it is something else."""
+        return from_other(self.value) if self.value.get("_type") == "histogram" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +71,10 @@ class HistoryLine:
 class StepMetrics:
     """Which metric counts the steps, by `define_metric(name, step_metric=...)`."""
 
-    def __init__(self, defined: object) -> None:
+    def __init__(self, defined: object, begun: Collection[str] = ()) -> None:
         """`defined` is the list in the run's configuration: keys are the numbers of protobuf fields, and a step metric
-        is given by its name or by its place in the list."""
+        is given by its name or by its place in the list. Metrics that have `begun` without it go on without it."""
+        self._begun = frozenset(begun)
         items = [item for item in defined if isinstance(item, Mapping)] if isinstance(defined, list) else []
         self._exact: dict[str, str] = {}
         self._patterns: list[tuple[str, str]] = []
@@ -106,10 +94,10 @@ class StepMetrics:
         """The step of a row, if all its metrics that have a step metric have the same, and the row has it too."""
         if not self._exact and not self._patterns:
             return None
-        steps = {step for name in values if (step := self._find(name)) is not None and step != name}
-        if len(steps) != 1:
+        found = {name: step for name in values if (step := self._find(name)) is not None and step != name}
+        if len(set(found.values())) != 1 or not self._begun.isdisjoint(found):
             return None
-        return _whole(values.get(steps.pop()))
+        return _whole(values.get(next(iter(found.values()))))
 
     def _find(self, name: str) -> str | None:
         found = self._exact.get(name)

@@ -12,24 +12,16 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+from trainvitals.journal.histograms import Histogram
 from trainvitals.trackers.tensorboard.framing import encode_record
 
 SUCCESS, FAILURE, RUNNING = 1, 2, 3
 """How a session of hyperparameters ended."""
 _STRING = 7
 """DT_STRING"""
-
-
-class Histogram(NamedTuple):
-    """Counts of equal bins between two ends."""
-
-    low: float
-    high: float
-    counts: Sequence[int]
 
 
 # -- protocol buffers
@@ -77,7 +69,7 @@ def encode_scalar(tag: str, value: float) -> bytes:
 
 def encode_histogram(tag: str, histogram: Histogram) -> bytes:
     """Shown under Histograms and Distributions."""
-    low, high, counts = histogram
+    low, high, counts, _ = histogram
     width = (high - low) / len(counts)
     edges = [low + width * place for place in range(1, len(counts))] + [high]
     middles = [low + width * (place + 0.5) for place in range(len(counts))]
