@@ -95,7 +95,7 @@ def test_every_class_and_method_works_as_the_page_has_it(
     }
     names["callback"] = trainvitals.TrainingMonitorCallback(names["gpu"])
     names["board"] = trainvitals.TensorBoardMonitor(own_places / "logs")
-    names["model"] = torch.nn.Linear(4, 1)
+    names["model"], names["example_input"] = torch.nn.Linear(4, 1), torch.zeros(1, 4)
     names["analyzer"] = trainvitals.PerformanceAnalyzer(names["history"])
     names["alerting"] = trainvitals.PerformanceAlerting()
     walked = 0

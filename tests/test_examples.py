@@ -56,6 +56,12 @@ CASES = (
         environment=(("TRAINVITALS_SIMULATE_GPUS", "1"),),
     ),
     Case(
+        "grpo.py",
+        ("--max-steps", "4", "--output-dir", "out"),
+        4,
+        ("reward", "entropy", "kl", "completions/mean_length", "gradient_norm", *PHASES),
+    ),
+    Case(
         "lightning_classifier.py",
         ("--epochs", "1", "--output-dir", "out"),
         32,
@@ -149,4 +155,5 @@ def _wait_for_loss(process: subprocess.Popen[str], port: int) -> str:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {case.example for case in CASES}
+    in_a_cluster = {"ray_train.py"}  # tests/integrations/test_ray.py
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {case.example for case in CASES} | in_a_cluster

@@ -29,6 +29,8 @@ except ImportError as error:
         ("KerasCallback", "keras", "keras"),
         ("XGBoostCallback", "xgboost", "xgboost"),
         ("AccelerateTracker", "accelerate", "accelerate"),
+        ("RayTrainCallback", "ray", "ray"),
+        ("RayTuneCallback", "ray", "ray"),
     ],
 )
 def test_a_callback_without_its_framework_says_what_to_install(name: str, package: str, extra: str) -> None:

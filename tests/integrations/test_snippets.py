@@ -14,6 +14,23 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LOOP = "loss, lr = 0.5, 1e-3"
 RULE = "import trainvitals\nrun, target, my_function = trainvitals.init(), 1.0, print"
 LOGGED = 'run.log({"loss": 5.0})\nrun.finish()'
+MEDIA = """import trainvitals
+run, step, generated = trainvitals.init(), 3, "once upon a time"
+image, logits = [[0.0, 1.0], [1.0, 0.0]], [0.5, 1.5, 2.5]
+run.log({"loss": 5.0}, step=step)"""
+ANALYSED = """import trainvitals
+with trainvitals.init() as run:
+    for step in range(300):
+        run.log({"loss": 1.0 + 100.0 / (step + 10)}, step=step)"""
+LOGGER = """import trainvitals
+class logger:
+    loggers = []
+GRPOTrainer = lambda *arguments, **options: None"""
+REWARDED = 'logger.loggers[0].log_metrics({"loss": 5.0}, 1)'
+MODEL = """import torch, trainvitals
+model, example_input, run = torch.nn.Linear(16, 4), torch.zeros(1, 16), trainvitals.init()
+run.log({"loss": 5.0})"""
+MEASURED = "run.finish()\nassert found is not None and len(found.results) == 4"
 
 
 @pytest.mark.parametrize(
@@ -24,6 +41,11 @@ LOGGED = 'run.log({"loss": 5.0})\nrun.finish()'
         ("docs/alerts.md", RULE, LOGGED, 1),
         ("docs/integrations.md", "", "", 6),
         ("docs/classic-api.md", "", "", 4),
+        ("docs/media.md", MEDIA, "run.finish()", 1),
+        ("docs/trackers.md", "", "", 1),
+        ("docs/analysis.md", ANALYSED, "", 1),
+        ("docs/rl.md", LOGGER, REWARDED, 1),
+        ("docs/bench.md", MODEL, MEASURED, 1),
     ],
 )
 def test_every_snippet_runs_as_it_stands(tmp_path: Path, page: str, before: str, after: str, runs: int) -> None:

@@ -1,17 +1,29 @@
-"""TransformersCallback with a trainer of TRL, which inherits Transformers' Trainer."""
+"""TransformersCallback with trainers of TRL, which inherit Transformers' Trainer."""
 
 from __future__ import annotations
 
+import runpy
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from datasets import Dataset
+from programs import find_runs
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 from watching import lines, steps
 
 import trainvitals
+from trainvitals import catalog
+from trainvitals.alerts import builtin
+from trainvitals.alerts.replay import replay
+from trainvitals.analysis.diagnosis import diagnose
+from trainvitals.conditions import Conditions
+from trainvitals.journal.reader import RunReader
+from trainvitals.views.data.diagnosis import read_measurements
 
 torch.set_num_threads(1)
 
@@ -51,3 +63,46 @@ def test_what_a_trl_trainer_logs_is_logged(tmp_path: Path) -> None:
     assert theirs
     assert [line["mean_token_accuracy"] for line in lines(run) if "mean_token_accuracy" in line] == theirs
     assert run.config["training_arguments"]["max_length"] == 8
+
+
+GRPO = Path(__file__).parents[2] / "examples" / "grpo.py"
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunReader]:
+    """The example: a real GRPO training of a tiny model."""
+
+    def run(*arguments: str) -> RunReader:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("TRAINVITALS_AGENT", "0")
+        monkeypatch.setenv("TRAINVITALS_DIR", str(tmp_path / "runs"))
+        monkeypatch.setattr(sys, "argv", [str(GRPO), "--output-dir", "out", *arguments])
+        runpy.run_path(str(GRPO), run_name="__main__")
+        trainvitals.finish()
+        (found,) = find_runs(tmp_path)
+        return RunReader(found)
+
+    return run
+
+
+def replay_rules(reader: RunReader) -> set[str]:
+    found = replay(builtin.make_rules(Conditions()), lambda table: reader.rows(table), [], {})
+    return {change.rule.name for change in found}
+
+
+def test_a_healthy_grpo_run_has_no_alert_and_no_finding(train: Callable[..., RunReader]) -> None:
+    reader = train("--max-steps", "60")
+    names = reader.names()
+    meanings = ("rl_reward", "rl_entropy", "rl_kl", "rl_clip_fraction", "rl_response_length", "rl_truncated")
+    assert all(catalog.find_spelling("training", meaning, names) for meaning in (*meanings, "rl_dead_groups"))
+    assert not {name for name in replay_rules(reader) if name.startswith("rl_")}
+    found = diagnose(read_measurements(reader), Conditions())
+    assert not [finding.title for finding in found.findings if finding.rule.startswith("rl.")]
+    assert {"entropy collapse", "KL blow-up", "groups without a signal", "truncated responses"} <= set(found.fine)
+
+
+def test_a_reward_that_is_always_the_same_is_found(train: Callable[..., RunReader]) -> None:
+    reader = train("--max-steps", "35", "--broken-reward")
+    assert {"rl_reward_constant", "rl_groups_dead"} <= replay_rules(reader)
+    found = diagnose(read_measurements(reader), Conditions())
+    assert {"rl.reward_constant", "rl.dead_groups"} <= {finding.rule for finding in found.findings}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # What `init` takes besides settings.
 _INIT = ("name", "config", "tags", "notes", "resume", "role", "rank", "world_size")
+RL_STALL_SECONDS = 600.0
+"""For reinforcement learning: a step takes minutes, in which the process that logs only waits for others."""
 
 
 class Attachment:
@@ -33,8 +35,16 @@ class Attachment:
     program, with `trainvitals.finish()`, or when the next training begins.
     """
 
-    def __init__(self, options: Mapping[str, Any], watch: bool | Mapping[str, Any], *, automatic: bool = False) -> None:
-        """SettingError at once for an unknown option. `watch` is False, True, or the options of `Run.watch`."""
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        watch: bool | Mapping[str, Any],
+        *,
+        automatic: bool = False,
+        stall_after: float | None = None,
+    ) -> None:
+        """SettingError at once for an unknown option. `watch` is False, True, or the options of `Run.watch`.
+        `stall_after` is what suits the framework, in seconds, unless somebody has set it."""
         given = {key: value for key, value in options.items() if key not in _INIT and value is not None}
         effective = settings.resolve_for_training(given)
         if watch:
@@ -44,6 +54,8 @@ class Attachment:
         self.failed = False
         """Something of ours raised; it was reported once, and from then on nothing is done."""
         self._options = dict(options)
+        if stall_after is not None and effective.origin("stall_after") == "default":
+            self._options["stall_after"] = stall_after
         self._watch = watch
         self.automatic = automatic
         """Installed by `trainvitals run`, not by the program."""

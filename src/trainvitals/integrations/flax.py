@@ -19,6 +19,7 @@ from typing import Any
 
 from trainvitals.integrations.attachment import guarded
 from trainvitals.integrations.rounds import make_automatic
+from trainvitals.trainer.autostart import capture
 from trainvitals.trainer.autostart.trouble import note_trouble
 from trainvitals.trainer.tracebacks import drop_frame
 
@@ -41,6 +42,8 @@ class Steps:
         self._newest: Any = None
         """An array that the newest step makes."""
         self._warned = False
+        self._reports = True
+        """The program does not log its loss itself, with the client of a tracker."""
 
     def update(self, optimizer: Any) -> None:
         """An optimizer has updated its model."""
@@ -64,6 +67,7 @@ class Steps:
             run = self.attachment.begin({})
             self._step = self._timed = run.step
             self._since = began
+            self._reports = not capture.is_logging()
         elif was_ready and self._step > self._timed:
             seconds = (began - self._since) / 1e9 / (self._step - self._timed)
             run.write_row(self._step, {"batch_time": seconds}, time.time_ns() // 1000)
@@ -71,7 +75,7 @@ class Steps:
         self._step += 1
         loss = find_loss(result)
         self._newest = loss if loss is not None else _counter_of(optimizer)
-        if loss is not None:
+        if loss is not None and self._reports:
             run.log({"loss": loss}, step=self._step)
         run.advance(self._step)
 

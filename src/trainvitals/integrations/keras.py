@@ -11,13 +11,20 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 import keras
 
 from trainvitals.integrations.attachment import Attachment, guarded
+
+_TRACKERS = {"WandbMetricsLogger": "wandb", "WandbCallback": "wandb", "MlflowCallback": "mlflow"}
+"""Callbacks of trackers that report what Keras logs, and their clients."""
+
+
+_TRACKERS = {"WandbMetricsLogger": "wandb", "WandbCallback": "wandb", "MlflowCallback": "mlflow"}
+"""Callbacks of trackers that report what Keras logs, and their clients."""
 
 
 class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -42,6 +49,22 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         """JAX begins a batch while others are still being computed: a batch ends when its loss can be read."""
         self._in_fit = False
         self._noted: dict[str, Any] = {}
+        self._tracker_has_batches = False
+        """A callback reports to a tracker what we log of batches, and not only of epochs."""
+
+    def note_trackers(self, callbacks: Iterable[Any]) -> None:
+        """`callbacks` are those of the program, of which some may report to a tracker."""
+        found = {
+            _TRACKERS[kind.__name__]: item
+            for item in callbacks
+            for kind in type(item).__mro__
+            if kind.__name__ in _TRACKERS
+        }
+        self.attachment.reported_to = frozenset(found)
+        # MLflow's has Keras' names, under which the numbers of batches and of epochs would be one curve.
+        self._tracker_has_batches = any(
+            client == "mlflow" or getattr(item, "logging_batch_wise", False) for client, item in found.items()
+        )
 
     # -- the training
 
@@ -72,7 +95,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
             # Its loss was read just now. Keras calls from several threads: one that overtook another has its time too.
             self._write_time(batch + 1)
             self._begun = (batch + 1, time.perf_counter_ns())
-        if run is not None and logs:
+        if run is not None and logs and not (self._tracker_has_batches and self.attachment.is_logged_by_tracker):
             steps = (self.params or {}).get("steps")
             epoch = self._epoch + ((batch + 1) / steps if steps else 0)
             run.log({**logs, "epoch": epoch}, step=self._base + batch + 1)
@@ -92,7 +115,8 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
         rate = _learning_rate(self.model)
         if rate is not None:
             values["learning_rate"] = rate
-        run.log({**values, "epoch": epoch + 1}, step=self._base)
+        if not self.attachment.is_logged_by_tracker:
+            run.log({**values, "epoch": epoch + 1}, step=self._base)
         run.event("epoch", f"epoch {epoch + 1} finished", epoch=epoch + 1)
         self._keep_best((logs or {}).get(self._monitor))
 
@@ -170,6 +194,7 @@ def autostart() -> None:
         if kwargs.get("model") is not None and not any(isinstance(item, KerasCallback) for item in self.callbacks):
             callback = KerasCallback()
             callback.attachment = Attachment({}, False, automatic=True)
+            callback.note_trackers(self.callbacks)
             callback.set_model(kwargs["model"])
             callback.set_params(self.params)
             self.callbacks.append(callback)

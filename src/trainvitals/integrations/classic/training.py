@@ -145,6 +145,21 @@ class TrainingMonitor:
             stats |= {"samples_per_second": self._samples / elapsed} if self._samples else {}
         return stats
 
+    def log_model_inference_benchmark(
+        self, model: Any, device: Any = None, dummy_input: Any = None, **options: Any
+    ) -> dict[str, float]:
+        """Measure the model (`run.benchmark`), while the loop waits: `avg_latency_ms`, `samples_per_second`,
+        `model_size_mb`, `memory_footprint_mb`, and `quantization_ratio` where `variants=` has a smaller one. Empty if
+        it could not be measured; the reason is in the run's events."""
+        from trainvitals.bench.beside import classic_values  # numpy, which nobody waits for who measures no model
+
+        self.start_monitoring()
+        if self.attachment.run is None:
+            return {}
+        place = str(device) if device is not None else None
+        found = self.attachment.run.benchmark(model, dummy_input, wait=True, device=place, **options)
+        return classic_values(found) if found is not None else {}
+
     def stop_monitoring(self) -> None:
         """End the run, if `start_monitoring` began it."""
         self._ended = self._ended or time.monotonic()

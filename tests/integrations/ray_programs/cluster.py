@@ -1,0 +1,29 @@
+"""Holds a cluster of two nodes with pretended GPUs on this machine, for as long as its standard input is open.
+
+Prints its address, then obeys: `add` adds a node, `remove` removes it again; each is answered with the id of the node.
+"""
+
+import sys
+
+from ray.cluster_utils import Cluster
+
+STORE = 80_000_000
+
+
+def main(folder: str) -> None:
+    head = {"num_cpus": 12, "include_dashboard": False, "temp_dir": folder, "object_store_memory": STORE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=4, num_gpus=4, object_store_memory=STORE)
+    print(cluster.address, flush=True)
+    added = None
+    for line in sys.stdin:
+        if line.strip() == "add":
+            added = cluster.add_node(num_cpus=1, resources={"late": 1}, object_store_memory=STORE)
+        elif added is not None:
+            cluster.remove_node(added)
+        print(added.node_id if added is not None else "", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,355 @@
+"""A real cluster of several nodes on this machine, with pretended GPUs: real trainings, real experiments, and what can
+happen to them. All programs run side by side; each test waits for its own."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import wait_until
+
+from trainvitals.agent import control
+from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.identity import Participant
+from trainvitals.journal.reader import RunReader
+from trainvitals.sources import Sample, SourceUnavailable, World, create
+from trainvitals.trainer import ray_job
+
+PROGRAMS = Path(__file__).parent / "ray_programs"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_train.py"
+
+
+class Cluster:
+    """Two nodes, held by a process that ends with this one; what it leaves is removed."""
+
+    def __init__(self, folder: Path) -> None:
+        # Not the tests' own folder: the names of Ray's sockets would be too long.
+        self.session = Path(tempfile.mkdtemp(prefix="tv-ray-", dir="/tmp")) / "ray"
+        self.session.mkdir()
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": str(self.session.parent),  # else it notes the address of the cluster in /tmp/ray
+            "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "600",
+            "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
+            "TRAINVITALS_SUMMARY": "0",
+            "TRAINVITALS_DIR": str(folder / "example" / "runs"),
+            "OMP_NUM_THREADS": "1",
+        }
+        self._holder = self._start("cluster.py", str(self.session))
+        self.address = self.environment["RAY_ADDRESS"] = self.answer(self._holder)
+        self._drivers = {
+            "example": self._start(str(EXAMPLE), "--steps", "5"),
+        } | {
+            name: self._start(f"{name.rstrip('2')}.py", self.address, str(folder / name / "runs"))
+            for name in ("train", "tune", "watched", "job", "job2")
+        }
+
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        name = f"{Path(program).name}.{len(list(self.folder.glob('*.err')))}.err"
+        speaks = program in ("cluster.py", "watched.py")
+        with open(self.folder / name, "w") as errors:
+            return subprocess.Popen(
+                [sys.executable, str(PROGRAMS / program), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if speaks else errors,
+                stderr=errors,
+                text=True,
+                env=self.environment,
+                cwd=self.folder,
+            )
+
+    def answer(self, process: subprocess.Popen[str]) -> str:
+        """The next line that is not a message of Ray."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() and not line.startswith(("20", "(", "\x1b")):
+                return line.strip()
+        raise AssertionError(self.errors())
+
+    def tell(self, command: str) -> str:
+        assert self._holder.stdin is not None
+        self._holder.stdin.write(f"{command}\n")
+        self._holder.stdin.flush()
+        return self.answer(self._holder)
+
+    def driver(self, name: str) -> subprocess.Popen[str]:
+        return self._drivers[name]
+
+    def runs_of(self, name: str, *, at_end: bool = True) -> dict[str, Path]:
+        """The folders of a driver's runs by their names; `at_end` when it has ended well."""
+        if at_end:
+            assert self._drivers[name].wait() == 0, self.errors()
+        found = run_folder.list_folders(self.folder / name / "runs")
+        return {(run_folder.find_run(path) or RunFile()).name: path for path in found}
+
+    def errors(self) -> str:
+        return "\n".join(f"{path.name}: {path.read_text()[-3000:]}" for path in self.folder.glob("*.err"))
+
+    def close(self) -> None:
+        for driver in self._drivers.values():
+            driver.kill()
+            driver.wait()
+        assert self._holder.stdin is not None
+        self._holder.stdin.close()
+        self._holder.wait()
+        shutil.rmtree(self.session.parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("ray"))
+    yield found
+    found.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINVITALS_RUNTIME_DIR", found.environment["TRAINVITALS_RUNTIME_DIR"])
+        control.stop()
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return sorted(
+        (json.loads(line) for path in run.glob("events_*.jsonl") for line in path.read_text().splitlines()),
+        key=lambda row: row["timestamp"],
+    )
+
+
+def named(run: Path, event: str) -> list[dict[str, Any]]:
+    return [row for row in events(run) if row["event"] == event]
+
+
+def ended(run: Path) -> RunFile:
+    """Its run.json, once the agent has closed it."""
+    wait_until(lambda: named(run, "run_ended"), lambda: f"the end of {run}: {events(run)[-5:]}")
+    return run_folder.read_run(run)
+
+
+def curve(run: Path, name: str, rank: int = 0, role: str = "trainer") -> list[tuple[int, float]]:
+    wanted = Participant(role, rank)
+    series = [item for item in RunReader(run).series([name]) if item.participant == wanted]
+    return [(int(step), float(value)) for item in series for step, value in zip(item.x, item.y, strict=True)]
+
+
+# -- Ray Train
+
+
+def test_a_training_whose_worker_was_killed_is_one_run_with_two_attempts(cluster: Cluster) -> None:
+    run = cluster.runs_of("train")["restarted"]
+    file = ended(run)
+    assert (file.status, file.cause, file.attempt, file.world_size) == ("finished", None, 2, 2)
+    assert [item.status for item in file.attempts][-1] == "finished"
+    lost = named(run, "rank_lost")[0]
+    assert (lost["rank"], lost["data"]["signal"]) == (1, "SIGKILL")
+    assert [row["message"] for row in named(run, "workers_started")] == ["2 workers on 1 node started"]
+    assert [row["message"] for row in named(run, "workers_restarted")] == ["2 workers on 1 node restarted"]
+    assert [row["data"]["worker"] for row in named(run, "worker_failed")] == [1]
+    assert len(named(run, "checkpoint")) == 1
+
+
+def test_workers_log_as_ranks_and_what_they_report_is_beside_it(cluster: Cluster) -> None:
+    run = cluster.runs_of("train")["restarted"]
+    for rank in (0, 1):
+        assert curve(run, "loss", rank) == [(10 * step, 1.0 / (1 + step + rank)) for step in range(3)]
+        assert [value for _, value in curve(run, "report/accuracy", rank)][-1] == 2.0 + rank
+    file = run_folder.read_run(run)
+    assert file.config is not None
+    assert (file.config["from"], file.project, file.tags) == ("the loop", "restarted", ("ray",))
+    assert file.command is not None and "train.py" in file.command
+
+
+def test_each_worker_is_known_with_its_process_its_node_and_its_gpu(cluster: Cluster) -> None:
+    run = cluster.runs_of("train")["restarted"]
+    workers = named(run, "workers_started")[0]["data"]["workers"]
+    assert sorted(worker["rank"] for worker in workers) == [0, 1]
+    assert len({tuple(worker["gpus"]) for worker in workers}) == 2
+    assert len({worker["node_id"] for worker in workers}) == 1
+    pids = {row["rank"]: row["data"]["pid"] for row in named(run, "rank_started") if "role" not in row}
+    started = named(run, "workers_restarted")[0]["data"]["workers"]
+    assert pids == {worker["rank"]: worker["pid"] for worker in started}
+
+
+def test_a_worker_that_raises_is_the_cause_of_the_end(cluster: Cluster) -> None:
+    run = cluster.runs_of("train")["failing"]
+    file = ended(run)
+    assert (file.status, str(file.cause)) == (
+        "failed",
+        "rank 1: ValueError: the second worker does not like its data",
+    )
+    assert [row["rank"] for row in named(run, "failed")] == [1]
+    assert [curve(run, "accuracy", rank) for rank in (0, 1)] == [[(0, 0.5)], [(0, 1.5)]]
+    assert curve(run, "nested/count") == [(0, 3.0)]
+
+
+def test_the_example_has_a_run_of_two_ranks_and_one_of_the_cluster(cluster: Cluster) -> None:
+    runs = cluster.runs_of("example")
+    assert sorted(runs) == ["cluster", "example"]
+    assert ended(runs["example"]).status == "finished"
+    for rank in (0, 1):
+        assert [step for step, _ in curve(runs["example"], "loss", rank)] == list(range(5))
+    assert curve(runs["example"], "gradient_norm")
+    assert ended(runs["cluster"]).status == "finished"
+
+
+# -- Ray Tune
+
+
+def find_trials(cluster: Cluster) -> dict[str, Path]:
+    runs = cluster.runs_of("tune")
+    return {(run_folder.read_run(path).config or {})["kind"]: path for path in runs.values()}
+
+
+def test_every_trial_is_a_run_of_one_project_with_its_configuration_and_results(cluster: Cluster) -> None:
+    trials = find_trials(cluster)
+    assert sorted(trials) == ["done", "failing", "logging", "stopped"]
+    assert {path.parent.name for path in trials.values()} == {"sweep"}
+    assert {run_folder.read_run(path).tags for path in trials.values()} == {("sweep",)}
+    assert ended(trials["done"]).status == "finished"
+    assert curve(trials["done"], "loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+    assert curve(trials["done"], "nested/count") == [(1, 0.0), (2, 1.0), (3, 2.0)]
+
+
+def test_a_trial_that_is_stopped_early_says_so(cluster: Cluster) -> None:
+    run = find_trials(cluster)["stopped"]
+    assert ended(run).status == "finished"
+    assert len(named(run, "stopped")) == 1
+    assert named(find_trials(cluster)["done"], "stopped") == []
+
+
+def test_a_trial_that_logs_for_itself_does_so_into_the_same_run(cluster: Cluster) -> None:
+    run = find_trials(cluster)["logging"]
+    assert ended(run).status == "finished"
+    assert curve(run, "loss") == [(100, 0.25)]
+    assert curve(run, "report/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+
+
+def test_a_restored_experiment_continues_the_run_of_the_trial_that_failed(cluster: Cluster) -> None:
+    run = find_trials(cluster)["failing"]
+    file = ended(run)
+    assert (file.attempt, file.status) == (2, "finished")
+    assert [(item.status, str(item.cause)) for item in file.attempts[:1]] == [
+        ("failed", "rank 0: ValueError: this trial has bad luck")
+    ]
+
+
+# -- the cluster, plain actors and drivers
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster) -> tuple[Path, list[Any]]:
+    """The run of a driver whose cluster is watched and to which a node was added and lost again, before the driver was
+    killed; and what the driver printed."""
+    driver = cluster.driver("watched")
+    printed = ast.literal_eval(cluster.answer(driver))
+    (run,) = cluster.runs_of("watched", at_end=False).values()
+    node = cluster.tell("add")
+    wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_joined")), "the new node")
+    cluster.tell("remove")
+    wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_lost")), "its loss")
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    return run, printed
+
+
+def test_the_numbers_of_the_cluster_are_in_the_run(watched: tuple[Path, list[Any]]) -> None:
+    run, (_, _, used) = watched
+    assert used["GPU"]["total"] == 4.0
+    assert used["GPU"]["used_share"] >= 0.5  # two actors here, and perhaps a training
+    assert {value for _, value in curve(run, "ray/gpu/total", role="cluster")} == {4.0}
+    assert max(value for _, value in curve(run, "ray/gpu/used_percent", role="cluster")) >= 50.0
+    nodes = [value for _, value in curve(run, "ray/nodes/alive", role="cluster")]
+    assert (nodes[0], max(nodes), nodes[-1]) == (2.0, 3.0, 2.0)
+    assert max(value for _, value in curve(run, "ray/actors/alive", role="cluster")) >= 3.0
+    assert max(value for _, value in curve(run, "ray/object_store_memory_mb/total", role="cluster")) >= 160.0
+
+
+def test_every_node_has_an_agent_that_measures_it(watched: tuple[Path, list[Any]]) -> None:
+    run, _ = watched
+    nodes = {row["rank"] for row in named(run, "rank_started") if row.get("role") == "node"}
+    assert nodes >= {0, 1}
+    assert len(named(run, "agent_attached")) == 1  # all nodes are on this machine, so one is enough
+    assert any(run.glob("system_metrics_*"))
+
+
+def test_actors_join_the_run_of_their_job_and_a_restarted_one_keeps_its_number(
+    watched: tuple[Path, list[Any]],
+) -> None:
+    run, (before, after, _) = watched
+    assert before == after
+    assert sorted(before) == [(str(run), "rollout_worker", number) for number in (0, 1)]
+    assert len(curve(run, "reward", before[0][2], "rollout_worker")) == 2
+    assert len(curve(run, "reward", before[1][2], "rollout_worker")) == 1
+
+
+@pytest.mark.promise("the driver of a Ray job is killed", "the run ends with that cause, and its actors are not lost")
+def test_a_driver_that_is_killed_is_the_cause_of_the_end(watched: tuple[Path, list[Any]]) -> None:
+    run, _ = watched
+    file = ended(run)
+    assert (file.status, file.cause is not None and file.cause.participant, file.signal) == (
+        "killed",
+        Participant("driver"),
+        "SIGKILL",
+    )
+    killed = [row for row in named(run, "rank_lost") if row.get("role") == "rollout_worker"]
+    assert len(killed) == 1  # the one that was killed before
+
+
+def test_two_jobs_on_one_cluster_have_a_run_each(cluster: Cluster) -> None:
+    for name in ("job", "job2"):
+        (run,) = cluster.runs_of(name).values()
+        assert ended(run).status == "finished"
+        assert [len(curve(run, "loss")), len(curve(run, "score", role="judge"))] == [1, 1]
+
+
+# -- Ray's own metrics
+
+
+def test_the_pages_of_all_nodes_are_scraped_by_their_id(cluster: Cluster) -> None:
+    source = create("openmetrics", World(openmetrics_urls=(f"ray:{cluster.session}",)))
+    found: dict[str, list[Sample]] = {}
+
+    def scrape() -> bool:
+        for unit in source.discover():
+            try:
+                samples = [item for item in unit.read() if isinstance(item, Sample)]
+            except SourceUnavailable:
+                continue  # it is starting, or was removed
+            assert unit.read() == ()  # not again before the page has changed
+            if any("ray_resources" in item.values for item in samples):
+                found[unit.key.rpartition(":")[2]] = samples
+        return len(found) >= 2
+
+    wait_until(scrape, "the pages of two nodes")
+    for node_id, samples in found.items():
+        assert {item.labels["node_id"] for item in samples} == {node_id}
+        assert {item.labels["target"] for item in samples} == {f"ray:{cluster.session}"}
+        assert "CPU" in {item.labels.get("Name") for item in samples}
+        names = {name for item in samples for name in item.values}
+        assert not any(name.startswith(("ray_grpc", "ray_operation", "python_")) for name in names)
+
+
+def test_a_program_without_ray_is_not_asked_for_it() -> None:
+    done = (
+        "import sys, trainvitals.trainer.ray_job as job; print(job.find_own(), job.find_driver(), 'ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, check=True).stdout == (
+        "None None False\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [("RolloutWorker", "rollout_worker"), ("vLLMServer", "v_llmserver"), ("judge", "judge"), ("", "actor")],
+)
+def test_a_role_is_the_name_of_the_class(name: str, role: str) -> None:
+    assert ray_job._snake(name) == role

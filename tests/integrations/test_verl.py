@@ -1,0 +1,296 @@
+"""The backend of verl, with its own `tracking.py` out of the published wheel: verl itself needs Ray and an older
+Transformers than other tests."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import find_runs, rows_of
+from watching import events, lines
+
+import trainvitals
+from trainvitals.integrations import verl_plugin
+from trainvitals.integrations.attachment import RL_STALL_SECONDS
+from trainvitals.integrations.verl import NOTABLE_SECONDS, Tracking, VerlLogger
+from trainvitals.trainer.run import Run
+
+VERSION = "0.9.1"
+ROOT = Path(__file__).parents[2]
+TIMER = """
+from contextlib import contextmanager
+@contextmanager
+def marked_timer(name, timing_raw, color=None, domain=None, category=None):
+    yield
+    timing_raw[name] = timing_raw.get(name, 0) + 1.5
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Path:
+    folder = ROOT / "build" / "clients" / f"verl-{VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not list(folder.glob("*.whl")):
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--no-deps",
+                f"verl=={VERSION}",
+                "-d",
+                str(folder),
+            ]
+            subprocess.run(command, check=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture
+def site(wheel: Path, tmp_path: Path) -> Path:
+    """A folder with verl's tracking.py, the part of its `__init__` that loads plugins, and our entry point."""
+    with zipfile.ZipFile(wheel) as archive:
+        init = archive.read("verl/__init__.py").decode()
+        tracking = archive.read("verl/utils/tracking.py")
+    loading = init[init.index("# Auto-discover plugins") : init.index('if os.getenv("VERL_USE_MODELSCOPE"')]
+    place = tmp_path / "site"
+    (place / "verl" / "utils").mkdir(parents=True)
+    (place / "verl" / "__init__.py").write_text(f"import logging\nimport os\n{loading}")
+    (place / "verl" / "utils" / "__init__.py").write_text("")
+    (place / "verl" / "utils" / "tracking.py").write_bytes(tracking)
+    (place / "verl" / "utils" / "debug.py").write_text(TIMER)
+    about = place / "acme-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[verl.plugins]\ntrainvitals = trainvitals.integrations.verl_plugin\n")
+    return place
+
+
+def run_verl(site: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=site.parent,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "TRAINVITALS_DIR": str(site.parent / "runs"),
+            "TRAINVITALS_AGENT": "false",
+            "VERL_FILE_LOGGER_PATH": str(site.parent / "verl.jsonl"),
+            **environment,
+        },
+    )
+
+
+TRAIN = """
+import verl
+from verl.utils import debug
+from verl.utils.tracking import Tracking, ValidationGenerationsLogger
+config = {"trainer": {"logger": ["file", "trainvitals"]}, "actor": {"lr": 1e-6}}
+tracking = Tracking("math", "grpo", ["file", "trainvitals"], config)
+tracking.log({"val-core/gsm8k/acc/mean@1": 0.25}, step=0)
+for step in range(1, 4):
+    timing = {}
+    with debug.marked_timer("step", timing):
+        with debug.marked_timer("gen", timing, color="red"):
+            pass
+    tracking.log({"critic/score/mean": step / 4, "response_length/mean": 100.0, "actor/entropy": float("nan"),
+                  **{f"timing_s/{name}": value for name, value in timing.items()}}, step=step)
+samples = [["What is 1 + 1?", "It is 2.", 1.0], ["And 2 + 2?", "5", 0.0]]
+ValidationGenerationsLogger().log(["file", "trainvitals"], samples, 3)
+ValidationGenerationsLogger().log(["file"], samples, 4)
+tracking.finish()
+print("trained", timing)
+"""
+
+
+def test_a_logger_named_trainvitals_is_all_that_a_program_needs(site: Path) -> None:
+    done = run_verl(site, TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert "trained {'gen': 1.5, 'step': 1.5}" in done.stdout
+    (run,) = find_runs(site.parent)
+    about = json.loads((run / "run.json").read_text())
+    assert (about["project"], about["name"], about["status"]) == ("math", "grpo", "finished")
+    assert about["config"]["actor"]["lr"] == 1e-6
+    rows = rows_of(run, "training_metrics_*.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    assert rows[0]["val-core/gsm8k/acc/mean@1"] == 0.25
+    assert rows[2]["critic/score/mean"] == 0.5 and rows[2]["actor/entropy"] == "NaN" and rows[2]["timing_s/gen"] == 1.5
+    begun = [row["message"] for row in rows_of(run, "events_*.jsonl") if row["event"] == "phase"]
+    assert begun == ["gen"]
+    (media,) = rows_of(run, "media/index*.jsonl")
+    assert (media["kind"], media["name"], media["step"]) == ("table", "val/generations", 3)
+    assert "It is 2." in (run / "media" / media["file"]).read_text()
+    theirs = [json.loads(line) for line in (site.parent / "verl.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in theirs] == [0, 1, 2, 3]
+
+
+def test_the_entry_point_is_in_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["verl.plugins"] == {"trainvitals": verl_plugin.__name__}
+
+
+def test_the_plugin_does_nothing_in_a_worker_that_only_imports_verl(site: Path) -> None:
+    done = run_verl(
+        site,
+        """
+        import sys
+        import verl
+        from verl.utils.tracking import Tracking
+        assert "trainvitals" in Tracking.supported_backend
+        Tracking("math", "grpo", "file").log({"loss": 1.0}, step=1)
+        print(sorted(name for name in sys.modules if name.startswith("trainvitals")))
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    light = ["trainvitals", "trainvitals.integrations", "trainvitals.integrations.verl_plugin", "trainvitals.plugins"]
+    assert set(eval(done.stdout.splitlines()[-1])) <= {*light, "trainvitals.errors", "trainvitals.stderr"}
+    assert not (site.parent / "runs").exists()
+
+
+@pytest.mark.promise("trainvitals fails inside verl's Tracking", "verl trains to the end; the failure is one line")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "import trainvitals.trainer.run as run; run.Run.log = lambda *a, **k: 1 / 0",
+        "import trainvitals.integrations.verl as ours; ours.VerlLogger.__init__ = lambda *a, **k: 1 / 0",
+        "import os; os.environ['TRAINVITALS_INTERVAL'] = 'often'",
+    ],
+)
+def test_a_failure_of_ours_does_not_end_the_training(site: Path, fault: str) -> None:
+    done = run_verl(site, f"{fault}\n{TRAIN}")
+    assert done.returncode == 0 and "trained" in done.stdout, done.stderr
+    assert done.stderr.count("trainvitals: ") == 1
+    assert len((site.parent / "verl.jsonl").read_text().splitlines()) == 4
+
+
+def test_an_exit_code_is_a_failed_run_and_an_error_in_another_backend_does_not_keep_it_open(site: Path) -> None:
+    program = TRAIN.replace("tracking.finish()", "tracking.logger['file'].finish = lambda: 1 / 0\ntracking.finish(3)")
+    done = run_verl(site, program)
+    assert "ZeroDivisionError" in done.stderr
+    (run,) = find_runs(site.parent)
+    assert json.loads((run / "run.json").read_text())["status"] == "failed"
+
+
+# -- in this process
+
+
+@contextmanager
+def logging(tmp_path: Path, **options: Any) -> Iterator[tuple[VerlLogger, Run]]:
+    logger = VerlLogger("math", "grpo", dir=tmp_path, agent=False, **options)
+    run = logger.attachment.run
+    assert run is not None
+    try:
+        yield logger, run
+    finally:
+        logger.finish()
+
+
+def test_values_of_every_kind_are_logged_or_counted(tmp_path: Path) -> None:
+    import torch
+
+    with logging(tmp_path) as (logger, run):
+        logger.log(
+            data={
+                "tensor": torch.tensor(1.5),
+                "numpy": np.float32(2.5),
+                "one": np.array([3.5]),
+                "nested": {"a": {"b": 4.5}},
+                "none": None,
+                "list": [[1.0, 2.0], [3.0]],
+                "text": "words",
+                "nan": float("nan"),
+            },
+            step=7,
+        )
+        logger.log(data={f"metric_{number}": float(number) for number in range(3000)}, step=8)
+        logger.log(data={"x": 1.0}, step=3)
+    first, many, back = lines(run)
+    assert {key: first[key] for key in ("tensor", "numpy", "one", "nested/a/b", "nan", "step")} == {
+        "tensor": 1.5, "numpy": 2.5, "one": 3.5, "nested/a/b": 4.5, "nan": "NaN", "step": 7
+    }  # fmt: skip
+    assert "list" not in first and "text" not in first and run.refused == 2
+    assert len(many) >= 3000 and back["step"] == 3
+
+
+def test_a_phase_is_an_event_when_it_begins_unless_it_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("verl.trainer.made_up")
+    exec(TIMER, module.__dict__)
+    original = module.marked_timer
+    monkeypatch.setitem(sys.modules, "verl.trainer.made_up", module)
+    now = [0.0]
+    monkeypatch.setattr("trainvitals.integrations.verl.time.monotonic", lambda: now[0])
+    with logging(tmp_path) as (_, run):
+        timing: dict[str, float] = {}
+        for _ in range(3):
+            with module.marked_timer("gen", timing):
+                now[0] += NOTABLE_SECONDS
+                assert [row["message"] for row in events(run) if row["event"] == "phase"][-1] == "gen"
+            with module.marked_timer("adv", timing, color="red"):
+                now[0] += 0.1
+        assert timing == {"gen": 4.5, "adv": 4.5}
+        assert [row["message"] for row in events(run) if row["event"] == "phase"] == ["gen", "adv", "gen", "gen"]
+        with pytest.raises(KeyError), module.marked_timer("gen", timing):
+            raise KeyError
+    with logging(tmp_path):  # another Tracking in one process: the first one's run is over
+        assert module.marked_timer.of_trainvitals is original
+
+
+def test_our_own_tracking_takes_what_that_of_verl_takes_and_monitors_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracking = Tracking(
+        "math",
+        "grpo",
+        default_backend=["console", "trainvitals"],
+        enable_gpu_monitoring=True,
+        gpu_monitor_interval=2.0,
+        dir=tmp_path,
+        agent=False,
+    )
+    run = trainvitals.current_run()
+    assert run is not None and run.settings.gpu_interval == 2.0
+    monkeypatch.setattr("trainvitals.alerts.readings.Readings.gpus", lambda self: {0: {"power_draw_watts": 300.0}})
+    tracking.log({"critic/score/mean": 0.5}, step=1)
+    tracking.log({"critic/score/mean": 0.6}, step=2, backend="console")
+    tracking.finish()
+    assert [(row["critic/score/mean"], row["gpu_0_power_draw_watts"]) for row in lines(run)] == [(0.5, 300.0)]
+    assert "step:1 - critic/score/mean:0.5" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="unknown backend 'wandb'"):
+        Tracking("math", "grpo", "wandb")
+
+
+def test_a_step_may_take_minutes_unless_somebody_has_set_when_it_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logging(tmp_path) as (_, run):
+        assert run.settings.stall_after == RL_STALL_SECONDS
+    with logging(tmp_path, stall_after=30.0) as (_, run):
+        assert run.settings.stall_after == 30.0
+    monkeypatch.setenv("TRAINVITALS_STALL_AFTER", "45")
+    with logging(tmp_path) as (_, run):
+        assert run.settings.stall_after == 45.0
+
+
+def test_gpu_monitoring_is_read_from_the_trainer_of_the_configuration(tmp_path: Path) -> None:
+    config = {"trainer": {"enable_gpu_monitoring": True, "gpu_monitor_interval": 3.0}}
+    with logging(tmp_path, config=config) as (_, run):
+        assert run.settings.gpu_interval == 3.0 and run.config["trainer"] == config["trainer"]
