@@ -1,0 +1,469 @@
+"""A benchmark, from the parent's side: children for the variants, correctness first, then interleaved rounds.
+
+Each variant has a process of its own, for allocators and thread pools would leak from one to the next. They are timed
+in turn, a short round each, so that what slows the machine for a while slows all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from trainvitals.analysis import timings
+from trainvitals.bench import machine
+from trainvitals.bench.agreement import Arrays, compare_outputs
+from trainvitals.bench.child import Child, Failure
+from trainvitals.bench.inputs import InputSpec, describe_inputs
+from trainvitals.bench.model_files import read_size
+from trainvitals.bench.plan import BY_NAME, MOST_BATCH, ONNX_VARIANTS, Plan
+from trainvitals.errors import TrainvitalsError
+from trainvitals.journal.documents.benchmark import (
+    FAILED,
+    MEASURED,
+    NOT_RANKED,
+    UNAVAILABLE,
+    Agreement,
+    Benchmark,
+    Generation,
+    Measured,
+    Memory,
+    new_benchmark,
+)
+
+MB = 1 << 20
+ROUNDS = 24
+"""Into which the time of a variant is divided."""
+ENOUGH_ROUNDS = 12
+"""With these a difference of 5 % is found nearly always, where calls differ by 2 % from round to round."""
+SHORTEST_ROUND = 0.02
+MOST_CALLS = 100_000
+WARM_UP_SHARE = 0.3
+MEMORY_SHARE = 0.5
+"""Of the memory that is free: what the search for the largest batch may take."""
+SLOWEST_BATCH = 30.0
+"""Seconds of one call after which the search ends."""
+BASELINE = "baseline"
+"""The row of the model that this one is compared with."""
+SIZE_ONLY = (".safetensors", ".gguf")
+
+Report = Callable[[str, float | None], None]
+"""What is being done, and about how many seconds are left."""
+
+
+@dataclass
+class _Case:
+    """One variant with one batch while it is measured."""
+
+    child: Child
+    row: Measured
+    answers: Arrays = ()
+    rounds: list[tuple[float, ...]] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    first_tokens: list[float] = field(default_factory=list)
+    between_tokens: list[float] = field(default_factory=list)
+    is_done: bool = False
+
+    @property
+    def calls(self) -> list[float]:
+        return [value for part in self.rounds for value in part]
+
+    def fail(self, failure: Failure) -> None:
+        self.row = replace(self.row, state=UNAVAILABLE if failure.unavailable else FAILED, reason=failure.reason)
+        self.is_done = True
+
+
+def measure(
+    plan: Plan,
+    report: Report = lambda what, left: None,
+    *,
+    step: int | None = None,
+    seen: Callable[[], Mapping[str, float]] = dict,
+) -> Benchmark:
+    """Measure the model. What a variant cannot do is a row with the reason; TrainvitalsError if the model itself
+    cannot be loaded. `seen` is asked at the end what the agent saw meanwhile (`machine.read_hardware`)."""
+    found = new_benchmark(plan.target, device=plan.device, step=step, machine=machine.describe_machine())
+    begin, load = time.monotonic(), machine.read_load()
+    if plan.target.endswith(SIZE_ONLY):
+        return _only_size(found, Path(plan.target))
+    with tempfile.TemporaryDirectory(prefix="trainvitals-bench-") as work:
+        session = _Session(plan, Path(work), report)
+        rows = [row for threads in plan.threads for row in session.measure_all(threads)]
+        largest = session.find_largest_batches() if plan.largest_batch else {}
+    load_after = machine.read_load()
+    hardware = seen()
+    rows = machine.add_energy(rows, plan.device, hardware)
+    facts = {**found.machine, "versions": session.versions, "load_before": load, "load_after": load_after}
+    return replace(
+        found,
+        seconds=time.monotonic() - begin,
+        inputs=describe_inputs(session.specs),
+        machine=facts,
+        results=tuple(rows),
+        largest_batch=largest,
+        checks=tuple(session.checks),
+        warnings=tuple(machine.explain(rows, max(load, load_after), hardware)),
+    )
+
+
+def _only_size(found: Benchmark, path: Path) -> Benchmark:
+    if not path.is_file():
+        raise TrainvitalsError(f"no such file: {path}")
+    size = read_size(path)
+    row = Measured(
+        variant="file",
+        state=NOT_RANKED,
+        reason=f"only weights; to time them give the code: my_models:make_model --weights {path.name}",
+        disk_mb=size.disk_bytes / MB,
+        parameters=size.parameters,
+        bytes_by_dtype=size.bytes_by_dtype,
+    )
+    return replace(found, results=(row,))
+
+
+class _Session:
+    """What the children of one benchmark share."""
+
+    def __init__(self, plan: Plan, work: Path, report: Report) -> None:
+        self.specs: tuple[InputSpec, ...] = plan.inputs
+        self.versions: dict[str, str] = {}
+        self.checks: list[str] = []
+        self._plan = plan
+        self._work = work
+        self._report = report
+        self._free = plan.cores or machine.allowed_cores()
+        self._seconds_to_export: dict[Path, float] = {}
+        self._cases_left = len(plan.threads) * max(len(plan.batches), 1)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The rows of each batch, the reference first."""
+        return (BASELINE, *self._plan.variants) if self._plan.against is not None else self._plan.variants
+
+    # -- the children
+
+    def measure_all(self, threads: int) -> list[Measured]:
+        """Every variant and batch with this number of threads."""
+        if threads > len(self._free):
+            reason = f"{threads} threads need as many cores: this process may use {len(self._free)}"
+            return [
+                Measured(variant=name, batch=batch, threads=threads, state=UNAVAILABLE, reason=reason)
+                for batch in self._plan.batches or (1,)
+                for name in self._names
+            ]
+        rows: list[Measured] = []
+        with contextlib.ExitStack() as stack:
+            loaded: list[tuple[Child, Measured]] = []
+            missing: list[Measured] = []
+            for name in self._names:
+                child = stack.enter_context(self._start(name, threads))
+                row = Measured(variant=name, threads=threads, reference=name == self._names[0])
+                try:
+                    loaded.append((child, self._load(child, row)))
+                except Failure as failure:
+                    if row.reference or (self._plan.against is not None and len(loaded) < 2):
+                        target = self._plan.against if name == BASELINE else self._plan.target
+                        raise TrainvitalsError(f"cannot measure {target}: {failure.reason}") from None
+                    missing.append(
+                        replace(row, state=UNAVAILABLE if failure.unavailable else FAILED, reason=failure.reason)
+                    )
+            for batch in self._batches:
+                cases = [_Case(child, replace(row, batch=batch)) for child, row in loaded]
+                rows += self._measure_batch(cases, batch)
+                rows += [replace(row, batch=batch) for row in missing]
+                self._cases_left -= 1
+            # Last, for counting imports much that would be taken for the model's memory.
+            rows = [self._count_flops(loaded[0][0], row) if row.reference else row for row in rows]
+        return sorted(rows, key=lambda row: (row.batch, self._names.index(row.variant)))
+
+    def _count_flops(self, child: Child, row: Measured) -> Measured:
+        try:
+            return replace(row, flops=child.ask("flops", batch=row.batch)["flops"])
+        except Failure:  # at this batch the model fails, or it has an operator without a formula
+            return row
+
+    def _start(self, variant: str, threads: int) -> Child:
+        # The last cores: the first ones serve interrupts on most machines.
+        cores = self._free[-threads:]
+        if variant != BASELINE:
+            return Child(self._plan, variant, threads, cores, self._work)
+        work = self._work / BASELINE
+        work.mkdir(exist_ok=True)
+        return Child(self._plan.baseline, self._plan.variants[0], threads, cores, work)
+
+    def _load(self, child: Child, row: Measured) -> Measured:
+        converted = self._convert(child)
+        self._show(f"loading {child.variant}")
+        found = child.load()
+        if row.reference:
+            self.specs = tuple(InputSpec(tuple(shape), *rest) for shape, *rest in found["inputs"])
+            self._plan = replace(self._plan, inputs=self.specs, batches=self._plan.batches or (self.specs[0].shape[0],))
+            self._note(found["remarks"])
+        self.versions |= found["versions"]
+        by_dtype = found.get("bytes_by_dtype") or {}
+        return replace(
+            row,
+            load_seconds=found["load_seconds"],
+            convert_seconds=converted if converted is not None else found["convert_seconds"],
+            parameters=found.get("parameters"),
+            bytes_by_dtype=by_dtype,
+            memory=Memory(weights=sum(by_dtype.values()) / MB) if by_dtype else Memory(),
+        )
+
+    def _convert(self, child: Child) -> float | None:
+        """Seconds that it took to make the files of an ONNX variant; None where there is nothing to make."""
+        is_file = child.plan.target.endswith(".onnx")
+        if child.variant not in ONNX_VARIANTS or (is_file and child.variant == "onnx"):
+            return None
+        self._show(f"converting to {child.variant}")
+        with Child(child.plan, child.variant, child.threads, child.cores, child.work) as converter:
+            if not is_file and child.work not in self._seconds_to_export:
+                self._seconds_to_export[child.work] = converter.convert("onnx", self._batches)
+            seconds = converter.convert(child.variant, self._batches) if child.variant != "onnx" else 0.0
+        # int8 would have needed the export as well, whoever asked for it first.
+        return self._seconds_to_export.get(child.work, 0.0) + seconds
+
+    @property
+    def _batches(self) -> tuple[int, ...]:
+        return self._plan.batches or (self.specs[0].shape[0],)
+
+    # -- one batch
+
+    def _measure_batch(self, cases: list[_Case], batch: int) -> list[Measured]:
+        reference = cases[0]
+        for case in cases:
+            self._show(f"{case.child.variant}, batch {batch}: checking the answers")
+            with _failing(case):
+                self._check(case, reference, batch)
+        for case in cases:
+            if not case.is_done:
+                with _failing(case):
+                    self._warm_up(case, batch)
+        self._time(cases, batch)
+        for case in cases:
+            with _failing(case):
+                if case.rounds:
+                    self._finish(case, batch)
+        return [self._judge(case, reference) for case in cases]
+
+    def _check(self, case: _Case, reference: _Case, batch: int) -> None:
+        path = self._work / f"answers.{case.child.pid}.npz"
+        found = case.child.ask("outputs", batch=batch, path=str(path))
+        with np.load(path) as stored:
+            case.answers = [stored[name] for name in stored.files]
+        path.unlink()
+        case.row = replace(
+            case.row,
+            latency=replace(case.row.latency, first=found["first_ms"]),
+            compile_seconds=found["first_ms"] / 1000 if found["compiled"] else None,
+        )
+        if case is reference:
+            self._note(case.child.ask("check", batch=batch)["checks"])
+            agreement = None
+        elif reference.row.state == FAILED:
+            raise Failure(f"the reference failed at this batch: {reference.row.reason}")
+        else:
+            agreement = compare_outputs(reference.answers, case.answers, self._plan.tolerance)
+        if self._plan.metric is not None:
+            value = case.child.ask("metric", name=self._plan.metric)["value"]
+            agreement = replace(agreement or Agreement(within=True), metric=value)
+        case.row = replace(case.row, agreement=agreement)
+        unranked = found["unranked"] or (BY_NAME[case.child.variant].unranked if self._plan.device == "cpu" else "")
+        if agreement is not None and not agreement.within and self._plan.against is None:
+            error = agreement.relative_error or 0.0
+            unranked = f"its answers are off by {error:.1%} (tolerance {self._plan.tolerance:.1%})"
+        if unranked:
+            case.row = replace(case.row, state=NOT_RANKED, reason=unranked)
+            case.is_done = True
+
+    def _warm_up(self, case: _Case, batch: int) -> None:
+        self._show(f"{case.child.variant}, batch {batch}: warming up")
+        found = case.child.ask("warm_up", batch=batch, seconds=self._plan.seconds * WARM_UP_SHARE)
+        latency = replace(case.row.latency, warm_up=found["calls"], steady=found["steady"])
+        case.row = replace(case.row, latency=latency)
+
+    def _time(self, cases: Sequence[_Case], batch: int) -> None:
+        """Rounds in turn, until all are precise or the time is over."""
+        timed = [case for case in cases if not case.is_done]
+        length = max(self._plan.seconds / ROUNDS, SHORTEST_ROUND)
+        begin = time.monotonic()
+        limit = self._plan.seconds * len(timed)
+        number = 0
+        while timed and (time.monotonic() - begin < limit or number < timings.FEWEST_ROUNDS):
+            left = max(limit - (time.monotonic() - begin), 0.0)
+            self._show(f"batch {batch}: round {number + 1}", left)
+            for at in timings.schedule(len(timed), number):
+                case = timed[at]
+                with _failing(case):
+                    self._time_round(case, batch, length)
+            timed = [case for case in timed if not case.is_done]
+            number += 1
+            if number >= ENOUGH_ROUNDS and all(timings.is_precise(c.calls, self._plan.precision) for c in timed):
+                break
+
+    def _time_round(self, case: _Case, batch: int, length: float) -> None:
+        if self._plan.is_generator:
+            found = case.child.ask("generate", batch=batch, calls=1)
+            case.first_tokens += found["first_ms"]
+            case.between_tokens += found["each_ms"]
+        else:
+            found = case.child.ask("round", batch=batch, seconds=length, most=MOST_CALLS // ROUNDS)
+            case.cpu.append(found["cpu_share"])
+        case.rounds.append(tuple(round(value, 6) for value in found["ms"]))
+
+    def _finish(self, case: _Case, batch: int) -> None:
+        memory = case.child.ask("memory")
+        disk = case.child.ask("disk")["disk_bytes"]
+        found = timings.summarize(case.calls)
+        latency = replace(
+            case.row.latency,
+            calls=found.calls,
+            median=found.median,
+            low=found.interval.low if found.interval else None,
+            high=found.interval.high if found.interval else None,
+            p90=found.percentiles.get(90),
+            p95=found.percentiles.get(95),
+            p99=found.percentiles.get(99),
+            lowest=found.lowest,
+            mean=found.mean,
+            jitter=found.jitter,
+            outliers=found.outliers,
+            drift=found.drift,
+            cpu_share=float(np.median(case.cpu)) if case.cpu else None,
+        )
+        case.row = replace(
+            case.row,
+            latency=latency,
+            items_per_second=batch * 1000 / found.median if found.median else None,
+            memory=replace(case.row.memory, **memory),
+            disk_mb=disk / MB if disk is not None else None,
+            rounds=tuple(case.rounds),
+            generation=self._describe_generation(case, batch) if case.first_tokens else None,
+        )
+
+    def _describe_generation(self, case: _Case, batch: int) -> Generation:
+        first = float(np.median(case.first_tokens))
+        each = float(np.median(case.between_tokens)) if case.between_tokens else None
+        prompt = self.specs[0].shape[1]
+        return Generation(
+            prompt=prompt,
+            generated=self._plan.generate,
+            first_token=first,
+            per_token=each,
+            prefill_tokens_per_second=batch * prompt * 1000 / first,
+            decode_tokens_per_second=batch * 1000 / each if each else None,
+        )
+
+    def _judge(self, case: _Case, reference: _Case) -> Measured:
+        row = case.row
+        if row.state == NOT_RANKED and row.disk_mb is None:
+            with contextlib.suppress(Failure):
+                disk = case.child.ask("disk")["disk_bytes"]
+                row = replace(row, disk_mb=disk / MB if disk is not None else None)
+        if row.reference:
+            return replace(row, verdict="reference" if row.state == MEASURED else "")
+        return judge(row, reference.row)
+
+    # -- the largest batch
+
+    def find_largest_batches(self) -> dict[str, int]:
+        """Of each variant, doubling and then halving the step, in a process that may die of it."""
+        found = {}
+        for name in self._plan.variants:
+            with contextlib.suppress(Failure):
+                found[name] = self._find_largest_batch(name)
+        return found
+
+    def _find_largest_batch(self, variant: str) -> int:
+        limit = read_available_mb() * MEMORY_SHARE
+        good, bad, candidate = 0, MOST_BATCH + 1, 1
+        with contextlib.ExitStack() as stack:
+            child: Child | None = None
+            while good < candidate < bad:
+                self._show(f"{variant}: trying a batch of {candidate:,}")
+                try:
+                    if child is None:
+                        child = stack.enter_context(self._start(variant, max(self._plan.threads)))
+                        child.load()
+                        child.ask("limit_memory", mb=limit)
+                    seconds = child.ask("try_batch", batch=candidate)["seconds"]
+                except Failure as failure:
+                    if not candidate or failure.unavailable:
+                        raise
+                    seconds = SLOWEST_BATCH
+                    child = child if child is not None and child.is_alive else None
+                if seconds < SLOWEST_BATCH:
+                    good = candidate
+                else:
+                    bad = candidate
+                if bad - good <= max(good // 16, 1):
+                    break
+                candidate = min(good * 2, MOST_BATCH) if bad > MOST_BATCH else (good + bad) // 2
+        if not good:
+            raise Failure("not even a batch of 1 runs")
+        return good
+
+    # --
+
+    def _note(self, remarks: Sequence[str]) -> None:
+        self.checks += [text for text in remarks if text not in self.checks]
+
+    def _show(self, what: str, left: float | None = None) -> None:
+        rest = self._plan.seconds * len(self._plan.variants) * max(self._cases_left - 1, 0)
+        self._report(what, left + rest if left is not None else None)
+
+
+@contextlib.contextmanager
+def _failing(case: _Case) -> Iterator[None]:
+    """What a variant cannot do ends its case and nothing else."""
+    try:
+        yield
+    except Failure as failure:
+        case.fail(failure)
+
+
+def judge(row: Measured, reference: Measured) -> Measured:
+    """The row with its verdict against the reference: speed with its interval, and size."""
+    if not row.is_ranked or not reference.is_ranked:
+        return row
+    ratio = compare_rows(reference, row)
+    verdict = [str(ratio)] if ratio is not None else ["too few rounds to compare"]
+    if row.disk_mb and reference.disk_mb and reference.disk_mb / row.disk_mb >= 1.1:
+        verdict.append(f"{reference.disk_mb / row.disk_mb:.1f}x smaller")
+    row = replace(row, verdict=", ".join(verdict))
+    if ratio is None:
+        return row
+    return replace(row, ratio=ratio.value, ratio_low=ratio.low, ratio_high=ratio.high)
+
+
+def compare_rows(baseline: Measured, row: Measured, *, paired: bool = True) -> timings.Ratio | None:
+    """How many times as long `row` takes; `paired` if both were timed in the same rounds."""
+    medians = [[float(np.median(part)) for part in item.rounds if part] for item in (baseline, row)]
+    return timings.compare_rounds(*medians, paired=paired)
+
+
+def find_knee(rows: Sequence[Measured], share: float = 0.9) -> Mapping[str, int]:
+    """By variant: the smallest batch with 90 % of its highest throughput, where a larger one only waits longer. Absent
+    where that is the largest: the knee may lie beyond."""
+    found: dict[str, int] = {}
+    for variant in dict.fromkeys(row.variant for row in rows if row.is_ranked):
+        rates = {r.batch: r.items_per_second or 0.0 for r in rows if r.variant == variant and r.is_ranked}
+        if len(rates) > 1:
+            best = max(rates.values())
+            knee = min(batch for batch, rate in rates.items() if rate >= share * best)
+            if knee < max(rates):
+                found[variant] = knee
+    return found
+
+
+def read_available_mb(meminfo: Path = Path("/proc/meminfo")) -> float:
+    """Memory that is free for a new process."""
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

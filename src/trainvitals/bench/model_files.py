@@ -1,0 +1,195 @@
+"""What a model file contains, read from its headers: parameters, bytes by data type, size on disk. Nothing is loaded
+and nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import struct
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from trainvitals.errors import TrainvitalsError
+
+MOST_HEADER = 100 << 20
+"""Bytes of a safetensors header; its format allows no more."""
+MOST_ITEMS = 1 << 20
+MOST_TEXT = 64 << 20
+DEEPEST = 4
+
+_SAFETENSORS_BITS = {
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "F32": 32,
+    "I32": 32,
+    "U32": 32,
+    "F16": 16,
+    "BF16": 16,
+    "I16": 16,
+    "U16": 16,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "I8": 8,
+    "U8": 8,
+    "BOOL": 8,
+}
+# GGUF's types: name, elements of a block, bytes of a block (ggml's table).
+_GGUF_TYPES = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    20: ("IQ4_NL", 32, 18),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    30: ("BF16", 1, 2),
+}
+_GGUF_SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_GGUF_STRING, _GGUF_ARRAY = 8, 9
+
+
+class ModelSize(NamedTuple):
+    """What is in a file or folder. None: the format does not show it without loading."""
+
+    disk_bytes: int
+    parameters: int | None = None
+    bytes_by_dtype: Mapping[str, int] = {}
+
+
+def read_size(path: Path) -> ModelSize:
+    """The size of a model file, or of all weights in a folder. TrainvitalsError for one that is damaged."""
+    try:
+        return _read_size(path)
+    except (ValueError, struct.error, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise TrainvitalsError(f"{path} is damaged or not a model: {error}") from None
+
+
+def _read_size(path: Path) -> ModelSize:
+    if path.is_dir():
+        return _add(_read_size(item) for item in sorted(path.iterdir()) if item.suffix in WEIGHTS)
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix == ".gguf":
+        return _read_gguf(path)
+    size = path.stat().st_size
+    if path.suffix == ".onnx":  # weights above 2 GB are beside it
+        size += sum(item.stat().st_size for item in (path.with_name(f"{path.name}.data"),) if item.is_file())
+    return ModelSize(size)
+
+
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".pt2")
+
+
+def _add(sizes: Any) -> ModelSize:
+    found = list(sizes)
+    total: Counter[str] = Counter()
+    for size in found:
+        total.update(size.bytes_by_dtype)
+    known = bool(found) and all(size.parameters is not None for size in found)
+    parameters = sum(size.parameters for size in found) if known else None
+    return ModelSize(sum(size.disk_bytes for size in found), parameters, dict(total) if known else {})
+
+
+def _read_safetensors(path: Path) -> ModelSize:
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", _read(file, 8))
+        if length > MOST_HEADER:
+            raise ValueError(f"its header claims to have {length:,} bytes")
+        header = json.loads(_read(file, length))
+    parameters, total = 0, Counter[str]()
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = tensor["data_offsets"]
+        parameters += math.prod(tensor["shape"])
+        total[str(tensor["dtype"])] += end - begin
+        bits = _SAFETENSORS_BITS.get(tensor["dtype"])
+        if bits is not None and math.prod(tensor["shape"]) * bits != (end - begin) * 8:
+            raise ValueError(f"the size of {name!r:.80} contradicts its shape")
+    return ModelSize(path.stat().st_size, parameters, dict(total))
+
+
+def _read(file: BinaryIO, count: int) -> bytes:
+    data = file.read(count)
+    if len(data) != count:
+        raise EOFError("it ends too early")
+    return data
+
+
+# -- GGUF
+
+
+def _read_gguf(path: Path) -> ModelSize:
+    with open(path, "rb") as file:
+        magic, version, tensors, pairs = struct.unpack("<4sIQQ", _read(file, 24))
+        if magic != b"GGUF" or version not in (2, 3):
+            raise ValueError("no GGUF of version 2 or 3")
+        if max(tensors, pairs) > MOST_ITEMS:
+            raise ValueError(f"it claims to have {max(tensors, pairs):,} entries")
+        for _ in range(pairs):
+            _skip_text(file)
+            _skip_value(file, _number(file, "<I"))
+        parameters, total = 0, Counter[str]()
+        for _ in range(tensors):
+            _skip_text(file)
+            count = math.prod(_number(file, "<Q") for _ in range(_dimensions(file)))
+            kind, _ = struct.unpack("<IQ", _read(file, 12))
+            name, elements, size = _GGUF_TYPES.get(kind, (f"type {kind}", 1, 0))
+            parameters += count
+            total[name] += count // elements * size
+    return ModelSize(path.stat().st_size, parameters, dict(total))
+
+
+def _number(file: BinaryIO, form: str) -> int:
+    return int(struct.unpack(form, _read(file, struct.calcsize(form)))[0])
+
+
+def _dimensions(file: BinaryIO) -> int:
+    count = _number(file, "<I")
+    if count > 8:
+        raise ValueError(f"a tensor with {count} dimensions")
+    return count
+
+
+def _skip_text(file: BinaryIO) -> None:
+    length = _number(file, "<Q")
+    if length > MOST_TEXT:
+        raise ValueError(f"a text of {length:,} bytes")
+    file.seek(length, io.SEEK_CUR)
+
+
+def _skip_value(file: BinaryIO, kind: int, depth: int = 0) -> None:
+    if kind == _GGUF_STRING:
+        _skip_text(file)
+    elif kind == _GGUF_ARRAY and depth < DEEPEST:
+        inner, count = struct.unpack("<IQ", _read(file, 12))
+        if inner in _GGUF_SCALARS:
+            file.seek(_GGUF_SCALARS[inner] * count, io.SEEK_CUR)
+            return
+        if count > MOST_ITEMS:
+            raise ValueError(f"a list of {count:,} entries")
+        for _ in range(count):
+            _skip_value(file, inner, depth + 1)
+    elif kind in _GGUF_SCALARS:
+        file.seek(_GGUF_SCALARS[kind], io.SEEK_CUR)
+    else:
+        raise ValueError(f"a value of unknown type {kind}")

@@ -1,0 +1,457 @@
+"""Models that torch runs: loading them, and their variants. Imported in child processes only.
+Tested in tests/bench/test_worker.py."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from trainvitals.bench.inputs import InputSpec
+from trainvitals.bench.plan import Plan
+from trainvitals.bench.unavailable import Unavailable
+from trainvitals.bench.user_code import import_callable
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class TorchModel:
+    """A module on its device, ready to be called."""
+
+    def __init__(self, module: Any, device: str, *, dtype: torch.dtype | None = None, inference: bool = True) -> None:
+        self.module = module
+        self.device = device
+        self.convert_seconds: float | None = None
+        self.compiles = False
+        """Whether the first call of each shape compiles."""
+        self._dtype = dtype
+        self._guard = torch.inference_mode if inference else torch.no_grad
+
+    def prepare(self, specs: Sequence[InputSpec], arrays: Sequence[NDArray[Any]]) -> Inputs:
+        """The inputs on the device, in the variant's data type."""
+        tensors = [self._tensor(spec, array) for spec, array in zip(specs, arrays, strict=True)]
+        named = {spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is not None}
+        return tuple(tensor for spec, tensor in zip(specs, tensors, strict=True) if spec.name is None), named
+
+    def _tensor(self, spec: InputSpec, array: NDArray[Any]) -> torch.Tensor:
+        found = torch.from_numpy(array.copy())
+        return self._take(found.to(torch.bfloat16) if spec.dtype == "bfloat16" else found)
+
+    def predict(self, *positions: Any, **named: Any) -> Any:
+        """The same for arrays or tensors of the caller's; arrays come back."""
+        found = self.call((tuple(map(self._take, positions)), {key: self._take(item) for key, item in named.items()}))
+        arrays = self.arrays_of(found)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def _take(self, value: Any) -> torch.Tensor:
+        found: torch.Tensor = torch.as_tensor(value).to(self.device)
+        return found.to(self._dtype) if self._dtype is not None and found.is_floating_point() else found
+
+    def call(self, inputs: Inputs) -> Any:
+        with self._guard():
+            return self.module(*inputs[0], **inputs[1])
+
+    def caller(self, inputs: Inputs) -> Callable[[], Any]:
+        """One call, with as little as possible around it."""
+        module, positions, named = self.module, *inputs
+        if self.device == "cpu":
+            return lambda: module(*positions, **named)
+
+        def call() -> Any:
+            found = module(*positions, **named)
+            self.synchronize()
+            return found
+
+        return call
+
+    def guard(self) -> contextlib.AbstractContextManager[Any]:
+        """Around the timed calls, so that entering it is not timed."""
+        return self._guard()
+
+    def synchronize(self) -> None:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()
+
+    def arrays_of(self, output: Any) -> list[NDArray[Any]]:
+        """Every tensor of an answer, whatever it is nested in."""
+        return [tensor.detach().float().cpu().numpy() for tensor in flatten(output)]
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters and bytes by data type, buffers included."""
+        if not isinstance(self.module, torch.nn.Module):
+            return {}
+        total: Counter[str] = Counter()
+        tensors = {id(item): item for item in (*self.module.parameters(), *self.module.buffers())}
+        for tensor in tensors.values():
+            for part in _parts_of(tensor):
+                total[str(part.dtype).removeprefix("torch.")] += part.numel() * part.element_size()
+        for packed in _packed_weights(self.module):
+            total["qint8"] += packed.numel() * packed.element_size()
+        parameters = sum(item.numel() for item in self.module.parameters())
+        return {"parameters": parameters, "bytes_by_dtype": dict(total)}
+
+    def why_unranked(self) -> str:
+        """Why its time is not that of the method; empty if it is."""
+        if not self.compiles or isinstance(self.module, AheadOfTime):
+            return ""
+        from torch._dynamo.utils import counters
+
+        return "" if counters["stats"]["unique_graphs"] else "torch.compile compiled nothing of this model"
+
+    def count_flops(self, inputs: Inputs) -> int | None:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), counter:
+            self.module(*inputs[0], **inputs[1])
+        return int(counter.get_total_flops()) or None
+
+    def find_culprit(self, inputs: Inputs) -> str | None:
+        """The innermost module that was running when a call raised; None if it does not raise."""
+        from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+        names = {id(item): name for name, item in self.module.named_modules()}
+        running: list[str] = []
+
+        def leave(*_: Any) -> None:
+            running.pop()
+
+        hooks = (
+            register_module_forward_pre_hook(
+                lambda item, _: running.append(f"{names.get(id(item)) or 'the model'} ({type(item).__name__})")
+            ),
+            register_module_forward_hook(leave),
+        )
+        try:
+            self.call(inputs)
+        except Exception:  # noqa: BLE001 - the user's model may raise anything; the caller has the error already
+            return running[-1] if running else None
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return None
+
+    def device_memory(self) -> dict[str, float]:
+        if not self.device.startswith("cuda"):
+            return {}
+        mb = 1 << 20
+        return {
+            "device_allocated": torch.cuda.max_memory_allocated() / mb,
+            "device_reserved": torch.cuda.max_memory_reserved() / mb,
+        }
+
+    def disk_bytes(self, work: Path) -> int | None:
+        """The size of the weights as a file."""
+        state = getattr(self.module, "state_dict", None)
+        if state is None:
+            return None
+        path = work / f"weights.{os.getpid()}.pt"
+        try:
+            torch.save(state(), path)
+            return path.stat().st_size
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def flatten(output: Any) -> Iterator[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for item in output.values():
+            yield from flatten(item)
+    elif isinstance(output, (list, tuple)):
+        for item in output:
+            yield from flatten(item)
+
+
+def _parts_of(tensor: Any) -> Iterator[torch.Tensor]:
+    """A quantized tensor of torchao is one of several."""
+    inner = getattr(tensor, "__tensor_flatten__", None)
+    if inner is None:
+        data = tensor.data if isinstance(tensor, torch.nn.Parameter) else tensor
+        inner = getattr(data, "__tensor_flatten__", None) if type(data) is not torch.Tensor else None
+        if inner is None:
+            yield data
+            return
+        tensor = data
+    for name in inner()[0]:
+        yield from _parts_of(getattr(tensor, name))
+
+
+def _packed_weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Of torch.ao's quantized layers, which are no parameters."""
+    for item in module.modules():
+        weight = getattr(item, "weight", None)
+        if callable(weight):
+            yield weight()
+
+
+# -- loading
+
+
+def load(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
+    """The module, the inputs that its file knows, and what is worth a remark. Unavailable with what to do."""
+    target = plan.target
+    path = Path(target)
+    if ":" in target and not path.exists():
+        return _use_factory(plan)
+    if not path.exists():
+        raise Unavailable(f"no such file or folder: {target}")
+    if path.is_dir():
+        return _load_transformers(plan)
+    if path.suffix == ".pt2":
+        exported = _guard_pickle(lambda: torch.export.load(path), path)
+        return exported.module(), _specs_of(exported), []
+    if zipfile.is_zipfile(path) and _is_script(path):
+        return *_evaluated(torch.jit.load(str(path), map_location="cpu")), []  # type: ignore[no-untyped-call]
+    return _load_pickle(plan, path)
+
+
+def _evaluated(module: Any) -> tuple[Any, tuple[InputSpec, ...]]:
+    return module.eval(), ()
+
+
+def _is_script(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
+
+
+def _guard_pickle(read: Callable[[], Any], path: Path) -> Any:
+    """torch refuses to unpickle anything but tensors here (TORCH_FORCE_WEIGHTS_ONLY_LOAD)."""
+    import pickle
+
+    try:
+        return read()
+    except pickle.UnpicklingError:
+        raise Unavailable(
+            f"{path} contains a pickle, which can run any code when it is loaded; if you trust it: --trust"
+        ) from None
+
+
+def _load_pickle(plan: Plan, path: Path) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
+    found = _guard_pickle(lambda: torch.load(path, map_location="cpu", weights_only=not plan.trust), path)
+    if isinstance(found, Mapping):
+        raise Unavailable(
+            f"{path} has weights and no code: give the function that makes the model, "
+            f"such as: my_models:make_model --weights {path}"
+        )
+    if not callable(found):
+        raise Unavailable(f"{path} contains a {type(found).__name__}, not a model")
+    return _ready(found)
+
+
+def _ready(module: Any) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
+    if not isinstance(module, torch.nn.Module):
+        return module, (), []
+    remarks = ["training mode was on: it was switched off"] if module.training and _minds_training(module) else []
+    return module.eval().requires_grad_(False), (), remarks
+
+
+def _minds_training(module: torch.nn.Module) -> bool:
+    """Whether it has a layer that behaves differently while training; a new module is in that mode, harmlessly."""
+    kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.modules.dropout._DropoutNd)
+    return any(isinstance(item, kinds) for item in module.modules())
+
+
+def _use_factory(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
+    found = import_callable(plan.target)
+    torch.manual_seed(plan.seed)  # one that initializes its weights makes the same model in every child
+    module = found if isinstance(found, torch.nn.Module) else found()
+    if plan.weights is not None:
+        path = Path(plan.weights)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = _guard_pickle(lambda: torch.load(path, map_location="cpu", weights_only=not plan.trust), path)
+            state = state.get("state_dict", state.get("model", state)) if isinstance(state, Mapping) else state
+        try:
+            module.load_state_dict(state)
+        except (RuntimeError, TypeError) as error:
+            raise Unavailable(f"{path} does not fit the model: {error}") from None
+    if not callable(module):
+        raise Unavailable(f"{plan.target} returned a {type(module).__name__}, not a model")
+    return _ready(module)
+
+
+def _specs_of(exported: Any) -> tuple[InputSpec, ...]:
+    """The example inputs that an exported program carries."""
+    if exported.example_inputs is None:
+        return ()
+    positions, named = exported.example_inputs
+    given = [(None, item) for item in positions] + list(named.items())
+    if not all(isinstance(item, torch.Tensor) for _, item in given):
+        return ()
+    return tuple(InputSpec(tuple(item.shape), str(item.dtype).removeprefix("torch."), name) for name, item in given)
+
+
+def _load_transformers(plan: Plan) -> tuple[Any, tuple[InputSpec, ...], list[str]]:
+    folder = Path(plan.target)
+    if not (folder / "config.json").is_file():
+        raise Unavailable(f"{folder} has no config.json: it is not the folder of a Transformers model")
+    try:
+        import transformers
+    except ImportError:
+        raise Unavailable("needs: pip install transformers") from None
+    names = json.loads((folder / "config.json").read_text()).get("architectures") or []
+    kind = transformers.AutoModelForCausalLM if any("LM" in name for name in names) else transformers.AutoModel
+    model = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=plan.trust, dtype=torch.float32)
+    length = plan.prompt or 128
+    return model.eval(), (InputSpec((1, length), "int64", "input_ids", int(model.config.vocab_size)),), []
+
+
+# -- variants
+
+
+def build(plan: Plan, variant: str, work: Path) -> tuple[TorchModel, tuple[InputSpec, ...], list[str]]:
+    """The model as this variant. Unavailable with the reason where that cannot be had here."""
+    if plan.device.startswith("cuda") and not torch.cuda.is_available():
+        raise Unavailable("torch sees no CUDA device")
+    module, specs, remarks = load(plan)
+    with contextlib.suppress(AttributeError, NotImplementedError):
+        module = module.to(plan.device)
+    begin = time.perf_counter()
+    model = _BUILDERS[variant](plan, module, plan.inputs or specs, work)
+    if variant != "fp32" and not model.compiles:
+        model.convert_seconds = time.perf_counter() - begin
+    return model, specs, remarks
+
+
+def _as_is(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+    return TorchModel(module, plan.device)
+
+
+def _cast(dtype: torch.dtype) -> Callable[..., TorchModel]:
+    def build_cast(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+        return TorchModel(module.to(dtype), plan.device, dtype=dtype)
+
+    return build_cast
+
+
+def _compiled(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+    _need_compiler(plan)
+    model = TorchModel(torch.compile(module), plan.device, inference=False)
+    model.compiles = True
+    return model
+
+
+def _need_compiler(plan: Plan) -> None:
+    if plan.device == "cpu" and not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
+        raise Unavailable("no C++ compiler: install g++")
+
+
+class AheadOfTime:
+    """Compiled for one batch size after the other."""
+
+    def __init__(self, module: Any, work: Path) -> None:
+        self._module = module
+        self._work = work
+        self._loaded: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *positions: Any, **named: Any) -> Any:
+        key = tuple(item.shape for item in (*positions, *named.values()))
+        found = self._loaded.get(key)
+        if found is None:
+            from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+            path = self._work / f"aoti.{os.getpid()}.{len(self._loaded)}.pt2"
+            aoti_compile_and_package(torch.export.export(self._module, positions, named), package_path=str(path))
+            found = self._loaded[key] = aoti_load_package(str(path))
+        return found(*positions, **named)
+
+
+def _ahead_of_time(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+    _need_compiler(plan)
+    model = TorchModel(AheadOfTime(module, work), plan.device, inference=False)
+    model.compiles = True
+    return model
+
+
+def _torchao(config_name: str, **options: Any) -> Callable[..., TorchModel]:
+    def quantize(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+        try:
+            quantization = importlib.import_module("torchao.quantization")
+        except ImportError:
+            raise Unavailable("needs: pip install torchao") from None
+        config = getattr(quantization, config_name, None)
+        if config is None:  # they are renamed between minor versions
+            raise Unavailable(f"this version of torchao has no {config_name}")
+        if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
+            raise Unavailable("the model has no linear layers that torchao could quantize")
+        given = {key: make(quantization) for key, make in options.items()}
+        quantization.quantize_(module, config(**given))
+        return TorchModel(module, plan.device, inference=False)  # its tensors cannot be inference tensors
+
+    return quantize
+
+
+def _legacy(plan: Plan, module: Any, specs: Sequence[InputSpec], work: Path) -> TorchModel:
+    quantize = getattr(getattr(torch.ao, "quantization", None), "quantize_dynamic", None)
+    if quantize is None or plan.device != "cpu":
+        raise Unavailable("this torch has no dynamic quantization" if quantize is None else "for CPUs only")
+    if not any(isinstance(item, torch.nn.Linear) for item in module.modules()):
+        raise Unavailable("the model has no linear layers that torch could quantize")
+    return TorchModel(quantize(module, {torch.nn.Linear}, dtype=torch.qint8), plan.device)
+
+
+_BUILDERS: Mapping[str, Callable[..., TorchModel]] = {
+    "fp32": _as_is,
+    "bf16": _cast(torch.bfloat16),
+    "fp16": _cast(torch.float16),
+    "compile": _compiled,
+    "aoti": _ahead_of_time,
+    "int8-ao": _torchao("Int8WeightOnlyConfig"),
+    "int4-ao": _torchao(
+        "IntxWeightOnlyConfig", weight_dtype=lambda _: vars(torch)["int4"], granularity=lambda room: room.PerGroup(32)
+    ),
+    "fp8-ao": _torchao("Float8WeightOnlyConfig"),
+    "int8-legacy": _legacy,
+}
+
+
+# -- generation
+
+
+class TokenClock:
+    """A streamer that notes when each token came. `generate` hands it the prompt first."""
+
+    def __init__(self) -> None:
+        self.stamps: list[int] = []
+
+    def put(self, value: Any) -> None:
+        self.stamps.append(time.perf_counter_ns())
+
+    def end(self) -> None: ...
+
+
+def generate(model: TorchModel, ids: Any, count: int) -> tuple[int, list[int]]:
+    """Make exactly `count` tokens after the prompt: when it began, and when each came, in nanoseconds."""
+    clock = TokenClock()
+    config = model.module.generation_config
+    pad = config.pad_token_id if config.pad_token_id is not None else 0
+    with torch.inference_mode():
+        model.synchronize()
+        begin = time.perf_counter_ns()
+        model.module.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            streamer=clock,
+            do_sample=False,
+            min_new_tokens=count,
+            max_new_tokens=count,
+            pad_token_id=pad,
+        )
+        model.synchronize()
+    return begin, clock.stamps[1:]

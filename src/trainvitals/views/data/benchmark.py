@@ -1,0 +1,248 @@
+"""Benchmarks as tables and plain values: the command, the page and the report show the same.
+Tested in tests/views/cli/test_bench.py."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from trainvitals.analysis.comparison import SURE, Verdict
+from trainvitals.analysis.robust import scale_of
+from trainvitals.analysis.timings import OUTLIER_SCALES
+from trainvitals.analysis.wording import percent
+from trainvitals.bench.measuring import compare_rows, find_knee
+from trainvitals.journal.contracts import Reader
+from trainvitals.journal.documents.benchmark import FAILED, MEASURED, UNAVAILABLE, Benchmark, Generation, Measured
+from trainvitals.journal.encoding import spell_all
+from trainvitals.views.data.quantities import NONE, format_value
+from trainvitals.views.data.shapes import BenchmarkRowJson, BenchmarksJson, DistributionJson, ShownBenchmarkJson
+
+LATENCY = "latency_ms/"
+"""How the names of a benchmark's rows of metrics begin, one for each variant and batch."""
+
+
+BINS = 40
+MOST_SHOWN = 50
+"""The newest benchmarks of a run that a view shows; the history of all is a metric of the run."""
+
+
+class Column(NamedTuple):
+    """One column of the table of results."""
+
+    title: str
+    show: Callable[[Measured], str]
+    is_shown: Callable[[Measured], bool] = lambda row: True
+    """A column that no row needs is left out."""
+
+
+def _ms(value: float | None) -> str:
+    """`0.62 ms`, `31 µs`, `1.4 s`."""
+    if value is None:
+        return NONE
+    number, unit = (value * 1000, "µs") if value < 0.1 else (value, "ms") if value < 1000 else (value / 1000, "s")
+    return f"{number:.3g} {unit}"
+
+
+def _interval(row: Measured) -> str:
+    latency = row.latency
+    if latency.low is None or latency.high is None:
+        return _ms(latency.median)
+    middle, unit = _ms(latency.median).split(" ")
+    scale = {"µs": 1000.0, "ms": 1.0, "s": 0.001}[unit]
+    return f"{middle} {unit} [{latency.low * scale:.3g}, {latency.high * scale:.3g}]"
+
+
+def _mb(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
+def _count(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
+def _error(row: Measured) -> str:
+    error = row.agreement.relative_error if row.agreement is not None else None
+    if error is None:
+        return NONE
+    return percent(error) if error >= 0.0005 else f"{error:.0e}" if error else "0"
+
+
+def _generation(row: Measured) -> Generation:
+    return row.generation or Generation()
+
+
+COLUMNS = (
+    Column("variant", lambda row: row.variant),
+    Column("batch", lambda row: str(row.batch)),
+    Column("threads", lambda row: str(row.threads or NONE)),
+    Column("latency (95 %)", _interval),
+    Column("p99", lambda row: _ms(row.latency.p99)),
+    Column("first token", lambda row: _ms(_generation(row).first_token), lambda row: bool(row.generation)),
+    Column("per token", lambda row: _ms(_generation(row).per_token), lambda row: bool(row.generation)),
+    Column("tokens/s", lambda row: _count(_generation(row).decode_tokens_per_second), lambda row: bool(row.generation)),
+    Column("items/s", lambda row: _count(row.items_per_second)),
+    Column("peak MB", lambda row: _mb(row.memory.peak)),
+    Column("disk MB", lambda row: _mb(row.disk_mb)),
+    Column("J/item", lambda row: format_value(row.joules_per_item), lambda row: row.joules_per_item is not None),
+    Column("metric", lambda row: format_value(_metric(row)), lambda row: _metric(row) is not None),
+    Column("error", _error),
+    Column("verdict", lambda row: row.verdict),
+)
+KEYS = 3
+"""Columns that name a row: variant, batch, threads."""
+
+
+def _metric(row: Measured) -> float | None:
+    return row.agreement.metric if row.agreement is not None else None
+
+
+def choose_columns(rows: Sequence[Measured]) -> list[Column]:
+    """Those that have something to show; threads only where they differ."""
+    threads = len({row.threads for row in rows}) > 1
+    return [
+        column
+        for column in COLUMNS
+        if (column.title != "threads" or threads) and any(column.is_shown(row) for row in rows)
+    ]
+
+
+def explain_unranked(row: Measured) -> str:
+    """`not ranked: eager torchao kernels on CPU; size 1.1 MB, error 0.5 %`."""
+    known = [f"size {_mb(row.disk_mb)} MB"] if row.disk_mb is not None else []
+    known += [f"error {_error(row)}"] if row.agreement is not None else []
+    known += [f"{row.parameters:,} parameters"] if row.parameters and row.agreement is None else []
+    known += [f"{_mb(size / (1 << 20))} MB of {name}" for name, size in row.bytes_by_dtype.items() if not row.agreement]
+    more = f"; {', '.join(known)}" if known and row.state not in (FAILED, UNAVAILABLE) else ""
+    return f"{row.state}: {row.reason}{more}"
+
+
+def remarks_of(found: Benchmark) -> list[str]:
+    """What is worth knowing beside the table."""
+    knees = find_knee(found.results)
+    lines = [f"{name}: 90 % of its best throughput from batch {batch} on" for name, batch in knees.items()]
+    lines += [f"{name}: the largest batch that ran is {batch:,}" for name, batch in found.largest_batch.items()]
+    reference = found.reference
+    if reference is not None and reference.flops and reference.latency.median:
+        rate = reference.flops / reference.latency.median / 1e6
+        lines.append(f"{reference.variant}: {reference.flops / 1e9:.3g} GFLOP per call, {rate:.3g} GFLOP/s")
+    return lines
+
+
+def warnings_of(found: Benchmark) -> list[str]:
+    return [*found.checks, *found.warnings]
+
+
+def make_markdown(found: Benchmark) -> str:
+    """A table for a README."""
+    columns = choose_columns(found.results)
+    titles = [column.title for column in columns]
+    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
+    for row in found.results:
+        if row.state == MEASURED:
+            cells = [column.show(row).replace("|", "\\|") for column in columns]
+        else:
+            names = [column.show(row) for column in columns[: len(key_columns(columns))]]
+            cells = [*names, *[""] * (len(columns) - len(names) - 1), explain_unranked(row).replace("|", "\\|")]
+        lines.append(f"| {' | '.join(cells)} |")
+    notes = [*remarks_of(found), *(f"**{text}**" for text in warnings_of(found))]
+    return "\n".join([*lines, *([""] if notes else []), *(f"- {text}" for text in notes)]) + "\n"
+
+
+def key_columns(columns: Iterable[Column]) -> list[Column]:
+    return [column for column in columns if column in COLUMNS[:KEYS]]
+
+
+_CSV = (
+    *("variant", "batch", "threads", "state", "reason", "calls", "median_ms", "low_ms", "high_ms", "p90_ms", "p95_ms"),
+    *("p99_ms", "min_ms", "mean_ms", "jitter_ms", "outliers", "first_call_ms", "items_per_second", "first_token_ms"),
+    *("per_token_ms", "peak_mb", "weights_mb", "disk_mb", "parameters", "load_seconds", "convert_seconds"),
+    *("compile_seconds", "max_error", "relative_error", "cosine", "kl", "top1", "metric", "ratio", "ratio_low"),
+    *("ratio_high", "verdict"),
+)
+
+
+def make_csv(found: Benchmark) -> str:
+    """One line per row, with every figure."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _CSV, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in found.results:
+        latency = {f"{'min' if key == 'lowest' else key}_ms": value for key, value in row.latency.as_json().items()}
+        memory = {f"{key}_mb": value for key, value in row.memory.as_json().items()}
+        generation = {f"{key}_ms": value for key, value in (row.generation.as_json() if row.generation else {}).items()}
+        agreement = row.agreement.as_json() if row.agreement is not None else {}
+        counts = {"calls": row.latency.calls, "outliers": row.latency.outliers, "first_call_ms": row.latency.first}
+        writer.writerow({**latency, **memory, **generation, **agreement, **row.as_json(), **counts})
+    return text.getvalue()
+
+
+# -- two runs
+
+
+def compare_benchmarks(baseline: Sequence[Benchmark], other: Sequence[Benchmark]) -> list[Verdict]:
+    """The newest of each: every variant and batch that both have, by the interval of the ratio."""
+    if not baseline or not other:
+        return []
+    before = {row.name: row for row in baseline[-1].results if row.is_ranked}
+    found = []
+    for row in other[-1].results:
+        if not row.is_ranked or row.name not in before:
+            continue
+        ratio = compare_rows(before[row.name], row, paired=False)
+        values = before[row.name].latency.median, row.latency.median
+        if ratio is None:
+            found.append(Verdict(f"{LATENCY}{row.name}", "uncertain", *values, None, None, "too few rounds"))
+            continue
+        word = {"faster": "better", "slower": "worse", "no difference": "same"}[ratio.word]
+        is_sure = SURE if word != "same" else None
+        reason = f"{ratio}, of {ratio.rounds} rounds"
+        found.append(Verdict(f"{LATENCY}{row.name}", word, *values, ratio.value - 1, is_sure, reason))  # type: ignore[arg-type]
+    return found
+
+
+# -- the page and the report
+
+
+def describe_benchmarks(reader: Reader) -> BenchmarksJson:
+    """All benchmarks of a run, oldest first."""
+    return {"benchmarks": [describe_benchmark(item) for item in reader.benchmarks()[-MOST_SHOWN:]]}
+
+
+def describe_benchmark(found: Benchmark) -> ShownBenchmarkJson:
+    """With the table as every view shows it, and the distribution of the calls in place of each of them."""
+    columns = choose_columns(found.results)
+    slim = replace(found, results=tuple(replace(row, rounds=()) for row in found.results))
+    return {
+        "document": spell_all(slim.as_json()),
+        "titles": [column.title for column in columns],
+        "rows": [_describe_row(row, columns) for row in found.results],
+        "remarks": remarks_of(found),
+        "warnings": warnings_of(found),
+    }
+
+
+def _describe_row(row: Measured, columns: Sequence[Column]) -> BenchmarkRowJson:
+    is_timed = row.state == MEASURED
+    keys = len(key_columns(columns))
+    return {
+        "name": row.name,
+        "cells": [column.show(row) if is_timed or at < keys else "" for at, column in enumerate(columns)],
+        "text": row.verdict if is_timed else explain_unranked(row),
+        "distribution": _describe_distribution(row) if is_timed else None,
+    }
+
+
+def _describe_distribution(row: Measured) -> DistributionJson | None:
+    """Around the median: a few slow calls would flatten all others. They are counted in `outliers`."""
+    calls = np.array([value for part in row.rounds for value in part])
+    if len(calls) < BINS:
+        return None
+    high = min(float(np.percentile(calls, 99)), float(np.median(calls)) + OUTLIER_SCALES * scale_of(calls))
+    counts, edges = np.histogram(calls, bins=BINS, range=(float(calls.min()), high))
+    middles = (edges[1:] + edges[:-1]) / 2
+    return {"ms": [round(float(value), 6) for value in middles], "percent": (100 * counts / len(calls)).tolist()}

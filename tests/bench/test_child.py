@@ -1,0 +1,87 @@
+"""A child process as the parent sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainvitals.bench.child import Child, Failure
+from trainvitals.bench.inputs import parse_inputs
+from trainvitals.bench.plan import Plan
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def start(target: str, inputs: str, work: Path, variant: str = "fp32", **more: Any) -> Child:
+    plan = Plan(target, inputs=parse_inputs(inputs) if inputs else (), **more)
+    return Child(plan, variant, 1, sorted(os.sched_getaffinity(0))[:1], work)
+
+
+def test_it_is_pinned_and_what_the_model_prints_is_not_taken_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "import os, torch\nprint('noise')\n"
+        "def make():\n    os.write(1, b'{\"failed\": 1}\\n')\n    return torch.nn.Linear(3, 3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with start("noisy:make", "1x3", tmp_path) as child:
+        assert child.load()["parameters"] == 12
+        assert len(os.sched_getaffinity(child.pid)) == 1
+        assert len(child.ask("round", batch=1, seconds=0.0, most=3)["ms"]) == 1
+
+
+@pytest.mark.promise("a model that kills its process", "the benchmark goes on and reports why that variant failed")
+def test_a_process_that_dies_is_a_failure_with_the_reason(tmp_path: Path) -> None:
+    with start("some_models:Deadly", "1x3", tmp_path) as child:
+        child.load()
+        with pytest.raises(Failure, match="killed: most likely out of memory") as caught:
+            child.ask("outputs", batch=1, path=str(tmp_path / "a.npz"))
+        assert caught.value.out_of_memory
+        with pytest.raises(Failure):
+            child.ask("memory")
+
+
+def put_trap_into(path: Path, trap: Path) -> None:
+    """The same exported program, with its first weight as a pickle."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    config = next(name for name in content if name.endswith("model_weights_config.json"))
+    described = json.loads(content[config])
+    first = next(iter(described["config"].values()))
+    first["use_pickle"] = True
+    content[config] = json.dumps(described).encode()
+    buffer = io.BytesIO()
+    torch.save(Trap(trap), buffer)
+    content[next(name for name in content if name.endswith(f"/{first['path_name']}"))] = buffer.getvalue()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.promise("an exported program (.pt2) with a pickle in it", "no code in it runs without --trust")
+def test_a_pickle_inside_an_exported_program_is_not_loaded(tmp_path: Path) -> None:
+    path, trap = tmp_path / "model.pt2", tmp_path / "sprung"
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 3), (torch.zeros(1, 3),)), path)
+    put_trap_into(path, trap)
+    with start(str(path), "", tmp_path) as child, pytest.raises(Failure):
+        child.load()
+    assert not trap.exists()
+    with start(str(path), "", tmp_path, trust=True) as child, pytest.raises(Failure):
+        child.load()
+    assert trap.exists()  # the trap works, so the first half of this test means something

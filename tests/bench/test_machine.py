@@ -1,0 +1,54 @@
+"""What is said about the machine that a benchmark ran on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainvitals.bench.machine import describe_machine, explain
+from trainvitals.journal.documents.benchmark import Latency, Measured
+
+QUIET = Measured(variant="fp32", threads=1, latency=Latency(calls=2000, median=1.0, outliers=2, steady=True))
+NOISY = Measured(variant="int8", threads=1, latency=Latency(calls=2000, median=1.0, outliers=40, steady=True))
+
+
+def test_a_quiet_machine_needs_no_warning() -> None:
+    assert explain([QUIET], 0.9, {}) == []
+
+
+def test_outliers_are_explained_by_what_was_seen_meanwhile() -> None:
+    (warning,) = explain([QUIET, NOISY], 3.1, {"cpu_steal_percent": 12.0, "throttle_seconds": 2.0})
+    assert warning.startswith("int8/b1/t1: 40 of 2,000 calls were slower than 5 MAD; the machine's load was 3.1")
+    assert "other virtual machines took 12 %" in warning
+    assert "the GPU was throttled for 2.0 s" in warning
+
+
+def test_outliers_without_a_cause_are_still_reported() -> None:
+    (warning,) = explain([NOISY], 0.5, {})
+    assert "nothing on this machine explains it" in warning
+
+
+def test_drift_and_a_warm_up_without_end_are_reported() -> None:
+    row = Measured(variant="fp32", latency=Latency(calls=100, median=1.0, drift=0.2, warm_up=1000))
+    drift, unsteady = explain([row], 0.0, {})
+    assert "the second half was 20 % slower" in drift
+    assert unsteady == "fp32/b1: the times were still changing when the warm-up ended"
+
+
+def test_many_rows_that_are_not_steady_are_one_warning() -> None:
+    rows = [Measured(variant=name, latency=Latency(calls=10, median=1.0)) for name in "abcde"]
+    (warning,) = explain(rows, 0.0, {})
+    assert warning.startswith("a/b1, b/b1, c/b1 and 2 more: ")
+
+
+def test_the_container_s_quota_and_the_governor_are_read(tmp_path: Path) -> None:
+    for name, content in (
+        ("sys/fs/cgroup/cpu.max", "150000 100000\n"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"),
+        ("proc/cpuinfo", "processor : 0\nmodel name\t: A fast one\n"),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+    found = describe_machine(tmp_path)
+    assert (found["cpu_quota"], found["governor"], found["cpu"]) == (1.5, "powersave", "A fast one")
+    assert "governor" not in describe_machine(tmp_path / "elsewhere")

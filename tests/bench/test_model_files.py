@@ -1,0 +1,79 @@
+"""What model files contain, from their headers."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies
+from safetensors.torch import save_file
+
+from trainvitals.bench.model_files import read_size
+from trainvitals.errors import TrainvitalsError
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def make_gguf() -> bytes:
+    """Two tensors, and metadata of several kinds, by the specification."""
+    pairs = [
+        text("general.architecture") + struct.pack("<I", 8) + text("llama"),
+        text("general.alignment") + struct.pack("<II", 4, 32),
+        text("tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b"),
+        text("scores") + struct.pack("<IIQ", 9, 6, 3) + bytes(12),
+    ]
+    tensors = [
+        text("norm") + struct.pack("<IQ", 1, 64) + struct.pack("<IQ", 0, 0),
+        text("weight") + struct.pack("<IQQ", 2, 256, 4) + struct.pack("<IQ", 12, 256),
+    ]
+    return struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(pairs)) + b"".join(pairs + tensors)
+
+
+def test_safetensors_by_data_type_without_loading(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(10, 3), "b": torch.zeros(7, dtype=torch.bfloat16)}, path)
+    found = read_size(path)
+    assert found.parameters == 37
+    assert found.bytes_by_dtype == {"F32": 120, "BF16": 14}
+    assert found.disk_bytes == path.stat().st_size
+
+
+def test_a_folder_is_the_sum_of_its_shards(tmp_path: Path) -> None:
+    for number in range(3):
+        save_file({f"layer{number}": torch.zeros(100)}, tmp_path / f"model-{number}.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    assert read_size(tmp_path).parameters == 300
+
+
+def test_gguf_knows_its_quantized_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(make_gguf())
+    found = read_size(path)
+    assert found.parameters == 64 + 1024
+    assert found.bytes_by_dtype == {"F32": 256, "Q4_K": 4 * 144}
+
+
+def test_weights_beside_an_onnx_file_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(bytes(10))
+    (tmp_path / "model.onnx.data").write_bytes(bytes(1000))
+    assert read_size(tmp_path / "model.onnx").disk_bytes == 1010
+
+
+@pytest.mark.promise("a damaged or hostile model file", "an error that names the file; nothing is loaded or unpickled")
+@pytest.mark.parametrize("suffix", [".safetensors", ".gguf"])
+@hypothesis.given(data=strategies.binary(max_size=200), cut=strategies.integers(0, 300))
+def test_damaged_files_are_an_error_and_never_more(
+    suffix: str, data: bytes, cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / f"model{suffix}"
+    for content in (data, make_gguf()[:cut] + data, struct.pack("<Q", 1 << 60) + data):
+        path.write_bytes(content)
+        try:
+            read_size(path)
+        except TrainvitalsError as error:
+            assert str(path) in str(error)

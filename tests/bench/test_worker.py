@@ -1,0 +1,267 @@
+"""The child's side of a benchmark: real models, asked directly."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainvitals.bench import process_memory
+from trainvitals.bench.inputs import parse_inputs
+from trainvitals.bench.plan import VARIANTS, Plan
+from trainvitals.bench.worker import Worker, answer
+
+TORCH_VARIANTS = [item.name for item in VARIANTS if item.name not in ("onnx", "int8-ort", "compile", "aoti")]
+
+
+def load(target: str, inputs: str = "1x64", variant: str = "fp32", work: Path = Path("/tmp"), **more: Any) -> Worker:
+    worker = Worker()
+    found = try_load(worker, target, inputs, variant, work, **more)
+    assert not {"failed", "unavailable"} & found.keys(), found
+    return worker
+
+
+def try_load(
+    worker: Worker, target: str, inputs: str = "", variant: str = "fp32", work: Path = Path("/tmp"), **more: Any
+) -> dict[str, Any]:
+    plan = Plan(target, inputs=parse_inputs(inputs) if inputs else (), variants=(variant,), **more)
+    given = json.loads(json.dumps(plan.as_json()))
+    return answer(worker, {"do": "load", "plan": given, "variant": variant, "threads": 1, "work": str(work)})
+
+
+def outputs(worker: Worker, path: Path, batch: int = 1) -> list[np.ndarray]:
+    worker.outputs(batch, str(path))
+    with np.load(path) as found:
+        return [found[name] for name in found.files]
+
+
+# -- time
+
+
+def test_a_model_that_sleeps_is_timed_within_2_percent_of_its_own_clock() -> None:
+    worker = load("some_models:Sleeper", "1x4")
+    worker.warm_up(1, 0.2)
+    module = worker._model.module
+    module.noted.clear()
+    found = worker.round(1, 0.3, 1000)["ms"]
+    noted = [value / 1e6 for value in module.noted[-len(found) :]]  # without those that are not timed
+    assert len(found) >= 5
+    assert np.median(found) == pytest.approx(np.median(noted), rel=0.02)
+
+
+def test_a_round_counts_every_call_and_stops_at_the_most() -> None:
+    worker = load("some_models:mlp")
+    assert len(worker.round(1, 5.0, 7)["ms"]) == 7
+    assert len(worker.round(1, 0.0, 7)["ms"]) == 1
+
+
+def test_a_warm_up_ends_when_the_times_are_steady_or_its_time_is_over() -> None:
+    worker = load("some_models:Sleeper", "1x4")
+    assert 1 <= worker.warm_up(1, 0.0)["calls"] < 5
+    assert worker.warm_up(1, 20.0)["calls"] >= 20
+
+
+# -- memory and size
+
+
+def test_memory_that_a_call_holds_is_its_peak() -> None:
+    if not process_memory.reset_peak():
+        pytest.skip("this kernel does not reset the peak")
+    small, large = load("some_models:mlp"), load("some_models:Hoarder", "1x4")
+    small.warm_up(1, 0.0)
+    before = process_memory.read_peak()
+    large.warm_up(1, 0.0)
+    after = process_memory.read_peak()
+    assert before is not None
+    assert after is not None
+    assert 60 <= after - before <= 80
+    assert large.memory()["peak"] >= 60
+
+
+def test_parameters_bytes_and_flops_are_those_of_the_model(tmp_path: Path) -> None:
+    worker = Worker()
+    found = try_load(worker, "some_models:mlp", "1x64", work=tmp_path)
+    parameters = 64 * 128 + 128 + 128 * 16 + 16
+    assert found["parameters"] == parameters
+    assert found["bytes_by_dtype"] == {"float32": 4 * parameters}
+    assert worker.flops(8)["flops"] == 8 * 2 * (64 * 128 + 128 * 16)
+    assert 4 * parameters < worker.disk()["disk_bytes"] < 4 * parameters + 10_000
+
+
+# -- variants
+
+
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_every_variant_gives_the_answers_of_the_model_or_the_reason_why_not(variant: str, tmp_path: Path) -> None:
+    expected = outputs(load("some_models:mlp"), tmp_path / "a.npz", batch=4)[0]
+    worker = Worker()
+    found = try_load(worker, "some_models:mlp", "1x64", variant, tmp_path)
+    assert "failed" not in found
+    if "unavailable" not in found:
+        error = np.linalg.norm(outputs(worker, tmp_path / "b.npz", batch=4)[0] - expected) / np.linalg.norm(expected)
+        assert error < (0.2 if "int4" in variant else 0.06)
+        assert error > 0 or variant == "fp32"
+
+
+def test_a_variant_without_anything_to_quantize_is_not_to_be_had() -> None:
+    assert "no linear layers" in try_load(Worker(), "some_models:cnn", "1x3x8x8", "int8-ao")["unavailable"]
+    assert "ONNX file" in try_load(Worker(), "model.onnx", "1x4")["unavailable"]
+
+
+def test_without_a_compiler_compile_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    for variant in ("compile", "aoti"):
+        assert "no C++ compiler" in try_load(Worker(), "some_models:mlp", "1x64", variant)["unavailable"]
+
+
+def test_a_cuda_device_that_is_not_there_is_a_reason() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert "no CUDA" in try_load(Worker(), "some_models:mlp", "1x64", device="cuda")["unavailable"]
+
+
+# -- files
+
+
+def test_an_exported_program_knows_its_inputs(tmp_path: Path) -> None:
+    import some_models
+
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(some_models.mlp().eval(), (torch.zeros(2, 64),)), path)
+    worker = Worker()
+    found = try_load(worker, str(path))
+    assert found["inputs"] == [((2, 64), "float32", None, 10)]
+    assert outputs(worker, tmp_path / "a.npz", batch=2)[0].shape == (2, 16)
+
+
+def test_torchscript_and_a_factory_with_weights_are_the_same_model(tmp_path: Path) -> None:
+    import some_models
+    from safetensors.torch import save_file
+
+    model = some_models.mlp().eval()
+    torch.nn.init.constant_(model[0].weight, 0.1)
+    torch.jit.trace(model, torch.zeros(1, 64)).save(str(tmp_path / "model.ts"))
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    found = [
+        outputs(load(str(tmp_path / "model.ts")), tmp_path / "a.npz")[0],
+        *(
+            outputs(load("some_models:mlp", weights=str(tmp_path / name)), tmp_path / "a.npz")[0]
+            for name in ("weights.pt", "weights.safetensors")
+        ),
+    ]
+    for other in found[1:]:
+        assert np.allclose(found[0], other, atol=1e-6)
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.promise("a model file with a pickle in it", "it is not loaded without --trust, and no code in it runs")
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
+def test_a_pickle_is_never_loaded_without_trust(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model{suffix}"
+    torch.save({"weights": Trap(tmp_path / "sprung")}, path)
+    assert "--trust" in try_load(Worker(), str(path), "1x4")["unavailable"]
+    path.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    assert "--trust" in try_load(Worker(), str(path), "1x4")["unavailable"]
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_whole_model_in_a_pickle_is_loaded_with_trust(tmp_path: Path) -> None:
+    import some_models
+
+    torch.save(some_models.mlp(), tmp_path / "model.pt")
+    assert "--trust" in try_load(Worker(), str(tmp_path / "model.pt"), "1x64")["unavailable"]
+    load(str(tmp_path / "model.pt"), trust=True)
+
+
+def test_what_cannot_be_loaded_has_a_reason(tmp_path: Path) -> None:
+    import some_models
+
+    torch.save(some_models.cnn().state_dict(), tmp_path / "other.pt")
+    cases = [
+        ("nowhere.pt", {}, "no such file"),
+        ("some_models:nothing", {}, "cannot import"),
+        ("no_such_module:make", {}, "cannot import"),
+        (str(tmp_path / "other.pt"), {}, "weights and no code"),
+        ("some_models:mlp", {"weights": str(tmp_path / "other.pt")}, "does not fit"),
+        (str(tmp_path), {}, "no config.json"),
+    ]
+    for target, more, reason in cases:
+        assert reason in try_load(Worker(), target, "1x64", **more)["unavailable"]
+    assert "--input" in try_load(Worker(), "some_models:mlp")["unavailable"]
+
+
+# -- answers
+
+
+def test_several_inputs_by_position_and_name_and_answers_in_any_nesting(tmp_path: Path) -> None:
+    worker = load("some_models:Nested", "2x3,2x3,mask=bool:2x3")
+    found = outputs(worker, tmp_path / "a.npz", batch=2)
+    assert [item.shape for item in found] == [(2, 3), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("Silent", "returns no tensors"),
+        ("Random", "same input twice"),
+        ("Broken", "NaN or infinite"),
+        ("AllInOne", "an item alone and in a batch of 4"),
+    ],
+)
+def test_what_is_wrong_with_the_answers_is_reported(model: str, text: str) -> None:
+    assert text in " ".join(load(f"some_models:{model}", "1x4").check(4)["checks"])
+
+
+def test_a_sound_model_passes_and_its_sensitivity_is_known() -> None:
+    found = load("some_models:mlp").check(4)
+    assert found["checks"] == []
+    assert 0.1 < found["sensitivity"] < 10
+
+
+def test_training_mode_left_on_is_reported() -> None:
+    assert try_load(Worker(), "some_models:Random", "1x4")["remarks"] == ["training mode was on: it was switched off"]
+    assert try_load(Worker(), "some_models:mlp", "1x64")["remarks"] == []  # it makes no difference
+
+
+def test_a_wrong_shape_names_the_module_that_complained() -> None:
+    worker = load("some_models:mlp", "1x63")
+    found = answer(worker, {"do": "outputs", "batch": 1, "path": "/tmp/x.npz"})
+    assert found["failed"].startswith("in 0 (Linear): RuntimeError: mat1 and mat2")
+
+
+def test_the_user_s_own_metric_gets_arrays_from_every_variant() -> None:
+    plain = load("some_models:mlp").metric("some_models:mean_answer")["value"]
+    half = load("some_models:mlp", variant="bf16").metric("some_models:mean_answer")["value"]
+    assert plain == pytest.approx(half, abs=0.02)
+
+
+# -- generation
+
+
+def test_a_generator_s_first_token_and_the_others_are_timed_apart(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=64, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "llm")
+    worker = load(str(tmp_path / "llm"), "", prompt=12, generate=5)
+    found = worker.generate(2, 3)
+    assert [len(found[key]) for key in ("first_ms", "each_ms", "ms")] == [3, 3, 3]
+    for first, each, whole in zip(found["first_ms"], found["each_ms"], found["ms"], strict=True):
+        assert first + 4 * each == pytest.approx(whole, rel=1e-6)
