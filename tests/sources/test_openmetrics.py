@@ -103,6 +103,18 @@ def test_without_addresses_the_source_says_so():
         create("openmetrics", World()).discover()
 
 
+def test_a_node_of_ray_without_a_metrics_page_is_left_out(tmp_path):
+    session = tmp_path / "session_latest"
+    session.mkdir()
+    for number, text in enumerate(("-1", "0", "", "70000", "12x", "9999")):
+        (session / f"metrics_export_port_{number:056x}").write_text(text)
+    source = create("openmetrics", World(openmetrics_urls=(f"ray:{tmp_path}",)))
+    assert [unit.key for unit in source.discover()] == [f"openmetrics:ray:{5:056x}"]
+    (session / f"metrics_export_port_{5:056x}").unlink()
+    with pytest.raises(SourceUnavailable, match="no Ray node on this machine"):
+        source.discover()
+
+
 def test_series_keep_their_names_labels_and_values(exporter):
     exporter.page(
         "# HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).\n"

@@ -48,7 +48,7 @@ class GpuHolding:
         strangers = set()
         for key, found in self._users().items():
             uuid = key.partition(":")[2]
-            parents = {pid: _list_parents(pid) for pid in found}
+            parents = {pid: list_parents(pid) for pid in found}
             if any(pid in pids or not pids.isdisjoint(parents[pid] or ()) for pid in parents):
                 self._seen[uuid] = None
             elif any(line is not None for line in parents.values()):
@@ -82,13 +82,13 @@ class GpuHolding:
         return tuple(dict.fromkeys((*self._seen, *sorted(self._set_aside | self._alone)))) or None
 
 
-def _list_parents(pid: int) -> list[int] | None:
+def list_parents(pid: int, root: str = "/proc") -> list[int] | None:
     """The parents of a process, nearest first; None if there is no such process here."""
     found: list[int] = []
-    stat = read_stat("/proc", pid)
+    stat = read_stat(root, pid)
     if stat is None:
         return None
     while stat is not None and stat.parent > 1 and len(found) < MOST_PARENTS:
         found.append(stat.parent)
-        stat = read_stat("/proc", stat.parent)
+        stat = read_stat(root, stat.parent)
     return found

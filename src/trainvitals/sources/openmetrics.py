@@ -1,6 +1,7 @@
 """Any exporter's metrics page, scraped into the run: DCGM exporter, node exporter, vLLM, a custom one.
 
-Each page is a unit. Its series keep their names and labels, in a table called `openmetrics`.
+Each page is a unit. Its series keep their names and labels, in a table called `openmetrics`. The pages of Ray's nodes
+are found without an address, and shortened (`ray_pages`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from trainvitals.sources import Notice, Sample, SourceUnavailable, Unit, Value, World
-from trainvitals.sources.exposition import PageParser, group_series
+from trainvitals.sources import Notice, Sample, SourceUnavailable, Unit, Value, World, ray_pages
+from trainvitals.sources.exposition import PageParser, ScrapedPage, group_series
 
 TIMEOUT = 5.0
 """Seconds for one scrape, from connecting to the last byte."""
@@ -43,7 +44,15 @@ class OpenMetricsSource:
     def discover(self) -> Sequence[Unit]:
         if not self._urls:
             raise SourceUnavailable("no metrics page configured (setting openmetrics)")
-        return [TargetUnit(url) for url in dict.fromkeys(self._urls)]
+        units: list[Unit] = []
+        for url in dict.fromkeys(self._urls):
+            if url.startswith(ray_pages.SCHEME):
+                units += [RayUnit(url, *page) for page in ray_pages.list_pages(url)]
+            else:
+                units.append(TargetUnit(url))
+        if not units:
+            raise SourceUnavailable("no Ray node on this machine serves metrics; ray[default] does")
+        return units
 
     def describe(self) -> Mapping[str, object]:
         return {"targets": [target_name(url) for url in self._urls]} if self._urls else {}
@@ -63,6 +72,7 @@ class TargetUnit:
         self.key = f"openmetrics:{target_name(url)}"
         self._url = url
         self._target = target_name(url)
+        self._labels: dict[str, Value] = {"target": self._target}
         self._timeout = timeout
         self._most = most_series
         self._parser = PageParser(most_series)
@@ -73,7 +83,9 @@ class TargetUnit:
         text, openmetrics = self._fetch()
         if openmetrics and not text.endswith(("# EOF", "# EOF\n")):
             raise SourceUnavailable(f"{self._target} returned a truncated page")
-        page = self._parser.parse(text, openmetrics)
+        return self._describe(self._parser.parse(text, openmetrics), began)
+
+    def _describe(self, page: ScrapedPage, began: float) -> list[Sample | Notice]:
         if page.malformed and not page.series:
             raise SourceUnavailable(f"{self._target} is not a metrics page: no valid line")
         scrape: dict[str, Value] = {
@@ -81,9 +93,9 @@ class TargetUnit:
             "scrape_series_beyond": page.beyond,
             "scrape_lines_malformed": page.malformed,
         }
-        samples: list[Sample | Notice] = [Sample("openmetrics", {"target": self._target}, scrape, began)]
+        samples: list[Sample | Notice] = [Sample("openmetrics", self._labels, scrape, began)]
         for (labels, moment), values in group_series(page, RESERVED).items():
-            found: dict[str, Value] = {"target": self._target, **dict(labels)}
+            found = {**self._labels, **dict(labels)}
             samples.append(Sample("openmetrics", found, values, moment if moment is not None else began))
         if page.beyond:
             samples += self._notice_once(
@@ -115,6 +127,32 @@ class TargetUnit:
         except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
             raise SourceUnavailable(f"cannot read {self._target}: {error or type(error).__name__}") from error
         return raw.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text")
+
+
+class RayUnit(TargetUnit):
+    """The page of one node of Ray."""
+
+    def __init__(self, address: str, node_id: str, url: str) -> None:
+        super().__init__(url)
+        self.key = f"openmetrics:{ray_pages.SCHEME}{node_id}"
+        self._target = target_name(address)
+        self._labels = {"target": self._target, "node_id": node_id}
+        self._next = 0.0
+
+    def read(self) -> Sequence[Sample | Notice]:
+        """Nothing until the page may have changed."""
+        if time.monotonic() < self._next:
+            return ()
+        self._next = time.monotonic() + ray_pages.SECONDS
+        return super().read()
+
+    def _fetch(self) -> tuple[str, bool]:
+        text, _ = super()._fetch()
+        return ray_pages.keep_lines(text), False
+
+    def _describe(self, page: ScrapedPage, began: float) -> list[Sample | Notice]:
+        series = [item._replace(labels=ray_pages.keep_labels(item.labels)) for item in page.series]
+        return super()._describe(page._replace(series=series), began)
 
 
 def fetch_page(url: str, timeout: float) -> tuple[bytes, str]:

@@ -12,48 +12,12 @@ import time
 from collections import deque
 from typing import Any
 
+from trainvitals.conditions.xids import find_xid
 from trainvitals.sources import Notice
 from trainvitals.sources.nvidia.nvml import TIMEOUT, Driver, NvmlDevice, NvmlRefused
 
 _DOUBLE_BIT_ECC, _XID = 0x2, 0x8
 _WAIT_MILLISECONDS = 500
-
-# What a code means, and how bad it is. https://docs.nvidia.com/deploy/xid-errors/
-_XIDS: dict[int, tuple[str, str]] = {
-    8: ("the GPU stopped processing", "critical"),
-    13: ("a kernel raised an exception, usually an out-of-bounds access", "warning"),
-    31: ("a kernel accessed unmapped memory", "warning"),
-    32: ("a corrupted command buffer reached the GPU", "warning"),
-    38: ("the driver's firmware failed", "critical"),
-    43: ("the GPU stopped the program after a fault of the program", "warning"),
-    44: ("a context switch failed", "critical"),
-    45: ("a program's work was cleaned up after an earlier error or because it was killed", "warning"),
-    46: ("the GPU stopped processing and timed out", "critical"),
-    48: ("an uncorrectable ECC memory error", "critical"),
-    54: ("a power cable is not connected", "critical"),
-    61: ("the GPU's microcontroller reported an error", "critical"),
-    62: ("the GPU's microcontroller halted", "critical"),
-    63: ("a bad memory row will be remapped at the next reset", "warning"),
-    64: ("a bad memory row could not be remapped", "critical"),
-    68: ("the video decoder raised an exception", "warning"),
-    69: ("the graphics engine raised an exception", "warning"),
-    74: ("an NVLink error", "critical"),
-    79: ("the GPU has fallen off the bus", "critical"),
-    92: ("many corrected memory errors in a short time", "warning"),
-    94: ("a memory error was contained to one program; restart it", "warning"),
-    95: ("an uncontained memory error; the GPU needs a reset", "critical"),
-    109: ("a context switch timed out", "critical"),
-    119: ("the GPU's system processor (GSP) is not responding", "critical"),
-    120: ("the GPU's system processor (GSP) failed", "critical"),
-    121: ("a corrected error on the link between CPU and GPU", "warning"),
-    137: ("an NVLink access was rejected by the remote end", "warning"),
-    140: ("unrecoverable memory errors", "critical"),
-    143: ("the GPU failed to initialize", "critical"),
-    **dict.fromkeys(range(144, 151), ("an NVLink error", "critical")),
-    154: ("the driver requests a different recovery action", "critical"),
-    158: ("the GPU timed out permanently", "critical"),
-}
-_UNLISTED = ("see NVIDIA's Xid catalog", "warning")
 
 
 class Events:
@@ -140,8 +104,8 @@ class Events:
         if event.eventType != _XID:
             return Notice("ecc_error", f"{gpu}: double-bit ECC error", "critical", labels, now)
         code = int(event.eventData)
-        meaning, severity = _XIDS.get(code, _UNLISTED)
-        return Notice("xid", f"{gpu}: Xid {code}: {meaning}", severity, {**labels, "xid": code}, now)
+        xid = find_xid(code)
+        return Notice("xid", f"{gpu}: Xid {code}: {xid.meaning}", xid.severity, {**labels, "xid": code}, now)
 
     def drain(self) -> list[Notice]:
         """What arrived since the last call, oldest first, and once which GPUs cannot be listened to."""

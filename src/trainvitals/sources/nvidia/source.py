@@ -236,6 +236,8 @@ def read_details(device: NvmlDevice, clock: Callable[[], float]) -> dict[str, ob
     for name, question in (
         ("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
         ("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+        ("serial", "nvmlDeviceGetSerial"),
+        ("vbios", "nvmlDeviceGetVbiosVersion"),
     ):
         answer = device.ask(question)
         if answer is not None:
