@@ -84,6 +84,8 @@ LOGGED: dict[str, dict[str, float]] = {
         "throughput_samples_per_sec": 640.0, "memory_allocated_mb": 1024.0, "memory_reserved_mb": 2048.0,
         "batch_time": 0.05, **{f"{name}_time": seconds for name, seconds in PHASES.items()},
         "val/acc": 0.5, "val.acc": 0.625, "not a number": math.nan,
+        "benchmark_latency_ms": 2.0, "benchmark_items_per_sec": 500.0, "benchmark_memory_mb": 96.0,
+        "benchmark_disk_mb": 4.0,
     }
     for rank in "012"
 }  # fmt: skip
@@ -414,23 +416,35 @@ class Answers:
         )
 
     def _dashboards(self) -> Iterator[tuple[str, Answer]]:
-        use, energy = "<gpu.utilization_percent>", "sum(increase(<gpu.energy_joules>[$__range])) / 3.6e6"
+        use, each_gpu = "<gpu.utilization_percent>", "max by (host, uuid)"
+        energy = f"sum({each_gpu} (increase(<gpu.energy_joules>[$__range]))) / 3.6e6"
         percent = self._export("gpu", "utilization_percent").factor
         whole = "1" if self._spelling == "base" else "100"
         used = 3 * (self._moment - self._first) * 500 / 3.6e6
         alerts = self.alerts()
         firing = Between(len(alerts.values.keys() - alerts.perhaps), len(alerts.values))
-        yield f"count({use})", one(Exactly(3))
-        yield f"avg({use})", one(Exactly(60 * percent))
-        yield 'count(gpu_state{state!="ok"} == 1) or vector(0)', one(Exactly(1))
-        yield 'gpu_state{state!="ok"} == 1', Answer(("gpu", "state"), {("2", "lost"): Exactly(1)})
-        yield "sum(<gpu.power_draw_watts>)", one(Exactly(1500))
-        yield "sum by (host) (<gpu.power_draw_watts>)", one(Exactly(1500))
-        yield "count(trainvitals_run_info) or vector(0)", one(Exactly(2))
+        yield f"count({each_gpu} ({use}))", one(Exactly(3))
+        yield f"count({each_gpu} (gpu_processes) == 0) or vector(0)", one(Exactly(1))
+        yield f"avg({each_gpu} ({use}))", one(Exactly(60 * percent))
+        yield f'count({each_gpu} (gpu_state{{state!="ok"}}) == 1) or vector(0)', one(Exactly(2))
+        yield (
+            'gpu_state{state!="ok"} == 1',
+            Answer(("gpu", "state"), {("2", "lost"): Exactly(1), ("4", "unresponsive"): Exactly(1)}),
+        )
+        yield f"sum({each_gpu} (<gpu.power_draw_watts>))", one(Exactly(1500))
+        yield f"sum by (host) ({each_gpu} (<gpu.power_draw_watts>))", one(Exactly(1500))
+        running = 'max by (run) (trainvitals_run_state{state=~"running|stalled|hung"}) == 1'
+        yield f"count({running}) or vector(0)", one(Exactly(2))
         yield "sum(trainvitals_alert_active) or vector(0)", one(firing)
+        yield (
+            'count(group by (rule, host, gpu) (trainvitals_alert_active{gpu!=""}) or group by (rule, host, gpu) '
+            '(ALERTS{alertstate="firing",rule!="",gpu!=""}) or group by (rule, host, run, role, rank) '
+            '(trainvitals_alert_active{gpu=""})) or vector(0)',
+            self._alerts_once(alerts),
+        )
         yield "trainvitals_alert_active == 1", alerts
-        yield f"sum by (host) (1 - {use} / {whole})", one(Exactly(0.1 + 0.1 + 1))
-        yield f"sum by (host) (1 - {use} / {whole}) * $gpu_hour", one(Exactly(2 * (0.1 + 0.1 + 1)))
+        yield f"sum by (host) (1 - {each_gpu} ({use}) / {whole})", one(Exactly(0.1 + 0.1 + 1))
+        yield f"sum by (host) (1 - {each_gpu} ({use}) / {whole}) * $gpu_hour", one(Exactly(2 * (0.1 + 0.1 + 1)))
         yield (
             f"avg_over_time({use}[1h]) < {5 * percent:g} and <gpu.memory_percent> > 0",
             Answer(("gpu",), {("3",): Exactly(0)}),
@@ -439,13 +453,23 @@ class Answers:
         yield energy, one(About(used))
         yield f"{energy} * $kwh", one(About(used * 0.3))
         hours = self.minutes * 3 / 60
-        yield f"sum(count_over_time({use}[$__range:1m])) / 60", one(Exactly(hours))
-        yield f"sum(count_over_time({use}[$__range:1m])) / 60 * $gpu_hour", one(Exactly(hours * 2))
+        yield f"sum({each_gpu} (count_over_time({use}[$__range:1m]))) / 60", one(Exactly(hours))
+        yield f"sum({each_gpu} (count_over_time({use}[$__range:1m]))) / 60 * $gpu_hour", one(Exactly(hours * 2))
         states = {("live", "running"): Exactly(1), ("stalled", "hung"): Exactly(1)}
         yield "trainvitals_run_state == 1", Answer(("run", "state"), states)
         reasons = {("0", "thermal slowdown"), ("1", "hardware power brake"), ("3", "idle")}
         yield "gpu_throttle_reason", Answer(("gpu", "reason"), dict.fromkeys(reasons, Exactly(1)))
         yield from self._trainings()
+
+    def _alerts_once(self, alerts: Answer) -> Answer:
+        """Those of the agent, a GPU's once for all runs, and those that only the rules of Prometheus find."""
+
+        def count(keys: Iterable[Key]) -> int:
+            return len({(rule, gpu) if gpu else (run, rule, rank) for run, rule, gpu, rank in keys})
+
+        sure = count(alerts.values.keys() - alerts.perhaps)
+        gpu_rules = sum(row.prometheus is not None and row.subject == "gpu" for row in ROWS)
+        return one(Between(sure, count(alerts.values) + 2 * gpu_rules))
 
     @property
     def minutes(self) -> int:
@@ -516,6 +540,7 @@ class Answers:
             "GpuRowRemapFailed": {"1": Exactly(1)},
             "GpuRowRemapPending": {"1": Exactly(1)},
             "GpuLost": {"2": Exactly(1)},
+            "GpuHung": {"4": Exactly(1)},
             "GpuFanStopped": {"1": Exactly(0)},
             "GpuIdle": {"3": Exactly(0)},
             "GpuLowUse": {"3": Exactly(0)},
@@ -541,7 +566,7 @@ class Answers:
             return Answer(found.by, loud, found.perhaps)
         return {
             "TrainingStalled": Answer(("run", "state"), {("stalled", "hung"): Exactly(1)}),
-            "TrainingHung": Answer(("run", "state"), {("stalled", "hung"): Exactly(1)}),
+            "RunHung": Answer(("run", "state"), {("stalled", "hung"): Exactly(1)}),
             "TrainvitalsDown": Answer(("instance",), {(NOBODY,): Exactly(0)}),
             "TrainvitalsSourceDown": Answer(("unit",), {(unit,): Exactly(0) for unit, up in UNITS.items() if not up}),
         }[alert]

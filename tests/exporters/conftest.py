@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # servers.py beside this file; i
 
 from servers import Answering, Server, Watched
 from waiting import free_port
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +90,9 @@ def start_alertmanager(
 ) -> Callable[..., Server]:
     def start(webhook: str) -> Server:
         folder, port = tmp_path_factory.mktemp("alertmanager"), free_port()
-        config = {
-            "route": {"receiver": "test", "group_wait": "0s", "group_interval": "1s", "group_by": ["alertname", "gpu"]},
-            "receivers": [{"name": "test", "webhook_configs": [{"url": webhook}]}],
-        }
+        shipped = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text()
+        config = yaml.safe_load(re.sub(r"group_(wait|interval): \w+", r"group_\1: 1s", shipped))
+        config["receivers"][1]["webhook_configs"] = [{"url": webhook}]
         (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
         command = [
             "prometheus-alertmanager",

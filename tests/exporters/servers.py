@@ -189,6 +189,12 @@ class Watched:
                 command, env=self.environ, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=errors
             )
 
+    def train(self, program: str) -> subprocess.Popen[bytes]:
+        """Another training, with the same agent."""
+        command = ["-m", "trainvitals", "run", "--project", "exported", "--interval", "0.5", "--simulate-gpus", "0"]
+        self._processes.append(self._start(sys.executable, *command, "--", sys.executable, "-c", program))
+        return self._processes[-1]
+
     def page(self, accept: str = "") -> str:
         return fetch(self.url, {"Accept": accept})[1]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from memory_groups import memory_group
 from servers import Answering, Server, Watched
 from waiting import wait_until
 
@@ -24,14 +26,8 @@ def alerts(webhook: Answering, name: str) -> list[dict[str, str]]:
     ]
 
 
-def test_a_lost_gpu_reaches_the_webhook_and_so_does_its_return(
-    watched: Callable[..., Watched],
-    start_prometheus: Callable[..., Server],
-    start_alertmanager: Callable[..., Server],
-    answering: Answering,
-) -> None:
-    machine = watched(HEALTHY)
-    manager = start_alertmanager(answering.url)
+def configure(machine: Watched, manager: Server) -> tuple[dict[str, Any], Path]:
+    """A Prometheus that scrapes this machine and evaluates our rules as often as it scrapes: its configuration."""
     scrape = {
         "job_name": "trainvitals",
         "honor_labels": True,
@@ -42,10 +38,19 @@ def test_a_lost_gpu_reaches_the_webhook_and_so_does_its_return(
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}]},
         "scrape_configs": [scrape],
     }
-    # The groups have an interval of their own; here they are judged as often as everything is scraped.
     rules = machine.folder / "rules.yml"
     rules.write_text(RULES.read_text().replace("interval: 15s", "interval: 500ms"))
-    prometheus = start_prometheus(config, rules)
+    return config, rules
+
+
+def test_a_lost_gpu_reaches_the_webhook_and_so_does_its_return(
+    watched: Callable[..., Watched],
+    start_prometheus: Callable[..., Server],
+    start_alertmanager: Callable[..., Server],
+    answering: Answering,
+) -> None:
+    machine = watched(HEALTHY)
+    prometheus = start_prometheus(*configure(machine, start_alertmanager(answering.url)))
     wait_until(lambda: prometheus.query('gpu_state{gpu="1",state="ok"} == 1'), "a healthy GPU 1")
 
     machine.fake.script(HEALTHY + "err.*.1 = 15\n")
@@ -58,3 +63,68 @@ def test_a_lost_gpu_reaches_the_webhook_and_so_does_its_return(
     machine.fake.script(HEALTHY)
     wait_until(lambda: any(item["status"] == "resolved" for item in alerts(answering, "GpuLost")), "its return")
     assert prometheus.query('gpu_temperature_celsius{gpu="1"}')
+
+
+LOOP = """
+import os, signal, time
+{begin}
+import trainvitals
+run = trainvitals.init(project="exported", name="{name}")
+for step in range(1, 40):
+    run.log({{"loss": 1.0 / step}}, step=step)
+    time.sleep(0.05)
+{end}
+"""
+ENDINGS = {
+    "raises": ("raise ValueError('bad batch')", "failed", "exception", "ValueError: bad batch"),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "signal", "killed by SIGKILL"),
+    "hoards": ("hoard = []\nwhile True: hoard.append(bytearray(8 << 20))", "killed", "out_of_memory", "out of memory"),
+}
+
+
+def test_the_end_of_a_run_reaches_the_webhook_once_from_two_prometheus_servers(
+    watched: Callable[..., Watched],
+    start_prometheus: Callable[..., Server],
+    start_alertmanager: Callable[..., Server],
+    answering: Answering,
+) -> None:
+    machine = watched(HEALTHY)
+    configuration = configure(machine, start_alertmanager(answering.url))
+    pair = [start_prometheus(*configuration) for _ in range(2)]
+    for server in pair:
+        wait_until(lambda server=server: server.query("trainvitals_run_info"), "a first scrape")
+    with memory_group(128 << 20) as group:
+        join = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+        for name, (end, *_) in ENDINGS.items():
+            machine.train(LOOP.format(name=name, begin=join if name == "hoards" else "", end=end))
+        machine.train(LOOP.format(name="finishes", begin="", end=""))
+        hanging = machine.train(LOOP.format(name="hangs", begin="", end="time.sleep(3600)"))
+
+        def fired() -> dict[str, dict[str, str]]:
+            return {item["cause"]: item for item in alerts(answering, "RunFailed")}
+
+        wait_until(lambda: len(fired()) == len(ENDINGS), "all three ends")
+    wait_until(lambda: alerts(answering, "RunHung"), "the run that hangs")
+    for _, status, cause, detail in ENDINGS.values():
+        assert fired()[cause]["status"] == status and detail in fired()[cause]["summary"]
+    for server in pair:
+        ended = {
+            (item["metric"]["status"], item["metric"].get("cause", "")): float(item["value"][1])
+            for item in server.query("increase(trainvitals_runs_ended_total[10m]) > 0")
+        }
+        assert ended.keys() == {(status, cause) for _, status, cause, _ in ENDINGS.values()} | {("finished", "")}
+        assert server.query('trainvitals_alert_active{rule="process_died"} == 1')
+    hanging.kill()
+    for alert in ("RunFailed", "RunHung"):
+        messages = [(item["run"], item["state"]) for item in delivered(answering, alert)]
+        assert len(messages) == len(set(messages))
+
+
+def delivered(webhook: Answering, name: str) -> list[dict[str, str]]:
+    """(run and state) of every message about this alert, one for each body."""
+    bodies = [json.loads(body) for _, _, body in webhook.received]
+    return [
+        {"run": body["groupLabels"].get("run", ""), "state": body["status"]}
+        for body in bodies
+        if body["groupLabels"]["alertname"] == name
+    ]

@@ -32,6 +32,7 @@ def test_a_short_run_arrives_whole_and_its_series_end(
         "TRAINVITALS_RUNTIME_DIR": str(tmp_path / "runtime"),
         "TRAINVITALS_DIR": str(tmp_path / "runs"),
         "TRAINVITALS_AGENT_IDLE_TIMEOUT": "1",
+        "TRAINVITALS_PROMETHEUS_KEEP_ENDED": "1",
         "TRAINVITALS_PROMETHEUS_REMOTE_WRITE": f"{server.url}/api/v1/write",
         "TRAINVITALS_PROMETHEUS_OTLP": f"{answering.url}/v1/metrics",
     }

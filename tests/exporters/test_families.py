@@ -196,7 +196,9 @@ def test_an_alert_is_said_once_with_its_gpu() -> None:
 
 def test_the_text_format_has_no_created_series_and_openmetrics_has() -> None:
     assert "_created" not in page(everything())
-    assert "training_steps_created" in page(everything(), accept="application/openmetrics-text")
+    text = page(everything(), accept="application/openmetrics-text")
+    assert "training_steps_created" in text
+    assert "gpu_energy_joules_total" in text and "gpu_energy_joules_created" not in text, "it began with the driver"
 
 
 NATIVE = "application/openmetrics-text;version=2.0.0"

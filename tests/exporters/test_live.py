@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import re
@@ -31,6 +32,8 @@ HOST_RULES = {
 }
 """Alerts that say something about whatever machine the tests run on. That they fire when they should is tested with
 promtool, on made-up series."""
+END_RULES = ("RunFailed", "RankLost")
+"""Nothing ends here; tests/exporters/test_alert_path.py has them."""
 
 
 class Live:
@@ -103,7 +106,9 @@ def servers_by_spelling(
         }
         config = {"global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"}, "scrape_configs": [scrape]}
         rules = machine.folder / f"{spelling}.yml"
-        rules.write_text((DEPLOY / rules_file(spelling)).read_text().replace("interval: 15s", "interval: 500ms"))
+        # Time is short here: rules are evaluated as often as everything is scraped, and a line may be a young one.
+        text = (DEPLOY / rules_file(spelling)).read_text().replace("interval: 15s", "interval: 500ms")
+        rules.write_text(text.replace("offset 1m", "offset 2s"))
         found[spelling] = start_prometheus(config, rules)
     return found
 
@@ -170,6 +175,20 @@ def test_labels_say_whose_value_it_is(prometheus: Server) -> None:
     loss = prometheus.query('training_loss{rank="2"}')[0]["metric"]
     assert set(loss) == {"__name__", "run", "project", "rank", "host", "job", "instance"}
     assert loss["project"] == "exported" and "train" in loss["run"]
+
+
+def test_who_holds_a_gpu_is_known_by_run_rank_and_user(machine: Watched, prometheus: Server) -> None:
+    wait_until(lambda: len(prometheus.query('trainvitals_gpu_holder_info{run!=""}')) == 2, "both ranks with a GPU")
+    found = {item["metric"]["gpu"]: item["metric"] for item in prometheus.query("trainvitals_gpu_holder_info")}
+    assert {gpu: labels["rank"] for gpu, labels in found.items()} == {"0": "1", "1": "2"}
+    assert found["0"]["user"] == getpass.getuser() and found["0"]["command"].startswith("python")
+    assert found["0"]["pid"] == (machine.folder / "rank1.pid").read_text().strip()
+    by_run = (
+        "sum by (run) (trainvitals_gpu_holder_memory_mb * on (uuid, pid) group_left (run) trainvitals_gpu_holder_info)"
+    )
+    assert prometheus.value(by_run) == 6 * 1024
+    about = prometheus.query('gpu_info{gpu="0"}')[0]["metric"]
+    assert about["driver_version"] == "580.65.06" and about["pci_bus_id"] and about["serial"] and about["vbios_version"]
 
 
 def test_slow_values_are_there_between_the_samples_that_read_them(machine: Watched) -> None:
@@ -249,7 +268,7 @@ def test_every_rule_finds_what_it_should_and_is_judged(live: Callable[[Spelling]
     assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
     wrong = []
     for rule in rules:
-        if rule["name"] in HOST_RULES:
+        if rule["name"] in (*HOST_RULES, *END_RULES):
             continue
         recorded = rule["type"] == "recording"
         answer = here.answers(rule["name"]) if recorded else here.answers.fires(rule["name"])
@@ -339,7 +358,9 @@ def test_series_of_other_exporters_have_their_labels(prometheus: Server) -> None
 # -- trouble
 
 
-def test_a_gpu_that_hangs_holds_up_no_scrape_and_its_series_end(watched: Callable[..., Watched]) -> None:
+def test_a_gpu_that_hangs_holds_up_no_scrape_and_keeps_only_its_state(
+    watched: Callable[..., Watched],
+) -> None:
     machine = watched("count = 2")  # of its own: it hangs on after this test
     wait_until(lambda: 'gpu_power_draw_watts{gpu="1"' in machine.page(), "both GPUs")
     machine.fake.script("count = 2\ndelay_us.nvmlDeviceGetPowerUsage.1 = 600000000")
@@ -348,4 +369,6 @@ def test_a_gpu_that_hangs_holds_up_no_scrape_and_its_series_end(watched: Callabl
         "the hang to be seen",
     )
     wait_until(lambda: 'gpu_power_draw_watts{gpu="1"' not in machine.page(), "the series of the hung GPU to end")
-    assert 'gpu_power_draw_watts{gpu="0"' in machine.page()
+    wait_until(lambda: re.search(r'gpu_state\{gpu="1"[^}]*state="unresponsive"[^}]*\} 1', machine.page()), "its state")
+    text = machine.page()
+    assert re.search(r'gpu_info\{[^}]*gpu="1"', text) and 'gpu_power_draw_watts{gpu="0"' in text

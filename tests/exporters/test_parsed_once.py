@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import psutil
 import pytest
 from servers import Answering, fetch
@@ -142,7 +143,12 @@ def test_each_line_is_parsed_once_through_rotation_sealing_and_the_deaths_of_age
     machine.wait_for_steps()
     assert machine.parsed() == machine.steps
     wait_until(lambda: machine.read('trainvitals_alert_active{[^}]*rule="low"[^}]*}') == 1.0, "the alert")
-    wait_until(lambda: any(b"training_loss" in body for _, _, body in answering.received), "a push")
+    wait_until(
+        lambda: any(
+            b"training_loss" in cramjam.snappy.decompress_raw(body).read() for _, _, body in answering.received
+        ),
+        "a push",
+    )
 
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
         machine.log(1000)

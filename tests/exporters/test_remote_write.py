@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
@@ -40,7 +43,7 @@ def writers(tmp_path: Path) -> Iterator[Callable[..., PushQueue]]:
     started: list[PushQueue] = []
 
     def start(url: str, numbers: Numbers, **options: Any) -> PushQueue:
-        place = Destination(url, tmp_path / "spool", options.pop("token", None))
+        place = Destination(url, tmp_path / "spool", options.pop("read_token", lambda: None))
         writer = PushQueue(RemoteWrite(), place, numbers, **{"interval": 3600.0, **options})
         started.append(writer)
         return writer
@@ -101,6 +104,83 @@ def test_a_server_killed_for_a_while_has_everything_in_the_end(
 
     wait_until(lambda: names() == set(numbers.names), "every series")  # its index is some time behind its samples
     assert writer.counts.rejected == 0
+
+
+class Front:
+    """Stands before a server and has no way to it for some: what they send is answered with 503."""
+
+    def __init__(self, server: Server) -> None:
+        self.shut_to: bytes | None = None
+        outer = self
+
+        class Request(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                plain = bytes(cramjam.snappy.decompress_raw(body))
+                status = 503
+                if outer.shut_to is None or outer.shut_to not in plain:
+                    status, _, _ = fetch(f"{server.url}{self.path}", dict(self.headers), body)
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/api/v1/write"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_the_agents_of_two_users_on_one_machine_lose_nothing_and_one_xid_is_one(
+    start_prometheus: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start_prometheus()
+    front = Front(server)
+    losses, xids = {"alice": 0.0, "bob": 0.0}, {"alice": 1.0, "bob": 0.0}
+
+    def collect(user: str) -> list[Metric]:
+        loss = GaugeMetricFamily("training_loss", "Loss", labels=("run", "host"))
+        loss.add_metric((user, "box"), losses[user])
+        xid = CounterMetricFamily("gpu_xid_errors", "Xids since this agent began", labels=("uuid", "host"))
+        xid.add_metric(("GPU-0", "box"), xids[user])
+        return [loss, xid]
+
+    def agent(user: str) -> PushQueue:
+        dialect = RemoteWrite({"job": "trainvitals", "instance": f"box:{user}"})
+        place = Destination(front.url, tmp_path / user)
+        return PushQueue(dialect, place, lambda: collect(user), interval=3600.0)
+
+    agents = {user: agent(user) for user in losses}
+    began = time.time()
+    for step in range(1, 31):
+        front.shut_to = b"box:bob" if 10 <= step < 20 else None
+        for user, writer in agents.items():
+            losses[user] = float(step)
+            writer.write_now()
+            if user == "alice":
+                wait_until(lambda writer=writer: sent_all(writer), "what alice sends")
+    wait_until(lambda: all(sent_all(writer) for writer in agents.values()), "everything")
+    assert [writer.counts.rejected for writer in agents.values()] == [0, 0]
+    window = int(time.time() - began) + 5
+    for user in losses:
+        found = server.query(f'training_loss{{run="{user}"}}[{window}s]', time.time() + 1)
+        assert [float(value) for _, value in found[0]["values"]] == [float(step) for step in range(31)]
+    held = server.query(f"gpu_xid_errors_total[{window}s]", time.time() + 1)
+    assert len(held) == 1 and {value for _, value in held[0]["values"]} in ({"0"}, {"1"}), (
+        "one of them has the hardware"
+    )
+    owner = held[0]["metric"]["instance"].removeprefix("box:")
+    agents.pop(owner).close()
+    (other,) = agents.values()
+    other.write_now()
+    wait_until(lambda: server.query("gpu_xid_errors_total"), "the hardware from the other one")
+    other.close()
+    front.close()
 
 
 def test_a_series_that_ends_is_said_to_have_ended(
@@ -256,7 +336,7 @@ def test_the_token_goes_to_the_server_and_into_no_redirect(
 ) -> None:
     elsewhere = Answering()
     answering.answers = [(307, b"", {"Location": f"{elsewhere.url}/x"})]
-    writer = writers(answering.url, Numbers("a"), token="s3cret")
+    writer = writers(answering.url, Numbers("a"), read_token=lambda: "s3cret")
     wait_until(lambda: answering.received, "the request")
     assert answering.received[0][1]["authorization"] == "Bearer s3cret"
     wait_until(lambda: writer.counts.rejected or writer.counts.failed, "the answer to be read")
@@ -336,14 +416,6 @@ def test_a_spool_is_found_again_in_its_order_without_what_was_half_written(tmp_p
         second.done(waiting[0])
     assert found == [*(bytes([number]) for number in range(12)), b"\xff"]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("size", [0, 1, 59, 60, 61, 65_535, 65_536, 65_537, 200_000])
-def test_snappy_is_read_back_by_somebody_elses_decoder(size: int) -> None:
-    import cramjam
-
-    data = bytes(index % 251 for index in range(size))
-    assert bytes(cramjam.snappy.decompress_raw(wire.compress(data))) == data
 
 
 def test_the_end_of_a_series_is_the_nan_that_means_it() -> None:

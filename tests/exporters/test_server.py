@@ -121,6 +121,46 @@ def test_tls(serve, tmp_path: Path) -> None:
     assert fetch(url(server))[0] == 0
 
 
+def test_a_new_certificate_and_a_new_token_are_taken_without_a_restart(tmp_path: Path) -> None:
+    _, files = issue(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("first")
+
+    def read() -> ServedAddress:
+        return ServedAddress(port=0, token=token.read_text(), files=(*files.values(), token), **files)
+
+    server = PageServer(read(), lambda accept: (b"page\n", "text/plain"), read)
+
+    def ask(context: ssl.SSLContext, given: str) -> int:
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+        try:
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {given}"})
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    files["certificate"].unlink()  # half of a replacement: what was valid stays in force
+    context, _ = issue(tmp_path)
+    token.write_text("second")
+    wait_until(lambda: ask(context, "second") == 200, "the new certificate and token")
+    assert ask(context, "first") == 401
+    server.close()
+
+
+def test_a_client_without_a_certificate_of_the_authority_is_refused(serve, tmp_path: Path) -> None:
+    context, files = issue(tmp_path)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "clients.pem")
+    server = serve(**files, client_ca=tmp_path / "clients.pem")
+    assert fetch_securely(server.port, context) == b""
+    trustme.CA().issue_cert("stranger").configure_cert(context)
+    assert fetch_securely(server.port, context) == b""
+    authority.issue_cert("prometheus").configure_cert(context)
+    assert fetch_securely(server.port, context) == b"page 1\n"
+
+
 def test_a_certificate_that_is_none_is_an_error_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("not a certificate")
     for key in ("cert.pem", "missing.pem"):

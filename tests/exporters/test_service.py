@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from servers import Answering, Server, fetch
 from waiting import free_port, wait_until
 
 from trainvitals.exporters.families import FamilyOptions
-from trainvitals.exporters.runs import RunView
+from trainvitals.exporters.runs import ActiveAlert, EndedAt, RunView
 from trainvitals.exporters.service import Exports
+from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.follower import Relay
 from trainvitals.journal.layout import FileName
@@ -52,6 +56,14 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     found.exports.close()
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time by which ended runs are kept."""
+    found = [0.0]
+    monkeypatch.setattr("trainvitals.exporters.ended_runs.monotonic", lambda: found[0])
+    return found
+
+
 def page(port: int) -> str:
     return fetch(f"http://127.0.0.1:{port}/metrics")[1]
 
@@ -62,20 +74,58 @@ def losses(machine: Machine) -> list[float]:
     return [sample.value for family in found for sample in family.samples]
 
 
-def test_the_last_values_of_a_run_are_in_one_more_page_and_then_the_port_is_given_back(machine: Machine) -> None:
+def test_the_end_of_a_run_is_in_every_page_for_a_while_and_then_the_port_is_given_back(
+    machine: Machine, clock: list[float]
+) -> None:
     port = free_port()
     machine.log(1, loss=0.5)
     machine.exports.update([machine.run], {})
     machine.exports.want([settings(port=port)])
     wait_until(lambda: 'training_loss{host="box",project="p",rank="0",run="run-1"} 0.5' in page(port), "the loss")
     machine.log(2, loss=0.25)
+    cause = Cause(kind="exception", detail="ValueError: token=hunter2hunter2hunter2")
+    died = replace(
+        machine.run,
+        state="failed",
+        ended=EndedAt(1000.0, cause),
+        alerts=(ActiveAlert("process_died", "critical", {"rank": 0}),),
+    )
+    machine.exports.update([died], {})
     machine.exports.update([], {})
-    machine.exports.want([])
-    wait_until(lambda: 0.25 in losses(machine), "the last line to be read")
-    assert 'run="run-1"} 0.25' in page(port)
+    for moment in (0.0, 300.0, 599.0):
+        clock[0] = moment
+        machine.exports.want([])
+        text = page(port)
+        assert 'run="run-1"} 0.25' in text and 'state="failed"} 1.0' in text
+        assert 'trainvitals_runs_ended_total{cause="exception",host="box",status="failed"} 1.0' in text
+        assert 'trainvitals_runs_ended_total{cause="",host="box",status="finished"} 0.0' in text
+        ending = next(line for line in text.splitlines() if line.startswith("trainvitals_run_end_timestamp_seconds{"))
+        assert 'cause="exception",detail="ValueError: ' in ending and ending.endswith(" 1000.0")
+        assert "hunter2" not in text and 'rule="process_died"' in text
+    clock[0] = 601.0
     assert "training_loss{" not in page(port)
     machine.exports.want([])
     assert page(port) == "" and machine.exports.idle
+
+
+def test_a_run_that_is_resumed_has_no_end_any_longer(machine: Machine) -> None:
+    port = free_port()
+    machine.exports.want([settings(port=port)])
+    machine.exports.update([replace(machine.run, state="failed", ended=EndedAt(1000.0))], {})
+    machine.exports.update([], {})
+    assert 'state="failed"} 1.0' in page(port) and "trainvitals_run_end_timestamp_seconds{" in page(port)
+    machine.exports.update([machine.run], {})
+    assert 'state="running"} 1.0' in page(port) and "trainvitals_run_end_timestamp_seconds{" not in page(port)
+
+
+def test_ends_are_counted_on_by_the_next_agent(machine: Machine, tmp_path: Path) -> None:
+    machine.exports.update([replace(machine.run, state="killed", ended=EndedAt(1000.0, Cause(kind="signal")))], {})
+    machine.exports.update([], {})
+    machine.exports.close()
+    next_one = Exports("box", tmp_path, Newest(), machine.told.append)
+    samples = [sample for family in next_one.collect(FamilyOptions()) for sample in family.samples]
+    counted = [item.value for item in samples if item.name == "trainvitals_runs_ended_total" and item.value]
+    assert counted == [1.0]
 
 
 def gpu_settings(port: int, gpus: str | None) -> Settings:
@@ -147,14 +197,15 @@ def test_everything_is_pushed_by_remote_write_and_counted_on_the_page(machine: M
     port = free_port()
     machine.exports.want([settings(port=port, remote_write=answering.url, push_interval=1.0)])
     wait_until(lambda: len(answering.received) >= 2, "two pushes")
-    assert b"trainvitals_build_info" in answering.received[-1][2]
+    bodies = [bytes(cramjam.snappy.decompress_raw(body)) for _, _, body in answering.received]
+    assert any(b"trainvitals_build_info" in body and f"box:{getpass.getuser()}".encode() in body for body in bodies)
     wait_until(lambda: 'trainvitals_remote_write_requests_total{host="box",outcome="sent"}' in page(port), "the count")
 
 
 def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_closed(
-    machine: Machine, start_prometheus: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, start_prometheus: Callable[..., Server], clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainvitals.exporters.service.LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr("trainvitals.exporters.service.PUSH_LINGER_SECONDS", 0.0)
     server = start_prometheus()
     machine.exports.update([machine.run], {})
     machine.exports.want([settings(remote_write=f"{server.url}/api/v1/write", push_interval=3600.0)])
@@ -166,14 +217,14 @@ def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_
     wait_until(lambda: server.value("training_loss") == 0.25, "the last value")
     machine.exports.want([])
     assert not machine.exports.idle
-    monkeypatch.setattr("trainvitals.exporters.service.LINGER_SECONDS", 0.0)
+    clock[0] = 601.0
     wait_until(lambda: machine.exports.want([]) or machine.exports.idle, "the push to be closed")
     assert server.value("last_over_time(training_steps_total[1h])") == 2
     assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
 
 
 def test_the_series_of_a_run_end_while_those_of_others_go_on(
-    machine: Machine, start_prometheus: Callable[..., Server]
+    machine: Machine, start_prometheus: Callable[..., Server], clock: list[float]
 ) -> None:
     server = start_prometheus()
     wishes = [settings(remote_write=f"{server.url}/api/v1/write", push_interval=1.0)]
@@ -184,6 +235,8 @@ def test_the_series_of_a_run_end_while_those_of_others_go_on(
     machine.log(2, loss=0.25)
     machine.exports.update([], {})
     machine.exports.want(wishes)
+    wait_until(lambda: server.value("training_loss") == 0.25, "the last value")
+    clock[0] = 601.0
     wait_until(lambda: not server.query("training_loss"), "the end of the series")
     assert server.value("last_over_time(training_loss[1h])") == 0.25
     assert server.query("trainvitals_build_info") != []
@@ -202,6 +255,22 @@ def test_the_end_of_the_agent_pushes_what_was_logged_last(
     assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
 
 
+def test_how_a_run_ended_is_still_seen_by_rules_when_the_agent_stops_at_once(
+    machine: Machine, start_prometheus: Callable[..., Server]
+) -> None:
+    server = start_prometheus()
+    machine.exports.update([machine.run], {})
+    machine.exports.want([settings(remote_write=f"{server.url}/api/v1/write")])
+    wait_until(lambda: server.query("trainvitals_build_info"), "the first push")
+    ending = EndedAt(1000.0, Cause(kind="signal", signal="SIGKILL"))
+    machine.exports.update([replace(machine.run, state="killed", ended=ending)], {})
+    machine.exports.update([], {})
+    machine.exports.close()
+    assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
+    assert server.value('trainvitals_run_state{state="killed"}') == 1
+    assert server.value('trainvitals_run_end_timestamp_seconds{status="killed",cause="signal"}') == 1000
+
+
 def test_a_page_and_a_push_each_show_the_last_values(machine: Machine, answering: Answering) -> None:
     port = free_port()
     wishes = [settings(port=port, pushgateway=answering.url, push_interval=3600.0)]
@@ -211,7 +280,30 @@ def test_a_page_and_a_push_each_show_the_last_values(machine: Machine, answering
     machine.exports.update([], {})
     wait_until(lambda: answering.received, "the push")
     assert 'rank="0",run="run-1"} 0.5' in page(port)
-    assert "training_loss{" not in page(port)
+
+
+def test_pushes_carry_the_headers_and_the_newest_token(machine: Machine, answering: Answering, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    machine.exports.want(
+        [
+            settings(
+                remote_write=answering.url,
+                push_interval=1.0,
+                push_token=f"file:{token}",
+                push_headers={"X-Scope-OrgID": "vision"},
+                host="node-7",
+                labels={"cluster": "lab"},
+            )
+        ]
+    )
+    wait_until(lambda: answering.received, "a push")
+    _, headers, body = answering.received[0]
+    assert headers["authorization"] == "Bearer first" and headers["x-scope-orgid"] == "vision"
+    plain = bytes(cramjam.snappy.decompress_raw(body))
+    assert b"node-7" in plain and b"cluster" in plain and b"box" not in plain
+    token.write_text("second")
+    wait_until(lambda: answering.received[-1][1]["authorization"] == "Bearer second", "the new token")
 
 
 def test_an_address_by_reference_is_read_where_it_stands(

@@ -58,7 +58,8 @@ def test_every_panel_is_in_the_training_dashboard(spelling: Spelling) -> None:
     board = json.dumps(boards(spelling)["gpu-training-dashboard"], ensure_ascii=False)
     for panel in panels.PANELS.own:
         for query in queries_of(panel, spelling):
-            assert json.dumps(query.expression)[1:-1] in board, panel.id
+            there = json.dumps(query.expression)[1:-1] in board
+            assert there == (panel.group != "rl"), panel.id  # whose metrics have the names that were logged
 
 
 def test_panels_have_a_place_of_their_own_and_a_data_source() -> None:

@@ -126,11 +126,14 @@ _IMITATED = ("nvidia", "simulated")
 
 
 def build(snapshot: MetricsSnapshot, wanted: frozenset[str]) -> list[Metric]:
-    """The families of each exporter that is to be imitated."""
+    """The families of each exporter that is to be imitated. They do not know GPUs that have nothing but a state."""
     gpus = [
         thing
         for thing in snapshot.things
-        if thing.table == "gpu" and thing.labels.get("vendor") in _IMITATED and "gpu_uuid" in thing.labels
+        if thing.table == "gpu"
+        and thing.labels.get("vendor") in _IMITATED
+        and "gpu_uuid" in thing.labels
+        and thing.values.keys() - {"state"}
     ]
     values = [_values(thing) for thing in gpus]
     found: list[Metric] = []

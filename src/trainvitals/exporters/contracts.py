@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from trainvitals import runtime
 from trainvitals.exporters.families import FamilyOptions
+from trainvitals.ownership import user_name
 from trainvitals.settings import Settings
-from trainvitals.settings.secrets import read_secret
+from trainvitals.settings.secrets import read_inside, read_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +35,32 @@ class Order:
     """For what must outlive the agent; there may be nothing there yet."""
     warn: Callable[[str], None]
     """Trouble, once for each text: into the agent's log and as an event into the runs."""
+    collect_endings: Callable[[FamilyOptions], list[Metric]] = lambda options: []
+    """How runs ended: to be seen for a while after the agent has stopped."""
 
     @property
     def options(self) -> FamilyOptions:
         """How the settings want names and units to be spelled."""
-        return FamilyOptions(spelling="base" if self.settings.prometheus_names == "base" else "mb")
+        return FamilyOptions(
+            spelling="base" if self.settings.prometheus_names == "base" else "mb", host=self.settings.prometheus_host
+        )
 
     @property
-    def push_secret(self) -> str | None:
-        """The token or password for pushes, looked up."""
+    def instance(self) -> str:
+        """This agent, among all that push to one server: agents of several users, and of one user in several
+        containers, are on one host."""
+        place = runtime.runtime_dir()
+        usual = place == runtime.usual_dir()
+        mark = "" if usual else f":{hashlib.sha256(str(place).encode()).hexdigest()[:6]}"
+        return f"{self.settings.prometheus_host or self.host}:{user_name(os.getuid())}{mark}"
+
+    @property
+    def push_headers(self) -> dict[str, str]:
+        """Looked up where they refer to a secret."""
+        return {name: read_inside(text) for name, text in self.settings.prometheus_push_headers.items()}
+
+    def read_push_secret(self) -> str | None:
+        """The token or password for pushes, as it is now. SettingError if it is not there."""
         reference = self.settings.prometheus_push_token
         return None if reference is None else read_secret(reference)
 

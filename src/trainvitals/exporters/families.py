@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
@@ -20,17 +20,28 @@ from prometheus_client.samples import BucketSpan, Exemplar, NativeHistogram, Sam
 from trainvitals.exporters import names
 from trainvitals.exporters.labels import ROLE, Labels, share
 from trainvitals.exporters.names import Spelling
-from trainvitals.exporters.runs import RunView
+from trainvitals.exporters.runs import HOLDER_LABELS, GpuHolder, RunView
 from trainvitals.exporters.training import BUCKETS, FINENESS, RankTraining
+from trainvitals.journal.documents.cause import EXCEPTION, EXIT_CODE, INTERRUPTED, OUT_OF_MEMORY, SIGNAL, UNKNOWN
 from trainvitals.journal.documents.latest import SourceHealth
+from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.encoding import number
 from trainvitals.journal.identity import Participant, gpu_number
 from trainvitals.newest import Thing
+from trainvitals.redaction import redact_text
 
 GPU_LABELS = ("gpu", "uuid", "host")
 RANK_LABELS = ("run", "project", ROLE, "rank", "host")
-GPU_STATES = ("ok", "lost", "asleep", "reset required", "failing")
-RUN_STATES = ("running", "stalled", "hung", "finished", "failed", "killed", "crashed")
+GPU_FACTS = ("pci_bus_id", "serial", "vbios_version")
+GPU_STATES = ("ok", "lost", "asleep", "reset required", "failing", "unresponsive")
+RUN_STATES = ("running", "stalled", "hung", *ENDED)
+ENDINGS = (
+    ("finished", ""),
+    *(("failed", kind) for kind in (EXCEPTION, EXIT_CODE, INTERRUPTED)),
+    *(("killed", kind) for kind in (SIGNAL, OUT_OF_MEMORY)),
+    *(("crashed", kind) for kind in (SIGNAL, UNKNOWN)),
+)
+"""Statuses with their usual causes: counted from 0, so that the first one is an increase."""
 LONGEST_LABEL = 256
 """Letters of a label value; a longer one is cut and gets a mark that keeps it apart from others."""
 
@@ -47,6 +58,8 @@ class FamilyOptions:
     user_names: str = "label"
     """`label`: training_metric{name="val/acc"}; `name`: training_metric_val_acc; `both`."""
     max_user_series: int = 2000
+    host: str | None = None
+    """What this machine is called; by default its own name."""
     native: bool = False
     """Whether the histogram is also there in fine buckets, as one sample that only some ways out can take."""
 
@@ -65,6 +78,11 @@ class MetricsSnapshot:
     """`driver_version` and `cuda_version` of NVIDIA's driver, where there is one."""
     lines_parsed: Mapping[str, int] = field(default_factory=dict)
     """By table."""
+    holders: tuple[GpuHolder, ...] = ()
+    gpu_facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What a GPU is besides its labels (`pci_bus_id`, `serial`, `vbios_version`), by UUID."""
+    runs_ended: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By status and kind of cause."""
 
 
 class FamilySeries:
@@ -92,7 +110,7 @@ class _Place(NamedTuple):
     series: str
     factor: float
     created: str | None
-    """The series of the created times, of a counter."""
+    """The series of the created times, of a counter that the agent began."""
 
 
 class _Exports:
@@ -123,15 +141,17 @@ class _Exports:
         family = self.families.get(export.name)
         if family is None:
             family = self.families[export.name] = Metric(export.name, export.help, export.kind, export.unit)
-        created = f"{export.name}_created" if export.kind == "counter" else None
+        created = f"{export.name}_created" if export.counted_here else None
         return _Place(family.samples, export.series, export.factor, created)
 
 
 def build(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
     """All families of the page."""
+    if options.host is not None:
+        snapshot = replace(snapshot, host=options.host)
     exports = _Exports(options.spelling, snapshot.started)
     projects = {run.run_id: run.project for run, _ in snapshot.runs}
-    words = _GpuWords()
+    words = _GpuWords(snapshot)
     for thing in snapshot.things:
         labels = _labels(thing, snapshot.host, projects)
         if labels is None:
@@ -140,6 +160,7 @@ def build(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
         if thing.table == "gpu":
             words.add(thing, labels)
     found = [*exports.families.values(), *_filled(words.info, words.states, words.reasons, words.actions)]
+    found += _holders(snapshot, options.spelling)
     found += _training(snapshot, options)
     found += _own(snapshot)
     if options.compat:
@@ -151,6 +172,12 @@ def build(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
 
 def _filled(*series: FamilySeries) -> list[Metric]:
     return [item.family for item in series if item.family.samples]
+
+
+def is_hardware(sample: Sample) -> bool:
+    """Of a GPU or the host: what every agent of the machine measures alike."""
+    of_agent = sample.name.startswith("trainvitals_") and not sample.name.startswith("trainvitals_gpu_holder")
+    return not sample.labels.get("run") and not of_agent
 
 
 def clean(value: object) -> str:
@@ -201,10 +228,11 @@ def _add_values(exports: _Exports, thing: Thing, labels: tuple[str, ...]) -> Non
 class _GpuWords:
     """Words as series: one with value 1 for what is the case."""
 
-    def __init__(self) -> None:
-        self.info = FamilySeries(
-            "gpu", "GPU name and identifiers", (*GPU_LABELS, "name", "vendor", "simulated"), kind="info"
-        )
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
+        self._facts = snapshot.gpu_facts
+        self._versions = tuple(clean(snapshot.driver.get(name, "")) for name in ("driver_version", "cuda_version"))
+        about = ("name", "vendor", "simulated", *GPU_FACTS, "driver_version", "cuda_version")
+        self.info = FamilySeries("gpu", "GPU name and identifiers", (*GPU_LABELS, *about), kind="info")
         self.states = FamilySeries(
             "gpu_state", "1 for the state the GPU is in, 0 for the others", ("state", *GPU_LABELS)
         )
@@ -227,7 +255,38 @@ class _GpuWords:
             self.actions.add((clean(thing.values["recovery_action"]), *labels))
         about = thing.labels
         simulated = str(int(bool(about.get("simulated"))))
-        self.info.add((*labels, clean(about.get("gpu_name", "")), clean(about.get("vendor", "")), simulated))
+        facts = self._facts.get(str(about.get("gpu_uuid", "")), {})
+        versions = self._versions if about.get("vendor") == "nvidia" else ("", "")
+        words = (clean(about.get("gpu_name", "")), clean(about.get("vendor", "")), simulated)
+        self.info.add((*labels, *words, *(clean(facts.get(name, "")) for name in GPU_FACTS), *versions))
+
+
+def _holders(snapshot: MetricsSnapshot, spelling: Spelling) -> list[Metric]:
+    """Who is on which GPU: facts on one series, numbers by GPU and process, to be joined."""
+    names_of = ("gpu", "uuid", "pid", "host")
+    info = FamilySeries(
+        "trainvitals_gpu_holder",
+        "A process on a GPU, watched or not, and whose it is",
+        (*names_of, *HOLDER_LABELS, "run", ROLE, "rank"),
+        kind="info",
+    )
+    memory_name, factor = names.spell("trainvitals_gpu_holder_memory_mb", spelling)
+    memory = FamilySeries(
+        memory_name, "Device memory of a process", names_of, unit="bytes" if spelling == "base" else "mb"
+    )
+    busy_name, share_factor = names.spell("trainvitals_gpu_holder_sm_percent", spelling)
+    busy = FamilySeries(busy_name, "SM use of a process", names_of, unit="ratio" if spelling == "base" else "percent")
+    for holder in snapshot.holders:
+        at = (gpu_label(holder.gpu), clean(holder.gpu.get("gpu_uuid", "")), str(holder.pid), snapshot.host)
+        role, rank = "", ""
+        if holder.run:
+            role, rank = str(holder.participant.labels.get(ROLE, "")), str(holder.participant.rank)
+        info.add((*at, *(clean(holder.owner.get(name, "")) for name in HOLDER_LABELS), clean(holder.run), role, rank))
+        if holder.memory_mb is not None:
+            memory.add(at, holder.memory_mb * factor)
+        if holder.sm_percent is not None:
+            busy.add(at, holder.sm_percent * share_factor)
+    return _filled(info, memory, busy)
 
 
 # -- training
@@ -260,7 +319,8 @@ def _training(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]
                     phase.add((name.removesuffix("_time"), *labels), value)
                 exports.add("training", name, shared, value)
             if training.last_step is not None:
-                steps.add(labels, training.steps_total, created=training.first_time)
+                from_start = training.first_step is not None and training.first_step <= 1
+                steps.add(labels, training.steps_total, created=training.first_time if from_start else None)
             if training.last_time is not None:
                 last.add(labels, training.last_time)
             if options.native and training.native:
@@ -361,6 +421,22 @@ def _own(snapshot: MetricsSnapshot) -> list[Metric]:
     )
     for table, count in sorted(snapshot.lines_parsed.items()):
         parsed.add((clean(table), host), count)
+    ended = FamilySeries("trainvitals_runs_ended", "Runs that ended", ("status", "cause", "host"), kind="counter")
+    for (status, cause), count in (dict.fromkeys(ENDINGS, 0) | dict(snapshot.runs_ended)).items():
+        ended.add((clean(status), clean(cause), host), count)
+    return [*_filled(about, started, parsed, ended), *_runs(snapshot), *_sources(snapshot)]
+
+
+def build_endings(snapshot: MetricsSnapshot, options: FamilyOptions) -> list[Metric]:
+    """How the runs of this snapshot that are over ended: what stays in a server when an agent stops."""
+    if options.host is not None:
+        snapshot = replace(snapshot, host=options.host)
+    over = tuple((run, ranks) for run, ranks in snapshot.runs if run.ended is not None)
+    return _runs(replace(snapshot, runs=over))
+
+
+def _runs(snapshot: MetricsSnapshot) -> list[Metric]:
+    host = snapshot.host
     runs = FamilySeries("trainvitals_run", "Monitored runs", ("run", "project", "host", "name"), kind="info")
     states = FamilySeries(
         "trainvitals_run_state",
@@ -372,9 +448,19 @@ def _own(snapshot: MetricsSnapshot) -> list[Metric]:
         "1 for each firing alert",
         ("rule", "severity", "run", "project", "host", "gpu", ROLE, "rank"),
     )
+    endings = FamilySeries(
+        "trainvitals_run_end_timestamp_seconds",
+        "When a run ended, how, and the kind of cause with its details",
+        ("status", "cause", "detail", "run", "project", "host"),
+        unit="seconds",
+    )
     for run, _ in snapshot.runs:
         labels = (clean(run.run_id), clean(run.project), host)
         runs.add((*labels, clean(run.name)))
+        if run.ended is not None:
+            cause = run.ended.cause
+            why = (cause.kind, clean(redact_text(str(cause)))) if cause is not None else ("", "")
+            endings.add((run.state, *why, *labels), run.ended.time)
         for word in RUN_STATES if run.state in RUN_STATES else (*RUN_STATES, run.state):
             states.add((word, *labels), float(word == run.state))
         # One series per rule and GPU or participant, also where a rule looks at something finer.
@@ -391,7 +477,7 @@ def _own(snapshot: MetricsSnapshot) -> list[Metric]:
         }
         for values in sorted(firing):
             alerts.add(values)
-    return [*_filled(about, started, parsed, runs, states, alerts), *_sources(snapshot)]
+    return _filled(runs, states, endings, alerts)
 
 
 @cache

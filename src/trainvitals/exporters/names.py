@@ -26,6 +26,9 @@ class Export:
     help: str
     unit: str = ""
     factor: float = 1.0
+    counted_here: bool = False
+    """A counter that began with the agent. Others began with the driver, the machine or the program: a created time of
+    ours would turn all that they counted before into an increase now."""
 
     @property
     def series(self) -> str:
@@ -50,6 +53,10 @@ _RENAMED: dict[tuple[str, str], str] = {
     ("process", "fd_count"): "process_tree_fds",
     ("process", "fd_limit"): "process_fd_limit",
 }
+
+_COUNTED_HERE = frozenset(
+    (("gpu", "xid_errors_total"), ("source", "source_errors_total"), ("source", "source_skipped_total"))
+)
 
 # Metrics without a separate family: `step` is training_steps_total, `batch_time` the histogram, a phase a label.
 PHASES = ("data_time", "transfer_time", "forward_time", "backward_time", "optimizer_time", "other_time")
@@ -97,10 +104,13 @@ def export_of(table: str, metric: str, spelling: Spelling) -> Export | None:
     factor = 1.0
     if name.endswith("_gb"):
         name, factor = f"{name.removesuffix('_gb')}_mb", 1024.0
+    elif name.endswith("_ms"):
+        name, factor = f"{name.removesuffix('_ms')}_seconds", 0.001
     counter = row.kind == "counter"
     name = name.removesuffix("_total") if counter else name
     name, more = spell(name, spelling)
-    return Export(name, "counter" if counter else "gauge", row.help, unit_of(name), factor * more)
+    kind: Literal["gauge", "counter"] = "counter" if counter else "gauge"
+    return Export(name, kind, row.help, unit_of(name), factor * more, (table, row.name) in _COUNTED_HERE)
 
 
 def sanitise(name: str) -> str:

@@ -12,6 +12,7 @@ import gzip
 import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.metrics_core import Metric
@@ -36,7 +37,9 @@ _Key = tuple[str, str]
 
 
 def start(order: Order) -> PushQueue:
-    return PushQueue.of(order, Otlp(order.host, order.started))
+    settings = order.settings
+    dialect = Otlp(settings.prometheus_host or order.host, order.instance, settings.prometheus_labels)
+    return PushQueue.of(order, dialect)
 
 
 class Otlp:
@@ -44,7 +47,7 @@ class Otlp:
 
     title = "OTLP"
 
-    def __init__(self, host: str, started: float) -> None:
+    def __init__(self, host: str, instance: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         try:
             import opentelemetry.proto.collector.metrics.v1.metrics_service_pb2  # noqa: F401 - whether it is there
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -57,11 +60,10 @@ class Otlp:
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
         }
-        ours = Resource({"service.name": "trainvitals", "host.name": host})
+        ours = Resource({"service.name": "trainvitals", "host.name": host, "service.instance.id": instance, **labels})
         self._resource = {
             name: str(value) for name, value in ours.merge(OTELResourceDetector().detect()).attributes.items()
         }
-        self._started = int(started * 1e9)
         self._families: dict[str, tuple[str, str, str]] = {}
         """Name -> help, unit, kind of every metric that was sent."""
         self._points: dict[_Key, _Point] = {}
@@ -95,13 +97,20 @@ class Otlp:
             name = f"{family.name}_info" if family.type == "info" else family.name
             unit = _UNITS.get(family.unit, "")
             self._families[name] = (family.documentation, unit, family.type)
+            created = {
+                format_labels(sample.labels): sample.value
+                for sample in family.samples
+                if sample.name.endswith("_created")
+            }
             for text, labels, samples in _by_point(family):
                 point = self._points.get((name, text))
                 if point is None:
                     point = _make_point(family.type)
                     point.attributes.extend(_attributes(labels))
                     if family.type in _CUMULATIVE:
-                        point.start_time_unix_nano = self._started
+                        # Without a created time: from the first point on, as the specification has it.
+                        began = created.get(text)
+                        point.start_time_unix_nano = moment_ms * 1_000_000 if began is None else int(began * 1e9)
                 point.time_unix_nano = moment_ms * 1_000_000
                 _FILL.get(family.type, _fill_number)(point, family.name, samples)
                 points[name, text] = point

@@ -39,7 +39,9 @@ def start(order: Order) -> PageServer:
         max_user_series=settings.prometheus_max_user_series,
         native=True,
     )
-    return PageServer(ServedAddress.of(settings), SharedPage(lambda: order.collect(options)))
+    return PageServer(
+        ServedAddress.of(settings), SharedPage(lambda: order.collect(options)), lambda: ServedAddress.of(settings)
+    )
 
 
 def content_type(accept: str) -> str:

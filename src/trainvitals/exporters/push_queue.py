@@ -13,14 +13,18 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
 from trainvitals import http_client
+from trainvitals.errors import SettingError
 from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.families import is_hardware
+from trainvitals.exporters.hardware_claim import HardwareClaim
 from trainvitals.exporters.spool import Spool
 
 TIMEOUT = 15.0
@@ -70,7 +74,9 @@ class Destination:
 
     url: str
     spool: Path
-    token: str | None = None
+    read_token: Callable[[], str | None] = lambda: None
+    """Asked before every request: a token in a file may be replaced."""
+    headers: Mapping[str, str] = field(default_factory=dict)
     spool_bytes: int = 64 << 20
 
 
@@ -82,6 +88,7 @@ class PushQueue:
         dialect: Dialect,
         destination: Destination,
         collect: Callable[[], Iterable[Metric]],
+        collect_endings: Callable[[], Iterable[Metric]] = tuple,
         *,
         interval: float = 15.0,
         warn: Callable[[str], None] = lambda text: None,
@@ -89,8 +96,12 @@ class PushQueue:
     ) -> None:
         self.interval = interval
         self.dialect = dialect
-        self._request = _prepare(destination.url, destination.token, dialect.headers)
+        self._request = _prepare(destination.url, {**destination.headers, **dialect.headers})
+        self._read_token = destination.read_token
+        self._token = destination.read_token()
         self._collect = collect
+        self._claim = HardwareClaim(destination.url)
+        self._collect_endings = collect_endings
         self._warn = warn
         self._clock = clock
         self._spool = Spool(destination.spool, destination.spool_bytes)
@@ -115,8 +126,9 @@ class PushQueue:
         """As the settings of whoever asked for it want it."""
         return cls(
             dialect,
-            Destination(order.target, order.folder, order.push_secret),
+            Destination(order.target, order.folder, order.read_push_secret, order.push_headers),
             lambda: order.collect(order.options),
+            lambda: order.collect_endings(order.options),
             interval=order.settings.prometheus_push_interval,
             warn=order.warn,
         )
@@ -143,6 +155,7 @@ class PushQueue:
         for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
         self._given_up.set()
+        self._claim.release()
 
     def write_now(self) -> None:
         """Put all series into the spool."""
@@ -154,7 +167,10 @@ class PushQueue:
             if self._last_ms - CLOCK_SLACK_MS < now <= self._last_ms:
                 now = self._last_ms + 1
             self._last_ms = now
-            for body in self.dialect.encode(collect(), now):
+            families = collect()
+            if not self._claim.hold():
+                families = _without_hardware(families)
+            for body in self.dialect.encode(families, now):
                 self._spool.put(body)
         self._news.set()
 
@@ -167,7 +183,8 @@ class PushQueue:
             try:
                 self.write_now()
                 if ending:
-                    self._write(lambda: ())  # with us every series ends
+                    # With us every series ends; how a run ended must be seen by rules that are evaluated later.
+                    self._write(self._collect_endings)
             except OSError as error:
                 self._warn_once(f"{self.dialect.title}: cannot write the spool: {error.strerror or error}")
             if ending:
@@ -201,9 +218,12 @@ class PushQueue:
 
     def _post(self, body: bytes) -> float | None:
         """None when the request is dealt with, else for how many seconds to wait at least."""
-        request = urllib.request.Request(
-            self._request.full_url, data=body, headers=dict(self._request.header_items()), method="POST"
-        )
+        headers = dict(self._request.header_items())
+        with suppress(SettingError):  # it is being replaced: the one before may still do
+            self._token = self._read_token()
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(self._request.full_url, data=body, headers=headers, method="POST")
         try:
             answer = http_client.send(request, TIMEOUT)
         except OSError as error:
@@ -241,13 +261,21 @@ class PushQueue:
             self._warn(text)
 
 
-def _prepare(url: str, token: str | None, headers: Mapping[str, str]) -> urllib.request.Request:
+def _without_hardware(families: Iterable[Metric]) -> list[Metric]:
+    found = []
+    for family in families:
+        kept = [sample for sample in family.samples if not is_hardware(sample)]
+        if kept:
+            family.samples = kept
+            found.append(family)
+    return found
+
+
+def _prepare(url: str, headers: Mapping[str, str]) -> urllib.request.Request:
     parts = urllib.parse.urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     given = {**headers, "User-Agent": "trainvitals"}
-    if token is not None:
-        given["Authorization"] = f"Bearer {token}"
-    elif at:
+    if at:
         given["Authorization"] = f"Basic {base64.b64encode(urllib.parse.unquote(user).encode()).decode()}"
     return urllib.request.Request(
         urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers=given

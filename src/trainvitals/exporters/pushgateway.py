@@ -70,9 +70,9 @@ def push(url: str, run: str, families: Iterable[Metric], password: str | None = 
 
 
 def start(order: Order) -> Pushing:
-    password = order.push_secret
+    order.read_push_secret()  # a wrong reference is reported now
     return Pushing(
-        lambda families: push_runs(order.target, families, password),
+        lambda families: push_runs(order.target, families, order.read_push_secret()),
         lambda: order.collect(order.options),
         interval=order.settings.prometheus_push_interval,
         title=f"the Pushgateway {_address(order.target)}",

@@ -72,7 +72,10 @@ def _page(settings: Settings) -> str | None:
     return None if port is None else f"{settings.prometheus_address}:{port}"
 
 
-_PUSH = ("prometheus.push_interval", "prometheus.push_token", "prometheus.names")
+_PUSH = (
+    "prometheus.push_interval", "prometheus.push_token", "prometheus.push_headers", "prometheus.names",
+    "prometheus.host", "prometheus.labels",
+)  # fmt: skip
 _MEASURED = tuple(table for table in METRIC_TABLES if table != "source")
 _PROMETHEUS = "pip install 'trainvitals[prometheus]'"
 
@@ -86,8 +89,9 @@ REGISTRY: Registry[ExporterRow] = Registry(
             _page,
             settings=(
                 "prometheus.address", "prometheus.port", "prometheus.token", "prometheus.password",
-                "prometheus.tls_certificate", "prometheus.tls_key", "prometheus.names", "prometheus.compat",
-                "prometheus.user_metrics", "prometheus.max_user_series",
+                "prometheus.tls_certificate", "prometheus.tls_key", "prometheus.tls_client_ca", "prometheus.names",
+                "prometheus.compat",
+                "prometheus.user_metrics", "prometheus.max_user_series", "prometheus.host",
             ),
             needs="prometheus_client",
             install=_PROMETHEUS,

@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 
 from trainvitals.exporters import wire
 from trainvitals.exporters.contracts import Order
+from trainvitals.exporters.families import is_hardware
 from trainvitals.exporters.labels import text_of
 from trainvitals.exporters.push_queue import PushQueue
 
@@ -16,7 +17,8 @@ BATCH = 2000
 
 
 def start(order: Order) -> PushQueue:
-    return PushQueue.of(order, RemoteWrite({"job": "trainvitals", "instance": order.host}))
+    labels = {"job": "trainvitals", "instance": order.instance}
+    return PushQueue.of(order, RemoteWrite(order.settings.prometheus_labels | labels))
 
 
 class RemoteWrite:
@@ -41,7 +43,9 @@ class RemoteWrite:
 
     def encode(self, families: Iterable[Metric], moment_ms: int) -> list[bytes]:
         seen: dict[tuple[str, str], bytes] = {}
-        series: list[bytes] = []
+        # A server that refuses one sample refuses the request: a fault of the hardware's costs the runs nothing.
+        runs: list[bytes] = []
+        hardware: list[bytes] = []
         for family in families:
             for sample in family.samples:
                 if sample.name.endswith("_created"):
@@ -51,8 +55,13 @@ class RemoteWrite:
                 if labels is None:
                     labels = wire.encode_labels({"__name__": sample.name, **self._labels, **sample.labels})
                 seen[key] = labels
+                series = hardware if is_hardware(sample) else runs
                 series.append(wire.encode_series(labels, float(sample.value), moment_ms))
         ended = [labels for key, labels in self._encoded.items() if key not in seen]
-        series += [wire.encode_series(labels, None, moment_ms) for labels in ended]
+        runs += [wire.encode_series(labels, None, moment_ms) for labels in ended]
         self._encoded = seen
-        return [wire.encode_request(series[start : start + BATCH]) for start in range(0, len(series), BATCH)]
+        return [
+            wire.encode_request(series[start : start + BATCH])
+            for series in (runs, hardware)
+            for start in range(0, len(series), BATCH)
+        ]

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from trainvitals.journal.documents.cause import Cause
+from trainvitals.journal.identity import Participant
 from trainvitals.newest import Value
+
+KEEP_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,30 @@ class ActiveAlert:
     rule: str
     severity: str
     labels: Mapping[str, Value] = field(default_factory=dict)
+
+
+HOLDER_LABELS = ("user", "command", "slurm_job_id", "pod", "namespace", "container")
+
+
+class GpuHolder(NamedTuple):
+    """A process on a GPU, whether it is watched or not."""
+
+    gpu: Mapping[str, Value]
+    """The labels of the GPU."""
+    pid: int
+    owner: Mapping[str, str]
+    """By the names of HOLDER_LABELS; what is not known is missing or empty."""
+    run: str = ""
+    participant: Participant = Participant()
+    memory_mb: float | None = None
+    sm_percent: float | None = None
+
+
+class EndedAt(NamedTuple):
+    """When a run ended, and why unless it finished."""
+
+    time: float
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +57,6 @@ class RunView:
     name: str
     state: str
     alerts: tuple[ActiveAlert, ...] = ()
+    ended: EndedAt | None = None
+    keep_seconds: float = KEEP_SECONDS
+    """How long it is still shown after its end."""

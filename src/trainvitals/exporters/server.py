@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainvitals.errors import SettingError
 from trainvitals.settings import Settings
-from trainvitals.settings.secrets import read_secret
+from trainvitals.settings.secrets import find_file, read_secret
 
 TIMEOUT = 10.0
 """Seconds that a client may take between two words, and for the whole answer."""
@@ -49,11 +49,21 @@ class ServedAddress:
     """`user:password` for basic authentication."""
     certificate: Path | None = None
     key: Path | None = None
+    client_ca: Path | None = None
+    """Who signs the certificates of clients, where they must have one."""
+    files: tuple[Path, ...] = ()
+    """What of this is in files, and may be replaced by newer ones."""
 
     @classmethod
     def of(cls, settings: Settings) -> ServedAddress:
         """Where these settings want the page; a SettingError for a secret that cannot be looked up."""
         token, password = settings.prometheus_token, settings.prometheus_password
+        certificates = (
+            settings.prometheus_tls_certificate,
+            settings.prometheus_tls_key,
+            settings.prometheus_tls_client_ca,
+        )
+        secrets = (find_file(item) for item in (token, password) if item is not None)
         return cls(
             host=settings.prometheus_address,
             port=settings.prometheus_port or 0,
@@ -61,6 +71,8 @@ class ServedAddress:
             password=None if password is None else read_secret(password),
             certificate=settings.prometheus_tls_certificate,
             key=settings.prometheus_tls_key,
+            client_ca=settings.prometheus_tls_client_ca,
+            files=tuple(path for path in (*certificates, *secrets) if path is not None),
         )
 
     @property
@@ -83,6 +95,19 @@ class ServedAddress:
             raise SettingError("prometheus.password must be user:password")
         if (self.certificate is None) != (self.key is None):
             raise SettingError("TLS needs both prometheus.tls_certificate and prometheus.tls_key")
+        if self.client_ca is not None and self.certificate is None:
+            raise SettingError("prometheus.tls_client_ca needs prometheus.tls_certificate and prometheus.tls_key")
+
+    def make_context(self) -> ssl.SSLContext | None:
+        """For TLS; None without."""
+        if self.certificate is None or self.key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        if self.client_ca is not None:
+            context.load_verify_locations(self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 class _Server(ThreadingHTTPServer):
@@ -92,22 +117,33 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: ServedAddress, render: Render) -> None:
+    def __init__(self, address: ServedAddress, render: Render, read_again: Callable[[], ServedAddress]) -> None:
         self.address = address
         self.render = render
+        self._read_again = read_again
+        self._stamps = _stamp(address.files)
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.silent: dict[socket.socket, float] = {}
         """Connections without a request yet, and since when."""
         self.ending = False
-        self.context: ssl.SSLContext | None = None
-        if address.certificate is not None and address.key is not None:
-            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.context.load_cert_chain(address.certificate, address.key)
+        self.context = address.make_context()
         try:
             self.address_family = socket.AF_INET6 if ipaddress.ip_address(address.host).version == 6 else socket.AF_INET
         except ValueError:
             self.address_family = socket.AF_INET
         super().__init__((address.host, address.port), _Request)
+
+    def service_actions(self) -> None:
+        """Called twice a second: certificates and tokens that were replaced are taken from the next connection on."""
+        stamps = _stamp(self.address.files)
+        if stamps == self._stamps:
+            return
+        try:
+            address = self._read_again()
+            context = address.make_context()
+        except (OSError, SettingError):
+            return  # not all of them are there yet: what was valid stays in force until they are
+        self.address, self.context, self._stamps = address, context, stamps
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         while not self.slots.acquire(timeout=0.1):
@@ -152,6 +188,19 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that disconnects in the middle is not worth a log line."""
+
+
+def _stamp(files: Iterable[Path]) -> tuple[tuple[int, int] | None, ...]:
+    """Different once one of them was replaced."""
+    found: list[tuple[int, int] | None] = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns))
+    return tuple(found)
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -235,11 +284,14 @@ class _Request(BaseHTTPRequestHandler):
 class PageServer:
     """Serves until `close`. Raises OSError when the port is taken, SettingError when it must not be served."""
 
-    def __init__(self, address: ServedAddress, render: Render) -> None:
+    def __init__(
+        self, address: ServedAddress, render: Render, read_again: Callable[[], ServedAddress] | None = None
+    ) -> None:
+        """`read_again` gives the address with what its files hold now."""
         address.check()
         self.address = address
         try:
-            self._server = _Server(address, render)
+            self._server = _Server(address, render, read_again or (lambda: address))
         except ssl.SSLError as error:
             raise SettingError(f"invalid TLS certificate: {error.reason}") from error
         except FileNotFoundError as error:

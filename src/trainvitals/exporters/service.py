@@ -21,24 +21,25 @@ from prometheus_client.metrics_core import Metric
 from trainvitals.errors import SettingError
 from trainvitals.exporters import families
 from trainvitals.exporters.contracts import Order, Output
-from trainvitals.exporters.ended_runs import LINGER_SECONDS, Leaving, Viewer
+from trainvitals.exporters.ended_runs import EndedRuns, Viewer
 from trainvitals.exporters.families import FamilyOptions, FamilySeries, MetricsSnapshot
 from trainvitals.exporters.push_queue import PATIENCE, PushQueue
 from trainvitals.exporters.registry import Wish, wishes_of
-from trainvitals.exporters.runs import RunView
+from trainvitals.exporters.runs import GpuHolder, RunView
 from trainvitals.exporters.server import PageServer
 from trainvitals.exporters.training import Trainings
 from trainvitals.journal.cursor import count_parsed
 from trainvitals.journal.documents.latest import SourceHealth
 from trainvitals.journal.identity import is_gpu_named
 from trainvitals.journal.listening import Listener
-from trainvitals.newest import Newest, Thing
+from trainvitals.newest import Newest, Thing, Value
 from trainvitals.plugins import describe
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.secrets import is_reference, read_secret
 
 RETRY_SECONDS = 5.0
+PUSH_LINGER_SECONDS = 30.0
 STATE_FILE = "exporter.json"
 TABLES = ("gpu", "system", "process")
 """What is served of the newest values: what was scraped from another exporter is served by that one."""
@@ -60,13 +61,15 @@ class Exports:
         self._runs: tuple[RunView, ...] = ()
         self.healths: Mapping[str, SourceHealth] = {}
         self._driver: Mapping[str, str] = {}
+        self._gpu_facts: Mapping[str, Mapping[str, str]] = {}
+        self._holders: tuple[GpuHolder, ...] = ()
         self._trainings = Trainings(folder / STATE_FILE)
         self._outputs: dict[Viewer, tuple[Wish, Output]] = {}
         self._failed: dict[Viewer, tuple[Wish, float]] = {}
         self._unwanted: dict[Viewer, float] = {}
         self._gpus: dict[Viewer, GpuChoice] = {}
         self._closing: dict[Viewer, threading.Thread] = {}
-        self._leaving = Leaving()
+        self._ended = EndedRuns()
         self._lock = threading.Lock()
 
     # -- from the agent
@@ -85,10 +88,12 @@ class Exports:
         with self._lock:
             gone = [run for run in self._runs if run.folder not in folders]
             for run in gone:
-                self._leaving.add(run, self._outputs)
-            self._leaving.forget(folders)
+                self._ended.add(run, self._outputs)
+                if run.ended is not None:
+                    self._trainings.count_end(run.state, run.ended.cause)
+            self._ended.forget(folders)
             self._runs = present
-            self._trainings.keep(run.folder for run in (*present, *self._leaving.runs()))
+            self._trainings.keep(run.folder for run in (*present, *self._ended.runs()))
             outputs = [(key, output) for key, (_, output) in self._outputs.items()] if gone else []
         self.healths = healths
         if driver is not None:
@@ -96,6 +101,10 @@ class Exports:
         for key, output in outputs:
             self._guard(key, output.hurry)
         self._save()
+
+    def update_gpus(self, holders: tuple[GpuHolder, ...], facts: Mapping[str, Mapping[str, str]]) -> None:
+        """Who is on which GPU, and what each GPU is besides its labels, by UUID."""
+        self._holders, self._gpu_facts = holders, facts
 
     def want(self, settings: Iterable[Settings]) -> None:
         """Open what is asked for and not there, close what nobody asks for. Cheap when nothing has changed."""
@@ -123,12 +132,12 @@ class Exports:
                 self._open(key, wishes[0])
 
     def _lingers(self, key: Viewer, output: Output, since: float) -> bool:
-        """The last values of a run are still there for whoever scrapes next, and then the port is given back. Where
-        they are pushed their end comes an interval later: at once it would hide them from every chart."""
-        if isinstance(output, PushQueue) and time.monotonic() < since + min(output.interval, LINGER_SECONDS):
+        """The end of a run is served and pushed for a while, and then the port is given back. A Pushgateway keeps it by
+        itself. A push ends an interval later: at once the end of the series would hide them from every chart."""
+        if isinstance(output, PushQueue) and time.monotonic() < since + min(output.interval, PUSH_LINGER_SECONDS):
             return True
         with self._lock:
-            return bool(self._leaving.runs(key))
+            return isinstance(output, PageServer | PushQueue) and bool(self._ended.runs(key))
 
     def _close(self, key: Viewer) -> None:
         """A page at once, for somebody may want its port; a push when it has sent its last, and nobody waits."""
@@ -167,16 +176,20 @@ class Exports:
     # -- the page
 
     def collect(self, options: FamilyOptions, viewer: Viewer | None = None) -> list[Metric]:
-        """All families now. A run that has ended is shown once more by each viewer and then not again."""
+        """All families now, with those of runs that ended a while ago."""
+        snapshot, pushes = self._look(viewer)
+        return families.build(snapshot, options) + _describe_pushes(pushes, options.host or self._host)
+
+    def _look(self, viewer: Viewer | None) -> tuple[MetricsSnapshot, list[tuple[str, PushQueue]]]:
         with self._lock:
-            shown = (*self._runs, *self._leaving.runs(viewer))
+            shown = (*self._runs, *self._ended.runs())
             runs = tuple((run, self._trainings.look(run.folder)) for run in shown)
-            if viewer is not None:
-                self._leaving.see(viewer)
+            ended = dict(self._trainings.ended)
             pushes = [
                 (kind, output) for (kind, _), (_, output) in self._outputs.items() if isinstance(output, PushQueue)
             ]
         chosen = self._gpus.get(viewer) if viewer is not None else None
+        holders = (item for item in self._holders if chosen is None or _is_named(item.gpu, chosen))
         snapshot = MetricsSnapshot(
             self._host,
             self._started,
@@ -185,8 +198,11 @@ class Exports:
             self.healths,
             self._driver,
             count_parsed(),
+            tuple(holders),
+            self._gpu_facts,
+            ended,
         )
-        return families.build(snapshot, options) + _describe_pushes(pushes, self._host)
+        return snapshot, pushes
 
     # -- opening
 
@@ -210,6 +226,7 @@ class Exports:
             target=read_secret(target) if is_reference(target) else target,
             settings=wish.settings,
             collect=lambda options: self.collect(options, wish.key),
+            collect_endings=lambda options: families.build_endings(self._look(wish.key)[0], options),
             host=self._host,
             started=self._started,
             folder=self._folder / "spool" / hashlib.sha256(target.encode()).hexdigest()[:16],
@@ -242,7 +259,11 @@ def _choose_gpus(wishes: Iterable[Wish]) -> GpuChoice:
 
 
 def _is_chosen(thing: Thing, chosen: GpuChoice) -> bool:
-    return thing.table != "gpu" or chosen is None or any(is_gpu_named(item, thing.labels) for item in chosen)
+    return thing.table != "gpu" or chosen is None or _is_named(thing.labels, chosen)
+
+
+def _is_named(labels: Mapping[str, Value], chosen: tuple[int | str, ...]) -> bool:
+    return any(is_gpu_named(item, labels) for item in chosen)
 
 
 def _describe_pushes(pushes: list[tuple[str, PushQueue]], host: str) -> list[Metric]:

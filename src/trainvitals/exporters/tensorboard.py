@@ -8,7 +8,6 @@ drop later steps of that run, and keeps what the machine did meanwhile.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +28,11 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
 from trainvitals.journal.cursor import Cursor, Row
 from trainvitals.journal.documents.run import RunFile
-from trainvitals.journal.encoding import number, parse_time
+from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.histograms import from_other
 from trainvitals.settings import Settings
 from trainvitals.settings.kinds import IN_PLACE
 from trainvitals.trackers.tensorboard import writing
-from trainvitals.trackers.tensorboard.writing import Histogram
 
 HISTOGRAM_BYTES = 1 << 20
 """Of a file of histograms, at a time."""
@@ -166,13 +165,11 @@ class TensorBoardMirror:
             done[path.name] = cursor.offset
 
     def _write_histogram(self, prefix: str, row: Row) -> None:
-        low, high, counts = number(row.get("low")), number(row.get("high")), row.get("counts")
-        if low is None or high is None or not isinstance(counts, list) or not counts:
-            return
-        if not (math.isfinite(low) and math.isfinite(high) and all(type(count) is int for count in counts)):
+        histogram = from_other(row)
+        if histogram is None:
             return
         step, moment = row.get("step"), parse_time(row.get("timestamp")) or 0.0
-        encoded = writing.encode_histogram(f"{prefix}{row.get('name', '')}", Histogram(low, high, counts))
+        encoded = writing.encode_histogram(f"{prefix}{row.get('name', '')}", histogram)
         self._training.add(moment, step if type(step) is int else 0, [encoded])
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainvitals import catalog, runtime
+from trainvitals.journal.documents.cause import Cause
 from trainvitals.journal.encoding import encode_line, number, parse_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
@@ -57,6 +58,7 @@ class RankTraining:
     steps_total: float = 0.0
     last_step: int | None = None
     last_time: float | None = None
+    first_step: int | None = None
     first_time: float | None = None
     values: dict[str, float] = field(default_factory=dict)
     """Newest value of each catalog metric."""
@@ -115,6 +117,7 @@ class RankTraining:
             self.last_time = time
             self.first_time = time if self.first_time is None else self.first_time
         if before is None:
+            self.first_step = step
             # A run that is resumed in a new place has done the steps before, and the first is as good as done.
             self.steps_total = max(self.steps_total, float(max(step, 0)))
             return 0, None
@@ -150,6 +153,7 @@ class RankTraining:
             "steps_total": self.steps_total,
             "last_step": self.last_step,
             "last_time": self.last_time,
+            "first_step": self.first_step,
             "first_time": self.first_time,
             "values": dict(self.values),
             "metrics": dict(self.metrics),
@@ -167,10 +171,11 @@ class RankTraining:
         buckets = [int(item) for item in data["buckets"]]
         if len(buckets) != len(BUCKETS) + 1:
             raise ValueError("other buckets")
-        step = data.get("last_step")
+        first, last = number(data.get("first_step")), number(data.get("last_step"))
         return cls(
             steps_total=float(data["steps_total"]),
-            last_step=int(step) if step is not None else None,
+            first_step=int(first) if first is not None else None,
+            last_step=int(last) if last is not None else None,
             last_time=number(data.get("last_time")),
             first_time=number(data.get("first_time")),
             values=_parse_numbers(data.get("values")),
@@ -237,7 +242,10 @@ class Trainings:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, Any] = (runtime.read_json(path) or {}).get("runs") or {}
+        saved = runtime.read_json(path) or {}
+        self._known: dict[str, Any] = saved.get("runs") or {}
+        self.ended = _parse_ends(saved.get("ended"))
+        """How many runs ended with this status and kind of cause, since this file began."""
         self._runs: dict[str, RunTraining] = {}
         self._changed = False
         self._saved = 0.0
@@ -256,6 +264,11 @@ class Trainings:
             self._known[folder] = _forget_values(self._runs.pop(folder).as_json())
             self._changed = True
 
+    def count_end(self, status: str, cause: Cause | None) -> None:
+        """A run has ended."""
+        self.ended[status, cause.kind if cause is not None else ""] += 1
+        self._changed = True
+
     def look(self, folder: Path) -> dict[Participant, RankTraining]:
         """What is known of the participants of a run."""
         training = self._runs.get(str(folder))
@@ -270,8 +283,9 @@ class Trainings:
         for folder in list(self._known)[: max(len(self._known) - KEPT_RUNS, 0)]:
             del self._known[folder]
         runs = {**self._known, **{folder: run.as_json() for folder, run in self._runs.items()}}
+        ended = [[status, cause, count] for (status, cause), count in self.ended.items()]
         try:
-            runtime.write_atomically(self._path, encode_line({"runs": runs}))
+            runtime.write_atomically(self._path, encode_line({"runs": runs, "ended": ended}))
         except OSError:
             self._changed = True
             raise
@@ -284,6 +298,13 @@ def _forget_values(run: dict[str, Any]) -> dict[str, Any]:
     for rank in run["ranks"].values():
         rank |= {"values": {}, "metrics": {}, "memory_window": []}
     return run
+
+
+def _parse_ends(data: object) -> Counter[tuple[str, str]]:
+    try:
+        return Counter({(str(status), str(cause)): int(count) for status, cause, count in data or ()})  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return Counter()
 
 
 def _parse_numbers(data: object) -> dict[str, float]:

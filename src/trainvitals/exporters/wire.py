@@ -1,7 +1,7 @@
-"""Prometheus remote write on the wire: protobuf and snappy, written by hand.
+"""Prometheus remote write on the wire: protobuf, written by hand, in snappy.
 
-The message is four small structures (https://prometheus.io/docs/specs/remote_write_spec/), and snappy allows a stream
-of literals, so neither library would save more than these lines. Encoded labels are kept: they hardly ever change.
+The message is four small structures (https://prometheus.io/docs/specs/remote_write_spec/), not worth a library.
+Encoded labels are kept: they hardly ever change.
 Tested in tests/exporters/test_remote_write.py.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
+import cramjam
+
 _STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)  # the NaN that marks the end of a series
-_LITERAL = 1 << 16
 
 
 def varint(value: int) -> bytes:
@@ -45,17 +46,6 @@ def encode_series(labels: bytes, value: float | None, milliseconds: int) -> byte
     return _field(1, labels + _field(2, sample))
 
 
-def compress(data: bytes) -> bytes:
-    """A valid snappy block of literals: nothing is compressed, which does not matter on a local network."""
-    parts = [varint(len(data))]
-    for start in range(0, len(data), _LITERAL):
-        piece = data[start : start + _LITERAL]
-        size = len(piece) - 1
-        head = bytes((size << 2,)) if size < 60 else b"\xf4" + struct.pack("<H", size)
-        parts += (head, piece)
-    return b"".join(parts)
-
-
 def encode_request(series: Iterable[bytes]) -> bytes:
     """The body of a request."""
-    return compress(b"".join(series))
+    return bytes(cramjam.snappy.compress_raw(b"".join(series)))

@@ -28,7 +28,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from trainvitals.conditions import Conditions, Level
 from trainvitals.exporters.names import Spelling
 from trainvitals.views.deployment import queries
-from trainvitals.views.deployment.queries import RATE, Query, selector
+from trainvitals.views.deployment.queries import RATE, Query, once, selector
 from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, levels_of
 
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -79,6 +79,8 @@ def build_training(spelling: Spelling) -> dashboard.Dashboard:
     found.with_panel(_gauges(BY_ID["gpu_temperature"], spelling, 0, 110).span(12).height(6))
     found.with_panel(_gauges(BY_ID["gpu_memory"], spelling, 0, 100).span(12).height(6))
     for group, title in GROUPS:
+        if group == "rl":  # Prometheus has these under the names that were logged
+            continue
         found.with_row(dashboard.Row(title))
         if group == "performance":
             found.with_panel(_step_heatmap(chosen))
@@ -119,6 +121,19 @@ def _step_quantiles(chosen: str) -> timeseries.Panel:
 # -- many machines
 
 
+RUNNING = 'trainvitals_run_state{project=~"$project",host=~"$host",state=~"running|stalled|hung"}'
+
+
+def _count_once(series: str) -> str:
+    """Alerts as people count them: a GPU that two runs use has one problem, and Prometheus' own rules see it too."""
+    agents = f'{series}{{project=~"$project",host=~"$host",gpu%s""}}'
+    rules = 'ALERTS{host=~"$host",alertstate="firing",rule!="",gpu!=""}'
+    return (
+        f"group by (rule, host, gpu) ({agents % '!='}) or group by (rule, host, gpu) ({rules})"
+        f" or group by (rule, host, run, role, rank) ({agents % '='})"
+    )
+
+
 def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     """Every GPU at once: who works, who is hot, who waits, and what it costs."""
     found = _begin("GPU fleet", FLEET, "Every GPU of every machine")
@@ -129,18 +144,21 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
     ratio = queries.series("gpu", "utilization_percent", spelling)
     whole = "1" if spelling == "base" else "100"
     here = '{host=~"$host"}'
+    not_ok = 'gpu_state{host=~"$host",state!="ok"}'
     power, temperature = (queries.series("gpu", name, spelling) for name in ("power_draw_watts", "temperature_celsius"))
     memory = queries.series("gpu", "memory_percent", spelling)
     percent = "percentunit" if spelling == "base" else "percent"
-    joules = f"sum(increase(gpu_energy_joules_total{here}[$__range]))"
+    joules = f"sum({once(f'increase(gpu_energy_joules_total{here}[$__range])')})"
+    idle_share = f"sum by (host) (1 - {once(ratio + here)} / {whole})"
     found.with_row(dashboard.Row("Now"))
     for title, expression, unit in (
-        ("GPUs", f"count({ratio}{here})", "short"),
-        ("Mean utilization", f"avg({ratio}{here})", percent),
-        ("GPUs not ok", 'count(gpu_state{host=~"$host",state!="ok"} == 1) or vector(0)', "short"),
-        ("Power", f"sum({power}{here})", "watt"),
-        ("Runs", 'count(trainvitals_run_info{project=~"$project",host=~"$host"}) or vector(0)', "short"),
-        ("Alerts", 'sum(trainvitals_alert_active{project=~"$project",host=~"$host"}) or vector(0)', "short"),
+        ("GPUs", f"count({once(ratio + here)})", "short"),
+        ("Free GPUs", f"count({once('gpu_processes' + here)} == 0) or vector(0)", "short"),
+        ("Mean utilization", f"avg({once(ratio + here)})", percent),
+        ("GPUs not ok", f"count({once(not_ok)} == 1) or vector(0)", "short"),
+        ("Power", f"sum({once(power + here)})", "watt"),
+        ("Runs", f"count(max by (run) ({RUNNING}) == 1) or vector(0)", "short"),
+        ("Alerts", f"count({_count_once('trainvitals_alert_active')}) or vector(0)", "short"),
     ):
         found.with_panel(_stat(title, expression, unit).span(4).height(4))
     found.with_row(dashboard.Row("Every GPU"))
@@ -155,26 +173,22 @@ def build_fleet(spelling: Spelling) -> dashboard.Dashboard:
         .height(10)
     )
     found.with_row(dashboard.Row("Waste"))
-    found.with_panel(_lines("Idle GPUs", [Query(f"sum by (host) (1 - {ratio}{here} / {whole})", "{{host}}")], "short"))
-    found.with_panel(
-        _lines(
-            "Waste per hour", [Query(f"sum by (host) (1 - {ratio}{here} / {whole}) * $gpu_hour", "{{host}}")], "short"
-        )
-    )
+    found.with_panel(_lines("Idle GPUs", [Query(idle_share, "{{host}}")], "short"))
+    found.with_panel(_lines("Waste per hour", [Query(f"{idle_share} * $gpu_hour", "{{host}}")], "short"))
     idle = f"avg_over_time({ratio}{here}[1h]) < {0.05 if spelling == 'base' else 5} and {memory}{here} > 0"
     found.with_panel(_bars("Allocated but idle for an hour", idle, percent))
     found.with_row(dashboard.Row("Outliers"))
     found.with_panel(_bars("Hottest", f"topk(10, {temperature}{here})", "celsius"))
     slowest = 'topk(10, rank:training_step_duration_seconds:mean5m{project=~"$project",host=~"$host"})'
     found.with_panel(_bars("Slowest ranks", slowest, "s", "{{run}} {{role}} rank {{rank}} ({{host}})"))
-    found.with_panel(_states("State", 'gpu_state{host=~"$host",state!="ok"} == 1', "{{host}} GPU {{gpu}}: {{state}}"))
+    found.with_panel(_states("State", f"{not_ok} == 1", "{{host}} GPU {{gpu}}: {{state}}"))
     found.with_row(dashboard.Row("Energy and cost"))
     found.with_panel(_stat("Energy in this range", f"{joules} / 3.6e6", "kwatth").span(6).height(5))
     found.with_panel(_stat("Energy cost", f"{joules} / 3.6e6 * $kwh", "short").span(6).height(5))
-    hours = f"sum(count_over_time({ratio}{here}[$__range:1m])) / 60"
+    hours = f"sum({once(f'count_over_time({ratio}{here}[$__range:1m])')}) / 60"
     found.with_panel(_stat("GPU hours", hours, "short").span(6).height(5))
     found.with_panel(_stat("GPU hour cost", f"{hours} * $gpu_hour", "short").span(6).height(5))
-    found.with_panel(_lines("Power", [Query(f"sum by (host) ({power}{here})", "{{host}}")], "watt").span(24))
+    found.with_panel(_lines("Power", [Query(f"sum by (host) ({once(power + here)})", "{{host}}")], "watt").span(24))
     found.with_row(dashboard.Row("Runs"))
     found.with_panel(_runs())
     return found.annotation(_alerts('{project=~"$project",host=~"$host"}'))
@@ -194,7 +208,7 @@ def build_node(spelling: Spelling) -> dashboard.Dashboard:
     ):
         found.with_variable(_variable(name, of))
     for group, title in GROUPS:
-        if group not in ("training", "performance"):
+        if group not in ("rl", "training", "performance"):
             found.with_row(dashboard.Row(title))
             _add_panels(found, (panel for panel in PANELS.own if panel.group == group), spelling)
     here = '{host=~"$host"}'

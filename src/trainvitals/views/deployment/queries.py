@@ -40,6 +40,11 @@ def selector(table: str, *more: str) -> str:
     return "{" + ",".join([*chosen, *more]) + "}"
 
 
+def once(expression: str) -> str:
+    """Each GPU once, however many agents measure it: those of several users, one in a container and one beside it."""
+    return f"max by (host, uuid) ({expression})"
+
+
 def series(table: str, metric: str, spelling: Spelling) -> str:
     """The name of the series of a catalog metric that is a number."""
     export = names.export_of(table, metric, spelling)
@@ -89,7 +94,7 @@ def grafana_unit(panel: Panel, spelling: Spelling) -> str:
     base = {"MB": "bytes", "MB/s": "binBps", "%": "percentunit", "MHz": "hertz"}
     plain = {
         "MB": "mbytes", "MB/s": "MiBs", "%": "percent", "MHz": "rotmhz", "°C": "celsius", "W": "watt", "s": "s",
-        "samples/s": "cps", "GB": "gbytes", "rpm": "rotrpm",
+        "ms": "s", "samples/s": "cps", "GB": "gbytes", "rpm": "rotrpm",
     }  # fmt: skip
     return (base if spelling == "base" else {}).get(panel.unit) or plain.get(panel.unit, "short")
 

@@ -18,6 +18,7 @@ from trainvitals.alerts.rules import Rule, parse_wait
 from trainvitals.conditions import Condition, Conditions, PrometheusRule
 from trainvitals.exporters import names
 from trainvitals.exporters.names import Spelling
+from trainvitals.views.deployment.queries import once
 
 STEP_WINDOWS = ("2m", "1h")
 """A wait in steps is over when so many were done in one of these and the condition held in all of it: soon where steps
@@ -44,9 +45,9 @@ RECORDINGS: tuple[Recording, ...] = (
         for share in (0.5, 0.99)
     ),
     Recording("run:training_steps:rate5m", "max by (run, project) (rate(training_steps_total[5m]))"),
-    Recording("host:<gpu.utilization_percent>:avg", "avg by (host) (<gpu.utilization_percent>)"),
-    Recording("host:<gpu.power_draw_watts>:sum", "sum by (host) (<gpu.power_draw_watts>)"),
-    Recording("host:gpu_energy_joules:increase1h", "sum by (host) (increase(gpu_energy_joules_total[1h]))"),
+    Recording("host:<gpu.utilization_percent>:avg", f"avg by (host) ({once('<gpu.utilization_percent>')})"),
+    Recording("host:<gpu.power_draw_watts>:sum", f"sum by (host) ({once('<gpu.power_draw_watts>')})"),
+    Recording("host:gpu_energy_joules:increase1h", f"sum by (host) ({once('increase(gpu_energy_joules_total[1h])')})"),
     Recording("gpu:<gpu.utilization_percent>:avg30m", "avg_over_time(<gpu.utilization_percent>[30m])"),
 )
 
@@ -117,7 +118,10 @@ def _alert(
             f"{expression} and increase(training_steps_total[<held>]) >= {wait.steps}".replace("<held>", window)
             for window in STEP_WINDOWS
         )
-    found: dict[str, Any] = {"alert": alert_name(row.id), "expr": fill(expression, spelling, conditions)}
+    found: dict[str, Any] = {
+        "alert": prometheus.name or alert_name(row.id),
+        "expr": fill(expression, spelling, conditions),
+    }
     if wait.seconds:
         found["for"] = f"{wait.seconds:.0f}s"
     found["labels"] = {"severity": live.severity, "rule": row.id} if live is not None else {"severity": row.severity}
