@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from memory_groups import memory_group
 from waiting import PATIENCE, wait_until
 
 from trainvitals import runtime
@@ -205,43 +205,18 @@ def test_a_run_finished_in_a_process_that_lives_on_is_let_go(machine: Any) -> No
 
 
 @pytest.mark.promise("the kernel kills a training for memory", "the reason is `out_of_memory`")
-def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any, memory_group: Callable[..., Path]) -> None:
-    group = memory_group(96 << 20)
+def test_a_process_killed_at_its_memory_limit_is_out_of_memory(machine: Any) -> None:
     machine.start_agent()
-    join = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
-    training = machine.train(LOG_SOME + WAIT + "hoard = []\nwhile True: hoard.append(bytearray(8 << 20))", before=join)
-    training.wait_until_ready()
-    training.wait_for_event("rank_started")
-    training.go()
-    run = training.wait_for_end()
+    with memory_group(96 << 20) as group:
+        join = f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
+        hoarding = "hoard = []\nwhile True: hoard.append(bytearray(8 << 20))"
+        training = machine.train(LOG_SOME + WAIT + hoarding, before=join)
+        training.wait_until_ready()
+        training.wait_for_event("rank_started")
+        training.go()
+        run = training.wait_for_end()
     assert run["status"] == "killed" and run["cause"].startswith("out of memory: killed by the kernel (OOM)")
     assert training.events("rank_lost")[0]["message"].startswith("rank 0 died: out of memory")
-
-
-@pytest.fixture
-def memory_group(machine: Any) -> Any:
-    """Makes a control group with a memory limit, version 1 or 2, where this user may."""
-    made: list[Path] = []
-
-    def make(limit: int) -> Path:
-        old = Path("/sys/fs/cgroup/memory")
-        new = Path("/sys/fs/cgroup")
-        parent = old if (old / "memory.limit_in_bytes").exists() else new
-        group = parent / f"trainvitals-test-{os.getpid()}"
-        if not os.access(parent, os.W_OK) or not (parent is old or (parent / "cgroup.controllers").exists()):
-            message = "no right to make a control group here"
-            pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-        group.mkdir()
-        made.append(group)
-        name = "memory.limit_in_bytes" if parent is old else "memory.max"
-        (group / name).write_text(str(limit))
-        return group
-
-    yield make
-    for group in made:
-        machine.end()
-        wait_until(lambda group=group: not (group / "cgroup.procs").read_text().strip(), "an empty control group")
-        group.rmdir()
 
 
 def test_ranks_of_one_run_share_a_watch_and_the_first_to_die_tells_why(machine: Any) -> None:

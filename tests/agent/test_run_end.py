@@ -19,6 +19,7 @@ from trainvitals.journal.failures import Failure
 from trainvitals.journal.identity import Participant
 
 OOM = ExitVerdict("killed", Cause(kind=causes.OUT_OF_MEMORY, memory="machine", signal="SIGKILL"), None, "SIGKILL")
+KILL = ExitVerdict("killed", Cause(kind=causes.SIGNAL, signal="SIGKILL"), None, "SIGKILL")
 TERM = ExitVerdict("killed", Cause(kind=causes.SIGNAL, signal="SIGTERM"), None, "SIGTERM")
 UNKNOWN = ExitVerdict("crashed", Cause(kind=causes.UNKNOWN))
 FINE = ExitVerdict("finished", None, 0)
@@ -27,7 +28,7 @@ BAD = ExitVerdict("failed", Cause(kind=causes.EXIT_CODE, exit_code=3), 3)
 
 
 def rank(
-    number: int, verdict: ExitVerdict, gone_at: float = 1.0, kind: str = "training", ranks: int = 1
+    number: int, verdict: ExitVerdict, gone_at: float = 1.0, kind: str = "training", ranks: int = 1, **more: str
 ) -> WatchedRank:
     """A rank that is gone, with what was found out about it."""
     registration = Registration(
@@ -39,6 +40,7 @@ def rank(
         host="here",
         kind=kind,
         world_size=ranks,
+        **more,  # type: ignore[arg-type]
     )
     found = WatchedRank(registration, Path("/nowhere"), 0.0, None)
     found.verdict, found.gone_at = verdict, gone_at
@@ -64,6 +66,18 @@ def rank(
         # `trainvitals run` knows the exit status; the agent knows of the memory.
         ({"status": "running", "exit_code": 5}, [rank(0, UNKNOWN, kind="command")], "failed", "exit code 5"),
         ({"status": "running", "signal": "SIGKILL"}, [rank(0, OOM, kind="command")], "killed", str(OOM.cause)),
+        ({"status": "running", "signal": "SIGKILL"}, [rank(0, KILL, kind="command"), rank(0, OOM)], "killed",
+         str(OOM.cause)),
+        # Actors of Ray may be lost, and nodes outlive the job: their driver decides, and a trainer's loss is one.
+        ({"status": "running"}, [rank(0, FINE, 2.0, role="driver"), rank(0, KILL, role="rollout", launcher="ray")],
+         "finished", None),
+        ({"status": "running"}, [rank(0, KILL, 2.0, role="driver"), rank(0, KILL, role="rollout", launcher="ray")],
+         "killed", f"driver 0: {KILL.cause}"),
+        ({"status": "running"}, [rank(0, FINE, 2.0), rank(1, KILL, kind="monitor", role="node")], "finished", None),
+        ({"status": "running"}, [rank(0, FINE, role="driver"), rank(1, KILL, launcher="ray")], "killed",
+         f"rank 1: {KILL.cause}"),
+        ({"status": "running"}, [rank(0, KILL, role="rollout", launcher="ray")], "killed",
+         f"rollout 0: {KILL.cause}"),
         # Another attempt is under way: this one ended as its ranks did.
         ({"status": "running", "attempt": 2}, [rank(0, TERM)], "killed", str(TERM.cause)),
     ],

@@ -153,6 +153,27 @@ def test_readings_keep_to_their_slots_and_leave_out_those_they_missed(threads: l
     assert skipped >= 5
 
 
+def test_a_gpu_whose_driver_does_not_return_is_unresponsive_until_it_does(
+    threads: list[UnitThread], inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainvitals.agent.sampling.holds_for", lambda interval: 0.05)
+    probe = Probe()
+    thread = run_unit(threads, probe, inbox)
+    wait_until(lambda: inbox.samples(), "a reading")
+    probe.gate.clear()
+    wait_until(lambda: probe.hangs, "the reading that hangs")
+
+    def newest() -> Sample:
+        return next(item for item in inbox.samples()[-1].items if isinstance(item, Sample))
+
+    wait_until(lambda: thread.check(time.monotonic()) or "state" in newest().values, "its state")
+    assert newest().labels == {"gpu_index": 0} and newest().values == {"state": "unresponsive"}
+    probe.gate.set()
+    wait_until(lambda: "utilization_percent" in newest().values, "its values")
+    thread.check(time.monotonic())
+    assert "state" not in newest().values
+
+
 def test_another_interval_is_kept_from_then_on(threads: list[UnitThread], inbox: Inbox) -> None:
     demands = [Demand(default_interval=600.0)]
     thread = UnitThread("probe", Probe(), Owner(lambda: demands[-1], inbox, lambda key: None))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from made_contexts import make_context
+from made_runs import make_run
 from waiting import wait_until
 
 from trainvitals.agent import sealing
@@ -123,6 +124,16 @@ def test_a_file_whose_sealer_was_killed_before_removing_it_is_removed_by_the_nex
     write(tmp_path / NEW)
     segment_writer.seal(tmp_path / OLD, keep=True)
     assert closed(tmp_path) == [OLD] and closed(tmp_path, keep=True) == []
+
+
+def test_the_last_job_of_a_run_keeps_its_findings(tmp_path: Path, sealer: Sealer) -> None:
+    folder = make_run(tmp_path / "runs" / "mnist" / "20260101-000000-old-abcd")
+    write(folder / OLD)
+    done: list[list[Result]] = []
+    sealer.submit(Job(str(folder), (), diagnose=True), done.append)
+    wait_until(lambda: bool(done))
+    kept = RunReader(folder).findings()
+    assert kept is not None and kept.attempt == 1 and kept.not_judged
 
 
 def test_the_last_job_of_a_run_removes_runs_that_are_too_old(tmp_path: Path, sealer: Sealer) -> None:

@@ -13,6 +13,7 @@ from trainvitals.agent.run_context import RunContext
 from trainvitals.agent.run_files import RunLines
 from trainvitals.alerts.actions import Target
 from trainvitals.alerts.session import RunAlerts
+from trainvitals.conditions import ROWS
 from trainvitals.errors import SettingError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.cause import Cause
@@ -25,6 +26,7 @@ from trainvitals.journal.listening import Batch, Positions
 from trainvitals.sources import Sample
 
 RANK_SECONDS = 1.0
+END_RULES = frozenset(row.id for row in ROWS if row.about_end)
 
 
 class Alerting:
@@ -42,6 +44,7 @@ class Alerting:
         self._next_ranks = 0.0
         self._ended: dict[Participant, tuple[str, Cause]] = {}
         self._alerts: RunAlerts | None = None
+        self._last: list[AlertRow] = []
 
     def start(self, pid: int, judged: Positions) -> None:
         """Begin to judge. `pid` is a process of the run: it knows the environment that addresses may refer to;
@@ -139,6 +142,7 @@ class Alerting:
             if verdict.status in BAD_ENDS and alone and known not in BAD_ENDS:
                 self.see_end(rank, verdict.status, verdict.cause)
         alerts, self._alerts = self._alerts, None
+        self._last = [row for row in alerts.firing() if row.rule in END_RULES]
         self._guard(lambda: alerts.end(verdict.status))
 
     def leave(self) -> None:
@@ -150,8 +154,8 @@ class Alerting:
         return self._alerts.active() if self._alerts is not None else ()
 
     def firing(self) -> list[AlertRow]:
-        """Everything that fires now, each with its labels."""
-        return self._alerts.firing() if self._alerts is not None else []
+        """Everything that fires now, each with its labels; after the end what fired about it."""
+        return self._alerts.firing() if self._alerts is not None else self._last
 
     def _ask(self, do: Callable[[RunAlerts], None]) -> None:
         if (alerts := self._alerts) is not None:

@@ -20,6 +20,9 @@ WRAPPER_SECONDS = 2.0
 JOIN_SECONDS = 30.0
 """How long the agent gets to read a registration; on a busy machine it may come late to it."""
 END_PATIENCE_SECONDS = 600.0
+DIAGNOSED_LINES = 100
+"""Lines of the lowest rank from which on findings are kept: most checks need as many, and a shorter run is diagnosed in
+no time by whoever looks at it."""
 CATCH_UP_SECONDS = 0.5
 """How long, per tick, a listener that was added late is served once the run has ended."""
 
@@ -48,6 +51,8 @@ class Closing:
         if not self._ranks.are_over or self._waits_for_rank(now):
             return False
         wrapped = any(rank.registration.kind == COMMAND for rank in self._ranks)
+        if wrapped and not self._parts.are_program_files_read(now):
+            return False
         if self._account.has_ended or self._account.has_exit_status or not wrapped:
             return True
         last = max((rank.gone_at or now for rank in self._ranks), default=now)
@@ -109,8 +114,11 @@ class Closing:
         return time.monotonic() < self._deadline
 
     def request_seals(self) -> None:
-        """Seal what the run leaves."""
-        self._parts.seals.request_last(self._parts.is_ours)
+        """Seal what the run leaves, and have it diagnosed by the host that wrote its end."""
+        lowest = self._ranks.lowest
+        leads = any(self._account.is_led_by(rank.registration) for rank in self._ranks)
+        is_long = lowest is not None and lowest.progress.lines >= DIAGNOSED_LINES
+        self._parts.seals.request_last(self._parts.is_ours, diagnose=leads and is_long)
 
     def finish(self) -> bool:
         """Go on sealing, and serving listeners that were added late. True when there is nothing left to do."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.agent.gpu_holders import GpuHolders
 from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.run import WatchedRun
@@ -28,11 +29,18 @@ class Exporting:
     """Nothing at all until a setting asks for an exporter."""
 
     def __init__(
-        self, host: str, folder: Path, newest: Newest, log: BoundLog, offer: Callable[[Reading], None]
+        self,
+        host: str,
+        folder: Path,
+        newest: Newest,
+        holders: GpuHolders,
+        log: BoundLog,
+        offer: Callable[[Reading], None],
     ) -> None:
         self._host = host
         self._folder = folder
         self._newest = newest
+        self._holders = holders
         self._log = log
         self._offer = offer
         self._exports: Exports | None = None
@@ -78,7 +86,10 @@ class Exporting:
         if self._shown.keys() - present.keys():
             # What is shown of a run that has gone is how it ended, which it only knows now.
             exports.update([self._view(run) for run in (self._shown | present).values()], healths)
-        exports.update([self._view(run) for run in present.values()], healths, _versions(describe()))
+        machine = describe()
+        exports.update([self._view(run) for run in present.values()], healths, _versions(machine))
+        ranks = [process for run in present.values() for process in run.processes()]
+        exports.update_gpus(self._holders.list(ranks), _gpu_facts(machine))
         self._shown = present
         self._listeners = {run: listener for run, listener in self._listeners.items() if not run.over}
         for run in present.values():
@@ -104,6 +115,8 @@ class Exporting:
             name=about.name or run.run_id,
             state=run.state,
             alerts=tuple(_describe_alert(row) for row in run.firing),
+            ended=run.ending,
+            keep_seconds=run.settings.prometheus_keep_ended,
         )
 
     def _warn(self, text: str) -> None:
@@ -118,6 +131,15 @@ def _describe_alert(row: AlertRow) -> ActiveAlert:
 
 def _read_about(folder: Path) -> RunFile:
     return run_folder.find_run(folder) or RunFile()
+
+
+def _gpu_facts(machine: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """What NVIDIA's driver says of each GPU, by UUID."""
+    found = {}
+    for gpu in (machine.get("nvidia") or {}).get("gpus") or ():
+        facts = {"pci_bus_id": gpu.get("pci"), "serial": gpu.get("serial"), "vbios_version": gpu.get("vbios")}
+        found[str(gpu.get("uuid"))] = {name: str(value) for name, value in facts.items() if value}
+    return found
 
 
 def _versions(machine: Mapping[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from trainvitals import runtime, sources
 from trainvitals import settings as settings_room
 from trainvitals.agent.dead_runs import Backlog, Entry
 from trainvitals.agent.exporter_bridge import Exporting
+from trainvitals.agent.gpu_holders import GpuHolders
 from trainvitals.agent.late_exports import LateExports
 from trainvitals.agent.log import FILE_NAME, Log
 from trainvitals.agent.reading import Reading
@@ -82,7 +83,8 @@ class Agent:
         self._lock = AgentLock()
         self._sealer = Sealer()
         self._sampler = Sampler(self._log, self._offer)
-        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, self._log, self._report)
+        holders = GpuHolders(self._sampler.gpu_holders)
+        self._exporting = Exporting(self._host, self._folder, self._sampler.newest, holders, self._log, self._report)
         self._late_exports = LateExports(self._host, self._log)
         self._machine = Machine(
             self._host,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainvitals.agent.liveness import WatchedRank
-from trainvitals.journal.documents.run import TRAINING
+from trainvitals.journal.documents.run import MONITOR, TRAINING
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.identity import Participant
 from trainvitals.sources import RankProcess
@@ -42,8 +42,10 @@ class Ranks:
 
     @property
     def are_over(self) -> bool:
-        """Whether there were any and none is left."""
-        return bool(self._ranks) and all(rank.is_over for rank in self)
+        """Whether there were any and none is left. A monitor beside others is no reason to wait: the nodes of a Ray
+        cluster outlive the job."""
+        counted = [rank for rank in self if rank.registration.kind != MONITOR] or list(self)
+        return bool(counted) and all(rank.is_over for rank in counted)
 
     @property
     def are_settling(self) -> bool:

@@ -23,6 +23,8 @@ from trainvitals.agent.reading import Reading, exporter_trouble
 from trainvitals.agent.run_account import RunAccount
 from trainvitals.agent.run_context import Machine, RunContext
 from trainvitals.agent.run_parts import RunParts
+from trainvitals.agent.stopping import Stopping
+from trainvitals.exporters.runs import EndedAt
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import LatestRun
 from trainvitals.journal.documents.registration import Registration
@@ -65,7 +67,8 @@ class WatchedRun:
         self.began = time.monotonic()
         self.state = "running"
         self.firing: Sequence[AlertRow] = ()
-        """The alerts that fire now, each with its labels."""
+        """The alerts that fire now, each with its labels; of a run that is over those about its end."""
+        self.ending: EndedAt | None = None
         self._first = first
         self._account = RunAccount(self.folder, first.attempt)
         self._ranks = Ranks()
@@ -201,6 +204,7 @@ class WatchedRun:
         self._parts = RunParts(self._context, self.attempt, self._ranks)
         self._rank_watch = RankWatch(self._context, self._account, self._ranks, self._parts)
         self._closing = Closing(self._context, self._account, self._ranks, self._parts)
+        self._stopping = Stopping(self._context, self._account, self._ranks, self._parts.lines)
         # Else an earlier agent wrote the end and was itself ended before it could clean up.
         if not self._parts.before.is_over and self.folder.is_dir():
             self._parts.start(self._first.pid, self.attempt, self._warn_of_exporter)
@@ -242,6 +246,8 @@ class WatchedRun:
         self.firing = parts.alerting.firing()
         if self._is_time("files", TEND_SECONDS, now):
             parts.lines.tend()
+            parts.look_at_program_files(now)
+            self._stopping.look(now)
         if self._is_time("health", HEALTH_SECONDS, now):
             parts.lines.write_health(self._context.machine.health())
             parts.write_losses()
@@ -297,7 +303,8 @@ class WatchedRun:
         self._drain()
         verdict = self._closing.end()
         if verdict is not None:
-            self.state, self.firing = verdict.status, ()
+            self.state, self.firing = verdict.status, self._parts.alerting.firing()
+            self.ending = EndedAt(time.time(), verdict.cause)
             self._write_status(time.monotonic(), force=True)
             self._clean_up()
 
@@ -326,6 +333,7 @@ class WatchedRun:
         self._follow(time.monotonic())
         self._drain()
         parts.alerting.leave()
+        parts.program_files.leave()
         parts.consoles.look()
         parts.lines.write_event("agent_detached", "agent stopped; the run continues", data={"pid": os.getpid()})
         self._write_status(time.monotonic(), force=True)

@@ -10,8 +10,9 @@ from trainvitals.agent import exit_causes
 from trainvitals.agent.exit_causes import ExitStatus, ExitVerdict
 from trainvitals.agent.liveness import WatchedRank
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal.documents.cause import Cause
-from trainvitals.journal.documents.run import RunFile
+from trainvitals.journal.documents.cause import OUT_OF_MEMORY, Cause
+from trainvitals.journal.documents.registration import RAY
+from trainvitals.journal.documents.run import MONITOR, RunFile
 from trainvitals.journal.failures import Failure
 from trainvitals.journal.identity import Participant
 
@@ -40,12 +41,20 @@ def decide_end(
     if mine and (run.exit_code is not None or run.signal):  # written by `trainvitals run`
         exit_status = ExitStatus(None if run.signal else run.exit_code, run.signal)
         return _soften(exit_causes.judge(exit_status), ranks)
-    bad = [rank for rank in ranks if rank.verdict and rank.verdict.status != "finished"]
+    judged = [rank for rank in ranks if not _is_expendable(rank)] or ranks
+    bad = [rank for rank in judged if rank.verdict and rank.verdict.status != "finished"]
     if written is not None:  # a tentative end holds against "nothing is known", not against a known exit status
         bad = [rank for rank in bad if rank.verdict and (rank.verdict.exit_code or rank.verdict.signal)]
     if not bad:
         return ExitVerdict(written or "finished", run.cause if written else None)
     return _named(min(bad, key=lambda rank: _time_of_death(rank, failures)), run.tentative)
+
+
+def _is_expendable(rank: WatchedRank) -> bool:
+    """Whether a run may well survive the loss of it: a node that is watched beside the training, an actor of Ray. How
+    the driver of these ends is how the run ends."""
+    is_actor = rank.registration.launcher == RAY and not rank.participant.is_trainer
+    return is_actor or rank.registration.kind == MONITOR
 
 
 def _first_of_many(ranks: Sequence[WatchedRank], failures: Sequence[Failure]) -> ExitVerdict | None:
@@ -84,11 +93,15 @@ def _named(rank: WatchedRank, tentative: bool) -> ExitVerdict:
 
 def _soften(verdict: ExitVerdict, ranks: Sequence[WatchedRank]) -> ExitVerdict:
     """The exit code from the wrapper, explained by what was seen of the processes where that is more specific."""
-    for rank in ranks:
-        found = rank.verdict
-        if found is not None and found.signal == verdict.signal and found.exit_code == verdict.exit_code:
-            return replace(verdict, status=found.status, cause=found.cause)
-    return verdict
+    same = [
+        rank.verdict
+        for rank in ranks
+        if rank.verdict is not None
+        and (rank.verdict.signal, rank.verdict.exit_code) == (verdict.signal, verdict.exit_code)
+    ]
+    # The command and the training in it may be one process, which has gone to another memory group in between.
+    same.sort(key=lambda found: found.cause is None or found.cause.kind != OUT_OF_MEMORY)
+    return replace(verdict, status=same[0].status, cause=same[0].cause) if same else verdict
 
 
 def write_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int, last_step: int | None = None) -> None:
@@ -96,19 +109,21 @@ def write_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int, last_
 
     Raises OSError when the folder cannot be written.
     """
-    run = run_folder.find_run(folder)
-    if run is None or run.attempt != attempt or (run.is_over and not run.tentative):
-        return
-    if not (run.tentative and run.status == verdict.status):  # else it was right; the time it wrote stays
-        run = run.end(verdict.status, verdict.cause)
-    run = replace(
-        run,
-        tentative=False,
-        exit_code=verdict.exit_code if verdict.exit_code is not None else run.exit_code,
-        signal=verdict.signal or run.signal,
-        last_step=run.last_step if run.last_step is not None else last_step,
-    )
-    run_folder.write_run(folder, run, mode)
+
+    def end(run: RunFile) -> RunFile | None:
+        if run.attempt != attempt or (run.is_over and not run.tentative):
+            return None
+        if not (run.tentative and run.status == verdict.status):  # else it was right; the time it wrote stays
+            run = run.end(verdict.status, verdict.cause)
+        return replace(
+            run,
+            tentative=False,
+            exit_code=verdict.exit_code if verdict.exit_code is not None else run.exit_code,
+            signal=verdict.signal or run.signal,
+            last_step=run.last_step if run.last_step is not None else last_step,
+        )
+
+    run_folder.change_run(folder, end, mode)
 
 
 def correct_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int) -> None:
@@ -116,6 +131,8 @@ def correct_end(folder: Path, attempt: int, verdict: ExitVerdict, mode: int) -> 
 
     Raises OSError when the folder cannot be written.
     """
-    run = run_folder.find_run(folder)
-    if run is not None and run.attempt == attempt:
-        run_folder.write_run(folder, run.correct(verdict.status, verdict.cause), mode)
+
+    def correct(run: RunFile) -> RunFile | None:
+        return run.correct(verdict.status, verdict.cause) if run.attempt == attempt else None
+
+    run_folder.change_run(folder, correct, mode)

@@ -12,6 +12,7 @@ from trainvitals.agent.alerting import Alerting
 from trainvitals.agent.consoles import Consoles
 from trainvitals.agent.gpu_holding import GpuHolding
 from trainvitals.agent.losses import Losses
+from trainvitals.agent.program_files import ProgramFiles
 from trainvitals.agent.ranks import Ranks
 from trainvitals.agent.row_exporting import RowExporting, find_incomplete
 from trainvitals.agent.run_context import RunContext
@@ -62,6 +63,8 @@ class RunParts:
         self.relay.add(self.training_log)
         self._losses = Losses(self.lines, self.training_log)
         self.alerting = Alerting(context, context.file_name("alerts", attempt), ranks, self.holding, self.lines)
+        self.program_files = ProgramFiles(context)
+        self._follows_programs = False
         self.row_exports: RowExporting | None = None
         self._environment: Mapping[str, str] | None = None
 
@@ -79,6 +82,7 @@ class RunParts:
         self.alerting.start(pid, self.training_log.acknowledged)
         self.relay.add(self.alerting)
         self.lines.listen = self.alerting.see_sample
+        self._follows_programs = distrust is None
         if distrust is None:
             run = self._describe_run(pid, attempt)
             self.row_exports = RowExporting(context.settings, run, self._known_row_exports, warn)
@@ -115,9 +119,11 @@ class RunParts:
 
     def is_followed(self, file: FileName) -> bool:
         """Whether anybody here may listen to it: what this machine writes, and the events and alerts of all machines. A
-        training is listened to once its rank has registered, for its lines are counted there."""
+        training is listened to once its rank has registered, for its lines are counted there; a program that is not
+        seen to train, once it is known to log to files."""
         if file.table == "training":
-            return self._ranks.get(file.participant) is not None
+            known = self._ranks.get(file.participant) is not None
+            return known or self.program_files.is_written_by(file.participant)
         return file.table in layout.LINE_TABLES or self.is_ours(file)
 
     def is_ours(self, file: FileName) -> bool:
@@ -154,6 +160,16 @@ class RunParts:
         while (more := self.relay.poll(PIECE)) and time.monotonic() < deadline:
             continue
         return more
+
+    def look_at_program_files(self, now: float) -> None:
+        """Follow what the program logs to files of other trackers."""
+        if self._follows_programs and self.program_files.look(now):
+            self.relay.ask_again()
+
+    def are_program_files_read(self, now: float) -> bool:
+        """Whether all that the program has logged to files is in the run, now that it has ended."""
+        self.look_at_program_files(now)
+        return self.program_files.finish(now)
 
     def look_at_gpus(self) -> None:
         """Find out which GPUs the run holds."""

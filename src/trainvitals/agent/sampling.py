@@ -19,7 +19,7 @@ from trainvitals.agent.log import BoundLog
 from trainvitals.agent.reading import Reading
 from trainvitals.agent.wanted import Demand
 from trainvitals.journal.documents.latest import SourceHealth
-from trainvitals.newest import Newest
+from trainvitals.newest import Newest, Value, holds_for
 from trainvitals.sources import GpuProcess, Notice, Sample, Source, SourceUnavailable, Unit, UnitGone, World
 
 PHASE_SECONDS = 0.002
@@ -31,6 +31,8 @@ REDISCOVER_PAUSE = 1.0
 STALE_SECONDS = 2.0
 STALE_INTERVALS = 3
 ABANDON_SECONDS = 60.0
+UNRESPONSIVE = "unresponsive"
+"""The state of a GPU whose driver does not return."""
 BACKOFF_LIMIT = 60.0
 GOOD_READINGS = 3
 """Readings in time before trouble is over, so that a unit that works now and then is not an event each time."""
@@ -87,6 +89,10 @@ class UnitThread:
         self._reason: str | None = None
         self._in_trouble = in_trouble  # of a unit before this one: its recovery is reported, too
         self._abandoned = False
+        known = getattr(unit, "identity", None)
+        self._gpus = [] if known is None else [Sample("gpu", known.labels, {}, 0.0)]
+        """Of the newest reading; before the first what is known from looking for it."""
+        self._reported = 0.0
         self._thread = threading.Thread(target=self._run, name=f"unit {unit.key}", daemon=True)
         self._thread.start()
 
@@ -118,6 +124,11 @@ class UnitThread:
             reason=reason,
         )
 
+    @property
+    def gpu_labels(self) -> Mapping[str, Value]:
+        """Of a GPU; of one that is divided those of the whole."""
+        return self._gpus[0].labels if self._gpus else {}
+
     def gpu_processes(self, now: float) -> list[GpuProcess]:
         """Who uses this unit, if it is a GPU whose driver says so; of one that does not answer it is not known how much
         any more."""
@@ -129,13 +140,25 @@ class UnitThread:
     def check(self, now: float) -> None:
         """Called from outside the thread, which may hang: report trouble, and give up on it in the end."""
         began = self._began
-        if began is None or self._ending:
+        if began is None or (self._ending and not self._abandoned):
             return
+        if now - began > holds_for(self._interval()):
+            self._report_hung_gpus(now)
         if now - began > ABANDON_SECONDS:
             self._abandoned = True
             self.end()
         elif now - began > self._deadline():
             self._trouble(f"{self.key} has not responded for {now - began:.1f} s; its values are stale")
+
+    def _report_hung_gpus(self, now: float) -> None:
+        """A GPU whose driver does not return is still there, whoever looks: in a state, and without the values that
+        have expired by now."""
+        interval = self._interval()
+        if self._gpus and now - self._reported >= interval:
+            self._reported = now
+            at = time.time()
+            items = [Sample("gpu", gpu.labels, {"state": UNRESPONSIVE}, at) for gpu in self._gpus]
+            self._deliver(Reading(self.source, self.key, items, now, 0.0, interval))
 
     # -- the thread
 
@@ -197,10 +220,10 @@ class UnitThread:
         self._reason = None
         self._duration = duration
         self._last_good = began
-        for item in items:
-            if isinstance(item, Sample):
-                self._table = item.table
-                break
+        samples = [item for item in items if isinstance(item, Sample)]
+        if samples:
+            self._table = samples[0].table
+            self._gpus = [sample for sample in samples if sample.table == "gpu"]
         if items:
             self._deliver(Reading(self.source, self.key, items, began, duration, interval, late))
         self._good = 0 if late else self._good + 1
@@ -407,6 +430,12 @@ class Sampler:
         now = time.monotonic()
         units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
         return [process for unit in units for process in unit.gpu_processes(now)]
+
+    def gpu_holders(self) -> list[tuple[Mapping[str, Value], Sequence[GpuProcess]]]:
+        """The labels of each GPU whose processes are known, and these."""
+        now = time.monotonic()
+        units = [unit for source in list(self._sources.values()) for unit in list(source.units.values())]
+        return [(unit.gpu_labels, found) for unit in units if unit.gpu_labels and (found := unit.gpu_processes(now))]
 
     def gpu_users(self) -> dict[str, frozenset[int]]:
         """The processes on each GPU, by the key of its unit, as far as its driver reports them."""

@@ -7,6 +7,7 @@ JSON. When a listener needs rows of a segment because it was added late, a child
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -38,6 +39,7 @@ CLOSED_SECONDS = 3.0
 """A file that has a successor and was not written for this long is closed."""
 NICENESS = 15
 LONGEST_JOB = 3600.0
+LONGEST_DIAGNOSIS = 300.0
 FIRST_WAIT, LONGEST_WAIT = 5.0, 3600.0
 LAST_TRIES = 3
 """How often the files of an ended run are tried. They are read as well when they are not sealed."""
@@ -52,12 +54,14 @@ IsOurs = Callable[[FileName], bool]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Files of one run folder to seal, and what to clean up afterwards."""
+    """Files of one run folder to seal, and what to do afterwards."""
 
     folder: str
     files: tuple[str, ...]
     keep: bool = False
     mode: int = 0o600
+    diagnose: bool = False
+    """Whether to keep the findings of the run, which has ended, in its folder."""
     root: str | None = None
     """Where to remove old runs; None: nowhere."""
     max_age: float | None = None
@@ -202,6 +206,7 @@ class Seals:
         self._results: deque[Result] = deque()
         self._under_way = 0
         self._last: tuple[IsOurs, int] | None = None
+        self._diagnose = False
         self._held: dict[str, float] = {}  # file that waits for a listener: since when
         self._sealing: set[str] = set()
         self._lines_of: dict[str, int] = {}
@@ -259,9 +264,10 @@ class Seals:
             return iter(())
         return self._segments.read(path, first)
 
-    def request_last(self, is_ours: IsOurs) -> None:
-        """Seal what an ended run leaves, and remove runs that are too old or too many."""
+    def request_last(self, is_ours: IsOurs, *, diagnose: bool = False) -> None:
+        """Seal what an ended run leaves, keep its findings, and remove runs that are too old or too many."""
         self._last = (is_ours, LAST_TRIES)
+        self._diagnose = diagnose
         self._try_last()
 
     def tend(self) -> None:
@@ -296,13 +302,15 @@ class Seals:
     def _submit(self, files: list[str], *, last: bool = False) -> None:
         settings = self._settings
         cleans = last and (settings.max_age is not None or settings.max_size_gb is not None)
-        if not files and not cleans:
+        diagnoses = last and self._diagnose
+        if not files and not cleans and not diagnoses:
             return
         job = Job(
             folder=str(self._folder),
             files=tuple(files),
             keep=settings.keep_jsonl,
             mode=settings.file_mode,
+            diagnose=diagnoses,
             root=str(self._folder.parent.parent) if cleans else None,
             max_age=settings.max_age,
             max_size_gb=settings.max_size_gb,
@@ -393,6 +401,8 @@ def main(arguments: list[str]) -> int:
         result = _seal(folder / name, keep=job["keep"], mode=job["mode"] & ~umask)
         if result is not None:
             _print_result(result)
+    if job["diagnose"]:
+        _keep_findings(folder)
     if job["root"] is not None:
         from trainvitals.journal import retention
 
@@ -400,6 +410,21 @@ def main(arguments: list[str]) -> int:
         if removed:
             _print_result({"removed": [str(path) for path in removed]})
     return 0
+
+
+def _keep_findings(folder: Path) -> None:
+    """Lists of runs show them. What cannot be diagnosed now is diagnosed by whoever looks at the run."""
+    # From the run folder, which is usually below the settings file of its project.
+    command = [sys.executable, "-P", "-m", "trainvitals", "diagnose", str(folder), "--keep"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            command,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LONGEST_DIAGNOSIS,
+            check=False,
+        )
 
 
 def _print_rows(path: Path, first: int) -> int:
