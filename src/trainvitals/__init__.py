@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from trainvitals.integrations.lightgbm import LightGBMCallback as LightGBMCallback
     from trainvitals.integrations.lightning import LightningCallback as LightningCallback
     from trainvitals.integrations.lightning import LightningLogger as LightningLogger
+    from trainvitals.integrations.ray.train import RayTrainCallback as RayTrainCallback
+    from trainvitals.integrations.ray.tune import RayTuneCallback as RayTuneCallback
     from trainvitals.integrations.transformers import TransformersCallback as TransformersCallback
     from trainvitals.integrations.xgboost import XGBoostCallback as XGBoostCallback
     from trainvitals.journal.reader import RunReader as RunReader
     from trainvitals.journal.reader import open_run as open_run
     from trainvitals.journal.run_info import list_runs as list_runs
+    from trainvitals.ray import monitor_ray_cluster as monitor_ray_cluster
     from trainvitals.trainer.current import current_run as current_run
     from trainvitals.trainer.current import finish as finish
     from trainvitals.trainer.current import log as log
@@ -60,6 +63,8 @@ _MENU = {
     "XGBoostCallback": "trainvitals.integrations.xgboost",
     "LightGBMCallback": "trainvitals.integrations.lightgbm",
     "AccelerateTracker": "trainvitals.integrations.accelerate",
+    "RayTrainCallback": "trainvitals.integrations.ray.train",
+    "RayTuneCallback": "trainvitals.integrations.ray.tune",
     "GPUMonitor": "trainvitals.integrations.classic.monitors",
     "GPUResourceMonitor": "trainvitals.integrations.classic.monitors",
     "SystemMonitor": "trainvitals.integrations.classic.monitors",
@@ -70,6 +75,7 @@ _MENU = {
     "PerformanceAlerting": "trainvitals.integrations.classic.analyzer",
     "TrainingMonitorCallback": "trainvitals.integrations.classic.training",
     "GPUMonitoringCallback": "trainvitals.integrations.classic.trainer",
+    "monitor_ray_cluster": "trainvitals.ray",
 }
 
 __all__ = ["__version__", *_MENU]
@@ -83,6 +89,10 @@ def __getattr__(name: str) -> object:
             value: object = getattr(import_module(_MENU[name]), name)
         except ModuleNotFoundError as error:
             raise _explain_missing(name, error) from None
+    elif name == "ray":  # a module with functions for the user
+        from importlib import import_module
+
+        value = import_module("trainvitals.ray")
     else:
         value = _find_integration(name)
     globals()[name] = value
@@ -92,8 +102,7 @@ def __getattr__(name: str) -> object:
 def _explain_missing(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     """What to install for a callback whose framework is missing."""
     *_, room, extra = _MENU[name].split(".")
-    if room == "classic":
-        extra = "transformers"
+    extra = {"classic": "transformers", "ray": "ray"}.get(room, extra)
     if (error.name or "trainvitals").partition(".")[0] == "trainvitals":
         return error
     text = f"{name} needs {error.name}, which is not installed: pip install 'trainvitals[{extra}]'"

@@ -13,7 +13,18 @@ from trainvitals.settings.table import find
 
 RUNNING = "_TRAINVITALS_DASHBOARD"
 """Set for child processes of a program with a dashboard, so that they do not start another."""
-PASSED_ON = ("web.host", "web.port", "web.token", "price.gpu_hour", "price.kwh", "price.currency", "alerts.thresholds")
+PASSED_ON = (
+    "web.host",
+    "web.port",
+    "web.token",
+    "price.gpu_hour",
+    "price.kwh",
+    "price.currency",
+    "price.plan",
+    "price.region",
+    "price.co2",
+    "alerts.thresholds",
+)
 """Settings that the dashboard uses and may not see otherwise: from an argument, a flag, a file."""
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from trainvitals import settings
 from trainvitals.journal import folder as run_folder
+from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.documents.run import COMMAND, TRAINING, RunFile, new_run
 from trainvitals.redaction import redact_text
-from trainvitals.trainer import facts, join, ranks
+from trainvitals.trainer import facts, join, ranks, ray_job
 
 
 def describe(
@@ -51,7 +52,7 @@ def describe(
         project=effective.project,
         name=name or place.folder.name,
         facts=facts.capture(
-            effective, config=config, argv=sys.orig_argv, environ=os.environ, cwd=_cwd(), modules=sys.modules
+            effective, config=config, argv=_command(rank), environ=os.environ, cwd=_cwd(), modules=sys.modules
         ),
         pid=os.getpid(),
         attempt=place.attempt,
@@ -60,6 +61,11 @@ def describe(
         tags=[redact_text(str(tag)) for tag in tags],
     )
     return replace(run, **{key: value for key, value in known.items() if value is not None})
+
+
+def _command(rank: ranks.Rank) -> list[str]:
+    """As it was typed. That of a process of Ray has only addresses and ports in it."""
+    return (ray_job.find_command() if rank.launcher == RAY else []) or sys.orig_argv
 
 
 def _cwd() -> Path:

@@ -21,7 +21,7 @@ from trainvitals.journal import folder, layout, registrations
 from trainvitals.journal.documents.run import COMMAND, ENDED, TRAINING, RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.stderr import print_line
-from trainvitals.trainer import joining, ranks
+from trainvitals.trainer import joining, ranks, ray_job
 
 WAIT_SECONDS = 30.0
 FRESH_SECONDS = 600.0
@@ -46,6 +46,8 @@ def find_place(
     effective: settings.Settings, name: str | None, resume: bool | str | os.PathLike[str], rank: ranks.Rank
 ) -> Place:
     """Where this process writes: the run it resumes, joins, or starts."""
+    if rank.launch and not resume:
+        return _find_place_in_job(effective, name, rank)
     root = Path(effective.dir).absolute()
     restarts = restart_count(os.environ)
     identity = launch_identity(rank, os.environ)
@@ -66,7 +68,8 @@ def find_place(
         found = _find_resumable(root, project, name, resume)
         if found is not None:
             known = folder.read_run(found)
-            if identity is not None and (known.launch, known.restarts or 0) == (identity, restarts):
+            is_begun = identity is not None and (known.launch, known.restarts or 0) == (identity, restarts)
+            if is_begun and not rank.supervises:
                 return Place(found, known.attempt, identity)  # rank 0 of this launch was faster
             return Place(found, known.attempt + 1, identity)
     if identity is not None:
@@ -74,6 +77,36 @@ def find_place(
     if name is None and wrapped:  # a further run of the same command
         name = (folder.find_run(Path(wrapped)) or RunFile()).name or None
     return find_place_alone(effective, name)
+
+
+def _find_place_in_job(effective: settings.Settings, name: str | None, rank: ranks.Rank) -> Place:
+    """Where a process of Ray writes: into the run of its launch, which the first of its processes begins."""
+    project = ray_job.home() / effective.dir / folder.project_folder(effective.project)
+    offer = project / folder.new_run_id(name)
+    is_job = ray_job.is_job(rank.launch)
+    if is_job:
+        offer = _find_run_of_job(rank) or offer
+    # A training or trial of Ray continues after a failure, so its run is never over while the job lives.
+    found = ray_job.meet(rank.launch, offer, lambda run: not is_job or _is_open(run))
+    known = folder.find_run(found) or RunFile()
+    attempt = ray_job.find_attempt(rank.launch, found, rank.group) if rank.group else known.attempt
+    return Place(found, attempt, rank.launch)
+
+
+def _is_open(run: Path) -> bool:
+    return run not in _ended and not (folder.find_run(run) or RunFile()).is_over
+
+
+def _find_run_of_job(rank: ranks.Rank) -> Path | None:
+    """The run that `trainvitals run` or the driver began before there was a cluster to note it in."""
+    wrapped = os.environ.get("TRAINVITALS_RUN_DIR")
+    if wrapped and _is_open(Path(wrapped)):
+        known = folder.find_run(Path(wrapped)) or RunFile()
+        if _may_begin(Path(wrapped), known, rank.launch):
+            return Path(wrapped)
+    driver = ray_job.find_driver()
+    place = _find_run_of(driver, rank.launch) if driver is not None else None
+    return place.folder if place is not None else None
 
 
 def _may_begin(run: Path, known: RunFile, identity: str | None) -> bool:
@@ -88,7 +121,11 @@ def _find_parents_run(identity: str | None) -> Place | None:
     """The run of the process that started this one, such as a driver that spawned its rollout workers."""
     multiprocessing = sys.modules.get("multiprocessing")
     parent = multiprocessing.parent_process() if multiprocessing is not None else None
-    pid = parent.pid if parent is not None else os.getppid()
+    return _find_run_of((parent.pid if parent is not None else None) or os.getppid(), identity)
+
+
+def _find_run_of(pid: int, identity: str | None) -> Place | None:
+    """The run that this process of the machine trains."""
     for _, item in registrations.read_all():
         if item.pid == pid and item.kind == TRAINING and runtime.is_same_process(pid, item.pid_start):
             known = folder.find_run(Path(item.folder)) or RunFile()
@@ -165,6 +202,8 @@ def restart_count(environ: Mapping[str, str]) -> int:
 
 def launch_identity(rank: ranks.Rank, environ: Mapping[str, str]) -> str | None:
     """The same text in every rank of one launch and in no other launch, as far as can be known; None if alone."""
+    if rank.launch:
+        return rank.launch
     if rank.world_size <= 1 and not rank.has_other_roles:
         return None
     key = ranks.launch_key(environ) or ""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from trainvitals import runtime
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import registrations
-from trainvitals.journal.documents.registration import Registration, new_registration
+from trainvitals.journal.documents.registration import RAY, Registration, new_registration
 from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.encoding import format_time
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
-from trainvitals.trainer import console, notebook, stacks
+from trainvitals.trainer import console, notebook, ray_job, stacks
 from trainvitals.trainer.ranks import Rank
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Presence:
                 local_rank=self._rank.local_rank,
                 world_size=self._rank.world_size,
                 local_world_size=self._rank.local_world_size,
+                **self._describe_in_ray(),
                 correlation_id=self._file.correlation_id,
                 stack_signal=signal_number,
                 stack_file=str(stack_file) if stack_file else None,
@@ -63,6 +64,8 @@ class Presence:
                 **self._rank.participant.labels,
             )
             self._registered = (registrations.register(registration), registration)
+            if self._rank.launcher == RAY:
+                self._announce_driver()
             if shell is not None:
                 self._cells = notebook.Cells(shell, on_cell, on_cell_end)
             if self._settings.agent and not runtime.ensure_agent():
@@ -73,6 +76,23 @@ class Presence:
         except Exception as error:  # noqa: BLE001 - watching is a help, never a condition for training
             reason = error if isinstance(error, TrainvitalsError) else repr(error)
             print_line(f"this run is not monitored by an agent: {reason!s:.300}")
+
+    def _describe_in_ray(self) -> dict[str, Any]:
+        if self._rank.launcher != RAY:
+            return {}
+        return {"launcher": RAY, "visible_devices": ray_job.own_devices(runtime.visible_devices())}
+
+    def _announce_driver(self) -> None:
+        """Register the driver of a Ray job, too: how it ends is how the run ends, and Ray ends the others with it."""
+        pid = ray_job.find_driver()
+        if pid is None or any(item.pid == pid for _, item in registrations.read_all(self._folder.name)):
+            return
+        settings = {**self._settings.as_json(), "stack_dumps": False, "console": "off"}
+        attempt, correlation_id = self._file.attempt, self._file.correlation_id
+        registration = new_registration(
+            self._folder, pid, role=ray_job.DRIVER, attempt=attempt, correlation_id=correlation_id, settings=settings
+        )
+        registrations.register(registration)
 
     def _keep_console(self) -> list[dict[str, Any]]:
         """Keep the output of this process. Returns the files that the agent must copy for that."""

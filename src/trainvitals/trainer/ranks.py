@@ -1,4 +1,4 @@
-"""The rank and world size of this process, from its launcher's environment variables."""
+"""The rank and world size of this process, from its launcher: its environment variables, or what Ray knows of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.identity import TRAINER, Participant, clean_role
+from trainvitals.trainer import ray_job
 
 ROLE_VARIABLE = "TRAINVITALS_ROLE"
 SINGLE = "single"
@@ -30,6 +32,12 @@ class Rank(NamedTuple):
     """Whether a role was set, even that of a trainer: the run has processes with others, which must find each other."""
     is_known: bool = True
     """Whether this process was given a rank; else it is numbered when it joins the run."""
+    launch: str = ""
+    """What the processes of the launch share, if the launcher has a name for it, as Ray does."""
+    group: str = ""
+    """Ray's name for the workers that were started together: another group is another attempt."""
+    supervises: bool = False
+    """Whether this process learns how the others end, as a controller of Ray does: it writes the end if they cannot."""
 
     @property
     def participant(self) -> Participant:
@@ -77,17 +85,30 @@ _LAUNCHERS = (
 def find_own(environ: Mapping[str, str], role: str | None, rank: int | None, world_size: int | None) -> Rank:
     """The rank of this process: as passed by the program, else from its launcher's variables, else from
     torch.distributed, for processes started with `mp.spawn`."""
-    found = find_rank(environ)
+    place = ray_job.find_own()
+    found = find_rank(environ) if place is None or place.is_driver else _find_ray_rank(place)
     group = _find_group_rank() if rank is None and found.launcher == SINGLE else None
     if rank is not None:
         found = take_word_for(rank, world_size, found)
     elif group is not None:
         found = take_word_for(*group, found)
-    role = role or environ.get(ROLE_VARIABLE)
+    if place is not None and found.launcher in (SINGLE, RAY) and group is None:
+        found = found._replace(launch=place.launch)
+    role = role or environ.get(ROLE_VARIABLE) or (place.role if place is not None else None)
     if not role:
         return found
+    role = clean_role(role)
+    if place is not None and place.member and rank is None:
+        number = ray_job.number_of(place.launch, role, place.member)
+        found = found._replace(rank=number, world_size=number + 1)
     is_known = rank is not None or group is not None or found.launcher != SINGLE
-    return found._replace(role=clean_role(role), has_other_roles=True, is_known=is_known)
+    return found._replace(role=role, has_other_roles=True, is_known=is_known)
+
+
+def _find_ray_rank(place: ray_job.RayPlace) -> Rank:
+    """Ray Train sets torchrun's variables as well, but those do not name the launch."""
+    local = (place.local_rank, place.world_size, place.local_world_size)
+    return Rank(place.rank, *local, RAY, local_size_is_known=not place.member, group=place.group)
 
 
 def is_spawned(environ: Mapping[str, str]) -> bool:

@@ -14,13 +14,13 @@ class Refusals:
     def __init__(self, strict: bool) -> None:
         self.count = 0
         """Values that were not numbers and so were not logged."""
-        self._strict = strict
+        self.is_strict = strict
         self._warned: set[str] = set()
 
     def refuse(self, what: str, outcome: str = "not logged") -> None:
         """Raises MetricError in strict mode."""
         self.count += 1
-        if self._strict:
+        if self.is_strict:
             raise MetricError(what, hint="log numbers only; put text and lists in config= or run.event()")
         self.warn_once("refused", f"{what}: {outcome} (shown once; further ones are only counted)")
 

@@ -11,7 +11,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -40,10 +40,14 @@ from trainvitals.trainer.run_document import RunDocument
 
 if TYPE_CHECKING:
     from trainvitals.alerts.python_rules import PythonRules
+    from trainvitals.journal.documents.benchmark import Benchmark
     from trainvitals.journal.summaries import SummaryWithMean
+    from trainvitals.trainer.media import RunMedia
     from trainvitals.trainer.watch.loop import Watch
 
 DEVICE_WAIT_SECONDS = 5.0
+LONGEST_NAME = 500
+"""Characters of the name of an image, a table, a text or a histogram."""
 CLOSE_SECONDS = 1.0
 """How long the exit of a program may wait for disk space."""
 
@@ -86,6 +90,7 @@ class Run:
         self._fd = -1
         self._careful = False  # tensors or arrays were logged: every call takes the slow path, which handles them
         self._python_rules: PythonRules | None = None
+        self._media: RunMedia | None = None
         self._status: str | None = None
         self._also = {"correlation_id": file.correlation_id} if effective.correlation_ids else {}
         self._pending = Pending(self._also)
@@ -149,6 +154,14 @@ class Run:
         return self._document.file.config or {}
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        return self._document.file.tags
+
+    @property
+    def notes(self) -> str:
+        return self._document.file.notes
+
+    @property
     def participant(self) -> Participant:
         """Which participant of the run this process is."""
         return self._rank.participant
@@ -167,6 +180,11 @@ class Run:
     def dropped(self) -> int:
         """Lines that could not be written and are lost: the disk was full for longer than the buffer lasted."""
         return self._files.dropped
+
+    @property
+    def media_left_out(self) -> int:
+        """Images, tables, texts and histograms that were over a limit or found no room on the disk."""
+        return self._media.left_out.total() if self._media is not None else 0
 
     @property
     def settings(self) -> settings.Settings:
@@ -308,6 +326,48 @@ class Run:
         self._homeless = self._files.is_quiet = False
         self._announce()
 
+    # -- media
+
+    def log_image(self, name: str, image: Any, step: int | None = None, *, caption: str = "") -> None:
+        """Log an image: an array or tensor, a PIL image, a matplotlib figure, a file, or a list of them. Without
+        `step`, the last one logged. All kinds of media: docs/media.md."""
+        self._log_media(name, step, lambda media, name, at: media.log_image(name, image, at, caption))
+
+    def log_table(
+        self, name: str, table: Any, step: int | None = None, *, columns: Sequence[Any] | None = None
+    ) -> None:
+        """Log a table: rows as lists or mappings, a mapping of columns, or a frame of pandas or polars."""
+        self._log_media(name, step, lambda media, name, at: media.log_table(name, table, at, columns))
+
+    def log_histogram(self, name: str, values: Any, step: int | None = None, *, bins: int = 64) -> None:
+        """Log how numbers are distributed; or the `(counts, edges)` that numpy made of them."""
+        self._log_media(name, step, lambda media, name, at: media.log_histogram(name, values, at, bins))
+
+    def log_text(self, name: str, text: str, step: int | None = None) -> None:
+        """Log a text, such as what the model generated."""
+        self._log_media(name, step, lambda media, name, at: media.log_text(name, text, at))
+
+    def _log_media(self, name: str, step: int | None, log: Callable[[RunMedia, str, int | None], None]) -> None:
+        if self._status is not None:
+            text = f"media logged after finish(): run {self.id} has ended, not logged"
+            self._refusals.warn_once("media after the end", text)
+        if self._writer is None:
+            return
+        try:
+            if self._media is None or self._media.process != os.getpid():
+                from trainvitals.trainer.media import RunMedia
+
+                self._media = RunMedia(self.folder, self.participant, self._settings, self._refusals)
+            if step is None:
+                step = self._step if self._step >= 0 else None
+            else:
+                step = choose_step(step, self._step, self._refusals)
+            log(self._media, str(name)[:LONGEST_NAME], step)
+        except MetricError:
+            raise  # strict mode: asked for
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._refusals.survive(error)
+
     # -- watching
 
     def watch(self, model: Any = None, optimizer: Any = None, loader: Any = None, **options: Any) -> Watch:
@@ -315,6 +375,38 @@ class Run:
         from trainvitals.trainer.watch import watch
 
         return watch(self, model, optimizer, loader, **options)
+
+    def benchmark(
+        self, model: Any, example_input: Any, *, wait: bool = False, device: str | None = None, **options: Any
+    ) -> Benchmark | None:
+        """Measure the model as it is now, in another process (docs/bench.md): into the run, on its page and in its
+        report. `options` are those of the command: `variants=("fp32", "bf16")`, `batches=(1, 8)`, `seconds=5`.
+
+        The loop goes on meanwhile, if there are cores that it does not use; else this is refused with a warning. With
+        `wait` the loop is paused and the result returned. Nothing is raised.
+        """
+        if self._status is not None or self.rank != 0 or not self._files:
+            return None
+        from trainvitals.bench import beside
+
+        try:
+            return beside.benchmark(
+                model,
+                example_input,
+                self.folder,
+                attempt=self.attempt,
+                step=max(self._step, 0),
+                wait=wait,
+                device=device,
+                **options,
+            )
+        except TrainvitalsError as error:
+            text = beside.describe_refusal(error)
+            self.event(beside.FAILED_EVENT, text, severity="warning")
+            self._refusals.warn_once("benchmark", text)
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._refusals.survive(error)
+        return None
 
     def write_row(self, step: int, values: Mapping[str, float], microseconds: int) -> None:
         """A line of `step` that was measured outside the loop, at that time; the step count is unchanged."""
@@ -340,6 +432,13 @@ class Run:
         """Add to the configuration what is known only now; existing values are kept."""
         try:
             self._document.add_config(values)
+        except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
+            self._refusals.survive(error)
+
+    def change(self, *, config: Mapping[str, Any] | None = None, **fields: str | tuple[str, ...]) -> None:
+        """Another `name`, `notes` or `tags`, or other values in the configuration, whose other values stay."""
+        try:
+            self._document.revise(config=config, **fields)
         except Exception as error:  # noqa: BLE001 - the boundary around the user's loop
             self._refusals.survive(error)
 
@@ -386,6 +485,10 @@ class Run:
             raise TrainvitalsError(f"status '{status}' is not one of {', '.join(ENDED)}", hint='use finish("failed")')
         self._finish(status, exception=exception)
 
+    def end_loop(self, error: BaseException | None) -> None:
+        """The training loop has returned, or this exception ended it; the process may be killed at any time now."""
+        self._finish("finished" if error is None else "failed", exception=error)
+
     def _finish(
         self,
         status: str,
@@ -413,6 +516,9 @@ class Run:
             if self.refused:
                 text = f"{self.refused} values were not numbers and were not logged"
                 self.event("refused", text, severity="warning")
+            if self._media is not None and self._media.left_out:
+                text = "; ".join(f"{count:,} {why}" for why, count in self._media.left_out.items())
+                self.event("media_left_out", f"media not kept: {text}", severity="warning")
             if self._python_rules is not None:
                 self._python_rules.close()
             self._status = status

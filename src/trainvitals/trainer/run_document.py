@@ -4,7 +4,7 @@ Tested in tests/trainer/test_run.py."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,39 +35,65 @@ class RunDocument:
 
     def add_config(self, values: Mapping[str, Any]) -> None:
         """Add what is known only now; existing values are kept."""
-        more = redact(facts.make_jsonable(values), extra=self._settings.redact)
-        self.file = replace(self.file, config={**more, **(self.file.config or {})})
-        written = run_folder.find_run(self._folder)
-        if written is not None and self._is_ours(written):
-            # What a client of another tracker has added meanwhile stays, too.
-            self._write(replace(written, config={**(written.config or {}), **(self.file.config or {})}))
+        known = self.file.config or {}
+        self.revise(config={name: value for name, value in values.items() if name not in known})
+
+    def revise(self, *, config: Mapping[str, Any] | None = None, **fields: str | tuple[str, ...]) -> None:
+        """Other fields, such as `name`, `notes` and `tags`; values of `config` replace those of the same name, and the
+        others stay. Raises OSError."""
+        clean = redact({"config": facts.make_jsonable(config or {}), **fields}, extra=self._settings.redact)
+        more = clean.pop("config")
+
+        def revised(run: RunFile) -> RunFile:
+            return replace(run, config={**(run.config or {}), **more}, **clean)
+
+        self.file = revised(self.file)
+        self._change(revised)  # what a client of another tracker has added meanwhile stays, too
 
     def leave_to_command(self) -> None:
         """Hand the run back to `trainvitals run`, until the program starts its own."""
-        if self._is_ours(run := self._read()):
-            self._write(replace(run, kind=COMMAND))
+        self._change(lambda run: replace(run, kind=COMMAND))
 
     def write_end(self, status: str, cause: Cause | None, last_step: int | None, tentative: bool) -> None:
         """How the run ended, as this process knows it: without trainers the agent decides, for others may continue."""
         run = self._read()
-        if not self._is_ours(run) or run.attempt != self.file.attempt:
-            return  # not ours to write, or a newer attempt of the run is active elsewhere
+        if not self._may_end(run, tentative):
+            return
         if status == "failed" and (self._rank.world_size > 1 or self._rank.has_other_roles):
             # The follower behind it is heavy and rarely needed. Not so late on any other way out: whatever makes a
             # dataclass as the interpreter ends makes CPython forget that an interrupt ended it, and exit with 1.
             from trainvitals.journal.failures import read_failures
 
-            first = next(iter(read_failures(self._folder, self.file.attempt)), None)
+            first = next(iter(read_failures(self._folder, run.attempt)), None)
             if first is not None and first.participant != self._rank.participant:  # often the cause of this one
                 cause = first.cause.about(first.participant)
         found = {item.host: item.hardware for item in run_folder.read_statuses(self._folder) if item.hardware}
-        run = replace(
-            run.end(status, cause),
-            last_step=last_step if last_step is not None else run.last_step,
-            hardware=found or run.hardware,
-            tentative=tentative or not self._rank.participant.is_trainer,
-        )
-        self._write(run)
+
+        def end(run: RunFile) -> RunFile | None:
+            if not self._may_end(run, tentative):
+                return None
+            return replace(
+                run.end(status, cause),
+                last_step=last_step if last_step is not None else run.last_step,
+                hardware=found or run.hardware,
+                tentative=tentative or not (self._rank.participant.is_trainer or self._rank.supervises),
+            )
+
+        changed = run_folder.change_run(self._folder, end, self._settings.file_mode)
+        if changed is None and run_folder.find_run(self._folder) is None:
+            self._write(end(run) or run)  # it was removed, or could not be written until now
+
+    def _may_end(self, run: RunFile, tentative: bool) -> bool:
+        """Not if it is somebody else's to write, if a newer attempt of the run is active elsewhere, or if somebody has
+        written for certain what is tentative here, or only heard of."""
+        if run.has_ended(run.attempt) and (tentative or self._rank.supervises):
+            return False
+        return self._rank.supervises or (self._is_ours(run) and run.attempt == self.file.attempt)
+
+    def _change(self, change: Callable[[RunFile], RunFile | None]) -> RunFile | None:
+        """If it is ours to change."""
+        mode = self._settings.file_mode
+        return run_folder.change_run(self._folder, lambda run: change(run) if self._is_ours(run) else None, mode)
 
     def _is_ours(self, run: RunFile) -> bool:
         if self._rank.participant.is_trainer:

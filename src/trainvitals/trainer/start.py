@@ -10,10 +10,11 @@ from trainvitals import settings
 from trainvitals.errors import JournalError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
+from trainvitals.journal.documents.registration import RAY
 from trainvitals.journal.identity import WORKER
 from trainvitals.redaction import redact_text
 from trainvitals.stderr import print_line
-from trainvitals.trainer import current, description, join, joining, ranks
+from trainvitals.trainer import current, description, join, joining, ranks, ray_job
 from trainvitals.trainer.run import Run
 
 
@@ -36,7 +37,8 @@ def init(
     `resume=True` continues the newest run of this project (and name, if given), `resume="RUN"` a certain one: a new
     attempt in the same folder, nothing overwritten. `rank` and `world_size` are found from the environment under
     torchrun, Slurm and MPI. `role` is what this process does in a run of several kinds of processes, such as `trainer`
-    and `rollout`; `rank` is then its number within the role. `options` are settings by name (docs/settings.md).
+    and `rollout`; `rank` is then its number within the role. In a process of Ray all three are found, and the run is
+    that of its training, trial or job (docs/ray.md). `options` are settings by name (docs/settings.md).
     """
     before = current.current_run()
     if before is not None and before.is_of_this_process:
@@ -45,10 +47,30 @@ def init(
         else:
             print_line(f"run {before.id} was still active and is now finished, because init() was called again")
             before.finish()
-    name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
     given = {"project": project, "dir": os.fspath(dir) if dir is not None else None, **options}
-    effective = settings.resolve_for_training(given, _check_rules)
     own = ranks.find_own(os.environ, role, rank, world_size)
+    run = begin(own, name, config, tags=tags, notes=notes, resume=resume, **given)
+    current.make_current(run)
+    if own.launcher == RAY and not own.has_other_roles:
+        ray_job.note_logging(own.launch)
+        ray_job.at_loop_end(run.end_loop)
+    return run
+
+
+def begin(
+    own: ranks.Rank,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    tags: tuple[str, ...] | list[str] = (),
+    notes: str = "",
+    resume: bool | str | os.PathLike[str] = False,
+    **given: Any,
+) -> Run:
+    """A run of this process, or its part in one, which does not become the current run: a process may have several.
+    `given` are settings by name."""
+    name = None if name is None else redact_text(str(name))  # it is in the name of the folder, too
+    effective = settings.resolve_for_training(given, _check_rules, folder=ray_job.home() if own.launch else None)
     leads, homeless = own.rank == 0, False
     try:
         place = join.find_place(effective, name, resume, own)
@@ -79,7 +101,6 @@ def init(
         from trainvitals.trainer import dashboard
 
         dashboard.start(effective, run.id)
-    current.make_current(run)
     return run
 
 
