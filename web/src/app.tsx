@@ -3,11 +3,14 @@ import { about, connected, go, heard, now, refreshRuns, route, run, runError, ru
 import { formatClock, formatSpan } from "./logic/format.ts";
 import { RUN_PAGES, type Route } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
+import { Benchmark } from "./pages/benchmark.tsx";
 import { Compare } from "./pages/compare.tsx";
 import { Export } from "./pages/export.tsx";
 import { Findings } from "./pages/findings.tsx";
 import { Logs } from "./pages/logs.tsx";
+import { Media } from "./pages/media.tsx";
 import { Overview } from "./pages/overview.tsx";
+import { hasRl, Rl } from "./pages/rl.tsx";
 import { Runs } from "./pages/runs.tsx";
 import { System } from "./pages/system.tsx";
 import { Training } from "./pages/training.tsx";
@@ -18,7 +21,10 @@ const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => pre
   overview: { title: "Overview", view: Overview },
   findings: { title: "Findings", view: Findings },
   training: { title: "Training", view: Training },
+  rl: { title: "RL", view: Rl },
   system: { title: "System", view: System },
+  media: { title: "Media", view: Media },
+  benchmark: { title: "Benchmark", view: Benchmark },
   alerts: { title: "Alerts", view: Alerts },
   logs: { title: "Logs", view: Logs },
   export: { title: "Export", view: Export },
@@ -52,11 +58,12 @@ export function App() {
 
 const KEYS: [string, string][] = [
   ["g then r c", "runs, compare"],
-  ["g then o f t s a l e", "overview, findings, training, system, alerts, logs, export of this run"],
+  ["g then o f t p s m b a l e", "overview, findings, training, RL (policy), system, media, benchmark, alerts, logs, export of this run"],
   ["/", "search on this page"],
   ["Tab", "next chart or button"],
   ["← →", "in a chart: step through values; with Shift: pan"],
   ["+ − 0", "in a chart: zoom in, zoom out, reset zoom"],
+  ["← →", "at a step slider: the step before or after; Home and End: the first, the last"],
   ["f", "in a chart: full screen"],
   ["?", "show this help"],
 ];
@@ -87,7 +94,7 @@ function shortcuts(event: KeyboardEvent): void {
   }
   if (Date.now() - lead > 1500) return;
   lead = 0;
-  const page = RUN_PAGES.find((name) => name[0] === event.key);
+  const page = RUN_PAGES.find((name) => (name === "rl" ? "p" : name[0]) === event.key); // p as in policy: r is for runs
   if (page && route.value.run) go({ page, run: route.value.run, query: new Map() });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
@@ -96,6 +103,12 @@ function shortcuts(event: KeyboardEvent): void {
 // The zoom is kept across the pages of a run.
 function zoomQuery(at: Route): [string, string][] {
   return ["zx", "from", "to"].flatMap((name): [string, string][] => (at.query.has(name) ? [[name, at.query.get(name)![0]]] : []));
+}
+
+// Some pages are of runs that have something to show there.
+function isShown(page: string, at: Route): boolean {
+  if (page === "rl") return hasRl();
+  return page !== "benchmark" || at.page === page || Boolean(run.value?.benchmarks);
 }
 
 function Side() {
@@ -111,7 +124,7 @@ function Side() {
         <svg viewBox="0 0 32 32" aria-hidden="true"><path d="M3 18h7l3-9 5 15 4-11 2 5h5" fill="none" stroke="currentColor" stroke-width="2.6" stroke-linejoin="round" stroke-linecap="round" /></svg>
         <span>trainvitals</span>
       </Link>
-      {key !== null && RUN_PAGES.map((page) => (
+      {key !== null && RUN_PAGES.filter((page) => isShown(page, at)).map((page) => (
         <Link key={page} to={runRoute(key, page, zoomQuery(at))} current={at.page === page}>
           <Icon name={page} /><span>{PAGES[page].title}</span>
           {page === "alerts" && (run.value?.firing.length ?? 0) > 0 && <b class="count">{run.value!.firing.length}</b>}
@@ -142,7 +155,7 @@ function Head() {
   return (
     <header class="head">
       <h1 title={known?.id}>{known?.name ?? at.run}</h1>
-      {known && <Status status={known.status} live={known.live} />}
+      {known && <Status status={known.status} live={known.live} severity={known.health.severity} />}
       {known?.simulated && <span class="badge warning">simulated GPUs</span>}
       {known && known.attempt > 1 && <span class="badge">attempt {known.attempt}</span>}
       {known && <span class="dim">{known.project}</span>}

@@ -10,6 +10,7 @@ test("events of the training are marked, those of the agent are not, and the wor
   const annotations = collectAnnotations(
     [
       event({ event: "checkpoint", message: "saved", step: 100 }),
+      event({ event: "phase", message: "gen", step: 100 }),
       event({ event: "agent_attached", message: "the agent watches this run" }),
       event({ event: "rank_lost", message: "rank 3 is gone", severity: "critical" }),
     ],

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Panel, Row, Series } from "../src/data/types.ts";
-import { byDevice, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
+import type { Metric, Panel, Row, Series } from "../src/data/types.ts";
+import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { first, formatRoute, number, parseRoute, withQuery } from "../src/logic/route.ts";
 import { filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
@@ -71,7 +71,17 @@ test("GPU 2 comes before GPU 10, host by host", () => {
 
 test("a panel draws a metric under its alias, and a line is named by what distinguishes it", () => {
   const panel = { metrics: ["loss"] } as Panel;
-  assert.deepEqual(panelNames(panel, new Set(["train/loss"]), new Map([["loss", ["train_loss", "train/loss"]]])), ["train/loss"]);
+  const row = (name: string, aliases: string[], beside = ""): [string, Metric] => [name, { name, aliases, beside } as Metric];
+  const rows = new Map([
+    row("loss", ["train_loss", "train/loss"]),
+    row("rl_kl", ["kl"], "rl_response_length"),
+    row("rl_response_length", ["response_length/mean"]),
+    row("rl_validation_reward", ["val-core/*/mean@*"], "rl_response_length"),
+  ]);
+  assert.deepEqual(panelNames(panel, new Set(["train/loss"]), rows), ["train/loss"]);
+  assert.equal(findSpelling("rl_kl", new Set(["kl"]), rows), undefined);
+  assert.equal(findSpelling("rl_kl", new Set(["kl", "response_length/mean"]), rows), "kl");
+  assert.equal(findSpelling("rl_validation_reward", new Set(["val-core/b/mean@4", "val-core/a.x/acc/mean@4", "response_length/mean"]), rows), "val-core/a.x/acc/mean@4");
   const gpus = [0, 1].map((index): Series => ({ name: "utilization_percent", labels: { gpu_index: index }, rank: null, total: 0, x: [], y: [] }));
   assert.equal(seriesTitle(gpus[1], gpus), "GPU 1");
   const band = { ...gpus[0], labels: {}, members: 64 };

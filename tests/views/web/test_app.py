@@ -15,6 +15,8 @@ import httpx
 import pytest
 from waiting import PATIENCE
 
+from trainvitals.journal.stop_requests import find_request
+
 from .conftest import HOSTILE, Server, make_run
 
 
@@ -248,6 +250,7 @@ def test_nothing_changes_without_allow_edit(server: Server, keys: list[str]) -> 
     for answer in (
         httpx.delete(address, timeout=PATIENCE),
         httpx.patch(address, json={"tags": ["x"]}, timeout=PATIENCE),
+        httpx.post(f"{address}/stop", json={}, timeout=PATIENCE),
     ):
         assert answer.status_code == 403 and "--allow-edit" in answer.json()["error"]["hint"]
     assert ask(server, f"/runs/{keys[0]}").json()["tags"] == []
@@ -282,17 +285,21 @@ def test_runs_are_tagged_silenced_and_removed_where_that_is_allowed(
     assert not folder.exists() and httpx.get(address, timeout=PATIENCE).status_code == 404
 
 
-def test_a_living_run_is_not_removed(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_a_living_run_is_stopped_and_not_removed(serve: Callable[..., Server], tmp_path: Path) -> None:
     import trainvitals
 
     run = trainvitals.init(project="p", name="alive", dir=tmp_path, agent=False)
     try:
         run.log({"loss": 1.0}, step=0)
         server = serve(tmp_path, "--allow-edit")
-        answer = httpx.delete(f"{server.base}api/v1/runs/{Path(run.folder).name}", timeout=PATIENCE)
+        address = f"{server.base}api/v1/runs/{Path(run.folder).name}"
+        answer = httpx.delete(address, timeout=PATIENCE)
         assert answer.status_code == 409 and Path(run.folder).exists()
+        assert httpx.post(f"{address}/stop", json={}, timeout=PATIENCE).json() == {"stopping": Path(run.folder).name}
+        assert find_request(Path(run.folder)) is not None
     finally:
         run.finish()
+    assert httpx.post(f"{address}/stop", json={}, timeout=PATIENCE).status_code == 409
 
 
 def test_the_console_is_followed_line_by_line(server: Server, root: Path, keys: list[str]) -> None:

@@ -102,7 +102,9 @@ def test_a_forged_edit_changes_nothing(place: Path, keys: list[str], endpoint: A
         sent = {"content-type": "application/json", **headers}
         path = PREFIX + endpoint.path.replace("{run}", keys[0])
         answer = client.request(endpoint.method, path, headers=sent, content=body)
-        assert answer.status_code == status, (headers, body[:80], answer.text)
+        # An endpoint without a body does not look into one: this run has ended, so nothing can be done to it either.
+        refused = (status,) if any(item.place == "body" for item in endpoint.parameters) else (status, 409)
+        assert answer.status_code in refused, (headers, body[:80], answer.text)
     assert contents(place) == before
 
 

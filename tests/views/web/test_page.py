@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import made_runs
 import pytest
+from rl_runs import FAULTS, make_healthy, spell
 from waiting import PATIENCE, wait_until
 
 import trainvitals
+from trainvitals import settings
 from trainvitals.conditions import Conditions
 from trainvitals.journal.encoding import encode_line, format_time
+from trainvitals.journal.reader import RunReader
+from trainvitals.journal.stop_requests import find_request
 from trainvitals.views.data import dashboard, run_details, wire
 from trainvitals.views.data.page import make_single_file
 from trainvitals.views.data.series import describe_series
+from trainvitals.views.report.document import draw_report
 
 from .conftest import HOSTILE, Server, Tab, make_run
 
@@ -253,7 +259,7 @@ def test_two_runs_are_marked_and_compared(server: Server, open_tab: Open) -> Non
     tab.page.get_by_label("select baseline").check()
     tab.page.get_by_label("select candidate").check()
     tab.page.get_by_role("button", name="compare").click()
-    tab.wait("document.body.innerText.includes('Verdicts: candidate vs. baseline')")
+    tab.wait("document.body.innerText.includes('compared with baseline')")
     tab.wait(f"{CHARTS} >= 2")
     assert tab.page.locator("td.best").count() >= 1
     assert tab.page.locator("td.changed").all_inner_texts() == ["0.05"]
@@ -383,6 +389,37 @@ def test_a_run_that_is_not_there_says_so(server: Server, open_tab: Open) -> None
     assert "the Runs page" in tab.page.inner_text("main") and "/api/" not in tab.page.inner_text("main")
 
 
+def test_a_run_of_reinforcement_learning_has_a_page_and_another_run_has_not(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    other = make_run(tmp_path, "other", steps=2)
+    run = make_healthy(5)
+    FAULTS["rl_truncation"](run)
+    folder = made_runs.make_run(tmp_path / "p" / "grpo")
+    made_runs.write(folder, [{"step": step, **row} for step, row in spell(run, "verl")])
+    server, report = serve(tmp_path), tmp_path / "report.html"
+    report.write_bytes(draw_report([("grpo", RunReader(folder))], "html", settings.resolve({})))
+    for tab, place in ((open_tab(), server.base), (open_tab(width=390, theme="light"), f"file://{report}")):
+        tab.page.goto(f"{place}#/run/grpo/overview")
+        tab.page.get_by_role("link", name="RL", exact=True).click()
+        tab.wait(f"{CHARTS} >= 3")
+        tab.wait("document.body.innerText.includes('of the responses are cut off at the length limit')")
+        tab.wait("document.body.innerText.includes('critic/score/mean')")
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    tab = open_tab()
+    tab.page.goto(link(server, other))
+    tab.wait(f"{CHARTS} >= 1")
+    assert tab.page.get_by_role("link", name="RL", exact=True).count() == 0
+    tab.page.goto(link(server, "grpo"))
+    tab.wait(f"{CHARTS} >= 1")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("p")
+    tab.wait("location.hash.includes('/rl')")
+    tab.page.keyboard.press("g")
+    tab.page.keyboard.press("r")
+    tab.wait("location.hash.includes('/runs')")
+
+
 def test_no_runs_at_all_tells_what_to_do(serve: Callable[..., Server], open_tab: Open, tmp_path: Path) -> None:
     tab = open_tab()
     tab.page.goto(serve(tmp_path / "none").base)
@@ -400,6 +437,26 @@ def test_a_run_is_deleted_only_after_a_question(serve: Callable[..., Server], op
     tab.page.get_by_role("alertdialog").get_by_role("button", name="delete").click()
     tab.wait("document.querySelectorAll('tbody tr').length === 1")
     assert not list(tmp_path.glob(f"*/{key}"))
+
+
+def test_a_live_run_is_stopped_only_after_a_question(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path
+) -> None:
+    run = trainvitals.init(project="p", name="alive", dir=tmp_path, agent=False)
+    try:
+        run.log({"loss": 1.0}, step=0)
+        tab = open_tab()
+        tab.page.goto(link(serve(tmp_path, "--allow-edit"), Path(run.folder).name))
+        button = tab.page.get_by_role("button", name="stop")
+        tab.page.once("dialog", lambda dialog: dialog.dismiss())
+        button.click()
+        assert find_request(Path(run.folder)) is None
+        tab.page.once("dialog", lambda dialog: dialog.accept())
+        button.click()
+        tab.wait("document.body.innerText.includes('stopping')")
+        wait_until(lambda: find_request(Path(run.folder)) is not None, "the request")
+    finally:
+        run.finish()
 
 
 def test_a_token_is_taken_out_of_the_address_bar(
@@ -486,8 +543,6 @@ def test_ten_thousand_metrics_do_not_freeze_the_page(
 def test_the_same_page_is_a_report_that_opens_from_disk(
     root: Path, keys: list[str], open_tab: Open, tmp_path: Path
 ) -> None:
-    from trainvitals.journal.reader import RunReader
-
     reader = RunReader(next(root.glob(f"*/{keys[0]}")))
     run = run_details.describe_run(reader, keys[0])
     names = run["tables"]["training"]["names"]

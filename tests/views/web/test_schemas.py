@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 import jsonschema
 import pytest
 
+from trainvitals.analysis.prices import Prices
 from trainvitals.conditions import Conditions
 from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.encoding import Real
@@ -87,7 +88,7 @@ def test_two_types_of_one_name_and_a_type_without_a_shape_are_refused() -> None:
 
 def test_a_report_holds_what_is_described(root: Path, keys: list[str]) -> None:
     readers = [(key, RunReader(next(root.glob(f"*/{key}")))) for key in keys]
-    check("ReportData", make_data(readers, Conditions(), {"gpu_hour": 2.0}))
+    check("ReportData", make_data(readers, Conditions(), Prices(gpu_hour=2.0)))
 
 
 def test_the_stream_sends_what_is_described(root: Path, keys: list[str]) -> None:

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, Run, Runs, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -124,11 +124,26 @@ export class ApiSource implements Source {
     );
     return answer.histograms;
   }
+  media(run: string): Promise<Media> {
+    return ask(`/runs/${encodeURIComponent(run)}/media`);
+  }
+  imageAddress(run: string, file: string): string {
+    return `${BASE}/runs/${encodeURIComponent(run)}/media/image${query([["file", file]])}`;
+  }
+  mediaTable(run: string, file: string): Promise<MediaTable> {
+    return ask(`/runs/${encodeURIComponent(run)}/media/table${query([["file", file]])}`);
+  }
+  mediaText(run: string, file: string): Promise<MediaText> {
+    return ask(`/runs/${encodeURIComponent(run)}/media/text${query([["file", file]])}`);
+  }
   events(run: string): Promise<Events> {
     return ask(`/runs/${encodeURIComponent(run)}/events`);
   }
   alerts(run: string): Promise<Alerts> {
     return ask(`/runs/${encodeURIComponent(run)}/alerts`);
+  }
+  benchmarks(run: string): Promise<Benchmarks> {
+    return ask(`/runs/${encodeURIComponent(run)}/benchmarks`);
   }
   diagnosis(run: string): Promise<Diagnosis> {
     return ask(`/runs/${encodeURIComponent(run)}/diagnosis`);
@@ -160,6 +175,9 @@ export class ApiSource implements Source {
   }
   async setTags(run: string, tags: string[]): Promise<void> {
     await ask(`/runs/${encodeURIComponent(run)}`, json("PATCH", { tags }));
+  }
+  async stop(run: string): Promise<void> {
+    await ask(`/runs/${encodeURIComponent(run)}/stop`, json("POST", {}));
   }
   async controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void> {
     await ask(`/runs/${encodeURIComponent(run)}/alerts`, json("POST", { action, rule, seconds }));

@@ -1,6 +1,6 @@
 import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Comparison, Diagnosis, Events, Histogram, Layers, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, ReportData, ReportRun, Run, Runs, Series, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 export async function readInline(element: HTMLElement): Promise<ReportData> {
@@ -43,11 +43,26 @@ export class InlineSource implements Source {
   async histograms(key: string, name: string): Promise<Histogram[]> {
     return this.#find(key).histograms?.[name] ?? [];
   }
+  async media(key: string): Promise<Media> {
+    return this.#find(key).media ?? { groups: [], left_out: 0 };
+  }
+  imageAddress(key: string, file: string): string {
+    return pick(this.#find(key).media?.images, file);
+  }
+  async mediaTable(key: string, file: string): Promise<MediaTable> {
+    return pick(this.#find(key).media?.tables, file);
+  }
+  async mediaText(key: string, file: string): Promise<MediaText> {
+    return pick(this.#find(key).media?.texts, file);
+  }
   async events(key: string): Promise<Events> {
     return this.#find(key).events;
   }
   async alerts(key: string): Promise<Alerts> {
     return this.#find(key).alerts;
+  }
+  async benchmarks(key: string): Promise<Benchmarks> {
+    return this.#find(key).benchmarks ?? { benchmarks: [] };
   }
   async diagnosis(key: string): Promise<Diagnosis> {
     return this.#find(key).diagnosis;
@@ -76,6 +91,9 @@ export class InlineSource implements Source {
   setTags(): Promise<void> {
     return this.remove();
   }
+  stop(): Promise<void> {
+    return this.remove();
+  }
   controlAlert(): Promise<void> {
     return this.remove();
   }
@@ -101,6 +119,11 @@ export class InlineSource implements Source {
     if (!found) throw new SourceError(404, `the report has no run '${key}'`);
     return found;
   }
+}
+
+function pick<T>(files: Record<string, T> | undefined, file: string): T {
+  if (!files || !Object.hasOwn(files, file)) throw new SourceError(404, "this file is not in the report");
+  return files[file];
 }
 
 // What the server would answer, from what is in the file.

@@ -1,5 +1,5 @@
 import type {
-  About, AlertRow, Alerts, Comparison, Diagnosis, EventRow, Events, Histogram, Increment, Layers, Panels, Run, Runs, SeriesAnswer,
+  About, AlertRow, Alerts, Benchmarks, Comparison, Diagnosis, EventRow, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
   State, States, TextPart,
 } from "./types.ts";
 
@@ -45,15 +45,21 @@ export interface Source {
   states(run: string, table: string, names: string[]): Promise<States[]>;
   layers(run: string, measure: string, points: number): Promise<Layers>;
   histograms(run: string, name: string): Promise<Histogram[]>;
+  media(run: string): Promise<Media>;
+  imageAddress(run: string, file: string): string;
+  mediaTable(run: string, file: string): Promise<MediaTable>;
+  mediaText(run: string, file: string): Promise<MediaText>;
   events(run: string): Promise<Events>;
   alerts(run: string): Promise<Alerts>;
   diagnosis(run: string): Promise<Diagnosis>;
+  benchmarks(run: string): Promise<Benchmarks>;
   text(run: string, kind: "stacks" | "console", file: string, after?: number): Promise<TextPart>;
   compare(query: ComparisonQuery): Promise<Comparison>;
   reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;
   setTags(run: string, tags: string[]): Promise<void>;
+  stop(run: string): Promise<void>;
   controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void>;
   follow(run: string, listener: Listener): () => void;
 }

@@ -8,6 +8,18 @@ export interface About {
   runs: number;
 }
 
+// How far the answers are from those of the reference, for the same inputs.
+export interface Agreement {
+  max_error?: number;
+  relative_error?: number;
+  cosine?: number;
+  kl?: number;
+  top1?: number;
+  metric?: number;
+  within?: boolean;
+  [more: string]: unknown;
+}
+
 // A line of alerts_*.jsonl; which fields it has depends on what it is about. `state`: an alert changed. `outgoing`: a
 // message is to be sent. `delivery`: what became of it. `control`: somebody asked for something. `action`: an action
 // was taken.
@@ -61,6 +73,38 @@ export interface Asked {
   asked: AlertRow;
 }
 
+// One measurement of one model.
+export interface Benchmark {
+  format?: number;
+  started?: string;
+  seconds?: number;
+  model?: string;
+  inputs?: string;
+  device: string;
+  step?: number;
+  machine?: Record<string, unknown>;
+  results?: Measured[];
+  largest_batch?: Record<string, number>;
+  checks?: string[];
+  warnings?: string[];
+  [more: string]: unknown;
+}
+
+// One variant with one batch size, as a line of the table.
+export interface BenchmarkRow {
+  name: string;
+  // One per title; empty where it has no figures, and `text` has the reason
+  cells: string[];
+  // The verdict, or why there are no figures
+  text: string;
+  distribution: Distribution | null;
+}
+
+// Oldest first; every call that was timed is in the run folder.
+export interface Benchmarks {
+  benchmarks: ShownBenchmark[];
+}
+
 // Which step was when, so that what is known by step can be drawn over time.
 export interface Clock {
   step: number[];
@@ -103,6 +147,8 @@ export interface ComparedValue {
 export interface Comparison {
   runs: Row[];
   config: Difference[];
+  // Runs that differ in nothing but their seed; a verdict is about all of them
+  seeds: number[][];
   metrics: ComparedMetric[];
   verdicts: (OfRun & Verdict)[];
   axis: string;
@@ -114,6 +160,19 @@ export interface Cost {
   amount: number;
   currency: string;
   of: string;
+  // The list prices it is made from; empty where the user set one
+  basis: string;
+  per_epoch: number | null;
+  to_finish: number | null;
+  // What lowering the loss by 1 % of itself cost late in the run
+  per_loss_percent: number | null;
+}
+
+// How many there are of each severity.
+export interface Counts {
+  critical: number;
+  warning: number;
+  info: number;
 }
 
 // What could not be understood, counted and shown rather than dropped silently.
@@ -134,6 +193,13 @@ export interface Diagnosis {
 export interface Difference {
   key: string;
   values: unknown[];
+}
+
+// Which share of the calls took how long.
+export interface Distribution {
+  // The middle of each bin
+  ms: number[];
+  percent: number[];
 }
 
 export interface Edited {
@@ -193,6 +259,17 @@ export interface Gap {
   needs: string;
 }
 
+// A model that makes one token after the other; milliseconds, medians over the calls.
+export interface Generation {
+  prompt?: number;
+  generated?: number;
+  first_token?: number;
+  per_token?: number;
+  prefill_tokens_per_second?: number;
+  decode_tokens_per_second?: number;
+  [more: string]: unknown;
+}
+
 export interface Group {
   id: string;
   title: string;
@@ -234,6 +311,27 @@ export interface Increment {
 
 export type Labels = Record<string, string | number | boolean>;
 
+// Milliseconds of one call.
+export interface Latency {
+  calls: number;
+  median?: number;
+  low?: number;
+  high?: number;
+  p90?: number;
+  p95?: number;
+  p99?: number;
+  lowest?: number;
+  mean?: number;
+  jitter?: number;
+  outliers: number;
+  drift?: number;
+  first?: number;
+  warm_up: number;
+  steady?: boolean;
+  cpu_share?: number;
+  [more: string]: unknown;
+}
+
 // The newest values of one thing that is measured.
 export interface LatestSample {
   source?: string;
@@ -271,6 +369,82 @@ export interface Machine {
   samples: LatestSample[];
 }
 
+// One variant with one batch size and number of threads.
+export interface Measured {
+  variant?: string;
+  batch: number;
+  threads?: number;
+  state: string;
+  reason?: string;
+  reference?: boolean;
+  latency?: Latency;
+  items_per_second?: number;
+  ratio?: number;
+  ratio_low?: number;
+  ratio_high?: number;
+  verdict?: string;
+  memory?: Memory;
+  disk_mb?: number;
+  parameters?: number;
+  bytes_by_dtype?: Record<string, number>;
+  flops?: number;
+  load_seconds?: number;
+  convert_seconds?: number;
+  compile_seconds?: number;
+  agreement?: Agreement;
+  generation?: Generation;
+  joules_per_item?: number;
+  rounds?: number[][];
+  [more: string]: unknown;
+}
+
+export interface Media {
+  groups: MediaGroup[];
+  // Items that a report has no room for
+  left_out: number;
+}
+
+// All of one name, in the order in which they were logged; those of a histogram have their own endpoint.
+export interface MediaGroup {
+  kind: "image" | "table" | "text" | "histogram";
+  name: string;
+  items: MediaItem[];
+}
+
+export interface MediaItem {
+  step: number | null;
+  // Seconds since 1970
+  time: number | null;
+  // Identifies it within the run
+  file: string;
+  caption: string;
+  // Which participant logged it, where that is not rank 0
+  owner: string;
+}
+
+export interface MediaTable {
+  columns: string[];
+  rows: unknown[][];
+  // Rows that were logged; the first 10,000 are kept
+  total: number;
+}
+
+export interface MediaText {
+  text: string;
+  cut: boolean;
+}
+
+// MB. Of a process, above what it held before the model was loaded: the libraries are not the model's.
+export interface Memory {
+  weights?: number;
+  load_peak?: number;
+  peak?: number;
+  private?: number;
+  device_allocated?: number;
+  device_reserved?: number;
+  [more: string]: unknown;
+}
+
 // One column of one table.
 export interface Metric {
   name: string;
@@ -278,6 +452,7 @@ export interface Metric {
   help: string;
   kind: "gauge" | "counter" | "text";
   aliases: string[];
+  beside: string;
 }
 
 // One metric, over everything that was logged. `low` and `high` look at finite values only.
@@ -374,6 +549,17 @@ export interface ReportData {
   written: string;
 }
 
+// The newest of each name, with its content by file.
+export interface ReportMedia {
+  groups: MediaGroup[];
+  // Items that a report has no room for
+  left_out: number;
+  // As addresses that hold the image (`data:`)
+  images: Record<string, string>;
+  tables: Record<string, MediaTable>;
+  texts: Record<string, MediaText>;
+}
+
 export interface ReportRun {
   run: Run;
   // By table, then by axis (`step`, `time`)
@@ -385,7 +571,9 @@ export interface ReportRun {
   events: Events;
   alerts: Alerts;
   diagnosis: Diagnosis;
+  benchmarks: Benchmarks;
   texts: Record<string, TextPart>;
+  media: ReportMedia;
 }
 
 // A report for programs: everything but the series.
@@ -431,6 +619,10 @@ export interface Row {
   config: Record<string, unknown>;
   summary: Record<string, Value>;
   energy_joules: number | null;
+  health: Health;
+  problems: string;
+  alert_counts: Counts;
+  finding_counts: Counts | null;
 }
 
 // Everything about a run but its series.
@@ -455,9 +647,13 @@ export interface Run {
   summary: Record<string, Value>;
   energy_joules: number | null;
   health: Health;
+  problems: string;
+  alert_counts: Counts;
+  finding_counts: Counts | null;
   progress: Progress;
   step_seconds: number | null;
   cost: Cost | null;
+  co2_kg: number | null;
   gpu_seconds: number | null;
   metrics: (NamedMetric & MetricSummary)[];
   tables: Record<string, Table>;
@@ -469,6 +665,8 @@ export interface Run {
   details: Record<string, unknown>;
   stacks: string[];
   consoles: string[];
+  // How many times its model was measured
+  benchmarks: number;
 }
 
 export interface Runs {
@@ -500,6 +698,14 @@ export interface SeriesAnswer {
   series: Series[];
 }
 
+export interface ShownBenchmark {
+  document: Benchmark;
+  titles: string[];
+  rows: BenchmarkRow[];
+  remarks: string[];
+  warnings: string[];
+}
+
 export interface State {
   status: string;
   live: boolean;
@@ -524,6 +730,10 @@ export interface States {
 export interface StatesAnswer {
   table: string;
   states: States[];
+}
+
+export interface Stopping {
+  stopping: string;
 }
 
 export interface Table {

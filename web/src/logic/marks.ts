@@ -19,11 +19,11 @@ function isBad(severity: string | undefined): boolean {
   return severity === "warning" || severity === "critical";
 }
 
-// Warnings and worse, and the training's own events: only those have a step. The agent's housekeeping is left out. The
-// worst come first: where there are too many, the others are dropped.
+// Warnings and worse, and the training's own events: only those have a step. The agent's housekeeping is left out, and so
+// are phases, of which every step has several. The worst come first: where there are too many, the others are dropped.
 export function collectAnnotations(events: EventRow[], alerts: AlertRow[]): Annotation[] {
   const found: Annotation[] = events
-    .filter((row) => isBad(row.severity) || typeof row.step === "number")
+    .filter((row) => isBad(row.severity) || (typeof row.step === "number" && row.event !== "phase"))
     .map((row) => ({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "info", text: isBad(row.severity) ? row.message || row.event || "" : [row.event, row.message].filter(Boolean).join(": ") }));
   for (const row of alerts) {
     if (row.state === "firing") found.push({ timestamp: row.timestamp, step: row.step, severity: row.severity ?? "warning", text: row.message ?? row.rule ?? "" });

@@ -1,5 +1,5 @@
 // Names of metrics: groups by prefix, search, and the lines' titles.
-import type { Labels, Panel, Series } from "../data/types.ts";
+import type { Labels, Metric, Panel, Series } from "../data/types.ts";
 
 export interface Group {
   name: string;
@@ -42,14 +42,25 @@ export function search(names: string[], text: string): string[] {
   });
 }
 
-// Which of the logged names a panel draws: each metric under its own name, else under the first alias that is there.
-export function panelNames(panel: Panel, logged: ReadonlySet<string>, aliases: Map<string, string[]>): string[] {
-  const found: string[] = [];
-  for (const name of panel.metrics) {
-    const spelling = [name, ...(aliases.get(name) ?? [])].find((candidate) => logged.has(candidate));
-    if (spelling !== undefined) found.push(spelling);
+// Under which of the logged names a metric goes, as find_spelling in catalog.py: its own, else the first alias that is
+// there. `*` is any text, and some aliases count only beside another metric.
+export function findSpelling(name: string, logged: ReadonlySet<string>, rows: ReadonlyMap<string, Metric>): string | undefined {
+  if (logged.has(name)) return name;
+  const row = rows.get(name);
+  if (!row || (row.beside && findSpelling(row.beside, logged, rows) === undefined)) return undefined;
+  for (const alias of row.aliases) {
+    if (logged.has(alias)) return alias;
+    if (!alias.includes("*")) continue;
+    const pattern = new RegExp(`^${alias.split("*").map((part) => part.replace(/[.@/+?^${}()|[\]\\]/g, "\\$&")).join(".*")}$`, "s");
+    const found = [...logged].filter((one) => pattern.test(one)).sort()[0];
+    if (found !== undefined) return found;
   }
-  return found;
+  return undefined;
+}
+
+// Which of the logged names a panel draws.
+export function panelNames(panel: Panel, logged: ReadonlySet<string>, rows: ReadonlyMap<string, Metric>): string[] {
+  return panel.metrics.flatMap((name) => findSpelling(name, logged, rows) ?? []);
 }
 
 // What distinguishes a line from its neighbours.

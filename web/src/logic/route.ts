@@ -7,7 +7,7 @@ export interface Route {
   query: Map<string, string[]>;
 }
 
-export const RUN_PAGES = ["overview", "findings", "training", "system", "alerts", "logs", "export"] as const;
+export const RUN_PAGES = ["overview", "findings", "training", "rl", "system", "media", "benchmark", "alerts", "logs", "export"] as const;
 
 export function parseRoute(hash: string): Route {
   const text = hash.replace(/^#\/?/, "");

@@ -81,7 +81,7 @@ export function sortRows(rows: Row[], sort: string): Row[] {
   const id = down ? sort.slice(1) : sort;
   const keyed = rows.map((row, at) => ({ row, at, cell: read(row, id) }));
   keyed.sort((a, b) => {
-    const order = compare(a.cell, b.cell, down);
+    const order = compareValues(a.cell, b.cell, down);
     return order || a.at - b.at;
   });
   return keyed.map((item) => item.row);
@@ -89,8 +89,9 @@ export function sortRows(rows: Row[], sort: string): Row[] {
 
 const collator = new Intl.Collator(undefined, { numeric: true });
 
-function compare(a: unknown, b: unknown, down: boolean): number {
-  const missing = (value: unknown) => value === null || value === undefined || value === "" || value === "NaN";
+// What is missing comes last either way.
+export function compareValues(a: unknown, b: unknown, down: boolean): number {
+  const missing = (value: unknown) => value === null || value === undefined || value === "" || value === "NaN" || Number.isNaN(value);
   if (missing(a) || missing(b)) return Number(missing(a)) - Number(missing(b));
   const left = toNumber(a as number);
   const right = toNumber(b as number);

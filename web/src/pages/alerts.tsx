@@ -49,7 +49,7 @@ export function Alerts() {
           rows={answer.history.map((alert, at) => ({
             key: String(at),
             cells: [
-              { show: <time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time> }, alert.state, { show: <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span> },
+              { show: <time title={alert.timestamp}>{formatClock(alert.timestamp, true)}</time> }, alert.state === "resolved" && alert.reason ? "ended with the run" : alert.state, { show: <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span> },
               alert.rule, subject(alert), alert.message ?? alert.reason, show(alert.value), show(alert.threshold), alert.step?.toLocaleString("en-US"),
             ],
           }))}

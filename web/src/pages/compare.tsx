@@ -1,14 +1,15 @@
 import { useEffect, useState } from "preact/hooks";
 import { refreshRuns, runs, setQuery, source, usePageRoute } from "../data/page.ts";
 import { dark, zoom } from "../data/store.ts";
-import type { Comparison, Series } from "../data/types.ts";
+import type { Comparison, Series, Value } from "../data/types.ts";
 import { lineStyle } from "../logic/colors.ts";
-import { formatChange, formatConfig, formatSpan, formatValue } from "../logic/format.ts";
+import { formatChange, formatConfig, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
+import { compareValues } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
 import { panelOf } from "../ui/panel.tsx";
-import { Choice, Empty, Link, Loading, Problem, runRoute, Section, Status } from "../ui/parts.tsx";
-import { Table } from "../ui/table.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Section } from "../ui/parts.tsx";
+import { Table, type TableColumn } from "../ui/table.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
 const AGAIN_MS = 3000;
@@ -65,29 +66,6 @@ export function Compare() {
         </label>
       </div>
       {error && <Problem error={error} />}
-      <Section title="Runs">
-        <Table
-          columns={[{ title: "run" }, { title: "status" }, { title: "step", right: true }, { title: "time", right: true }, { title: "", right: true }]}
-          rows={answer.runs.map((row, at) => ({
-            key: row.key,
-            cells: [
-              { show: <><i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)}>{titles[at]}</Link>{at === 0 && <span class="badge">baseline</span>}{row.simulated && <span class="badge warning">simulated GPUs</span>}</>, class: "run-name" },
-              { show: <Status status={row.status} live={row.live} /> },
-              row.step?.toLocaleString("en-US") ?? "–",
-              formatSpan(row.seconds),
-              {
-                show: source.value!.isLive && (
-                  <>
-                    {at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>set as baseline</button>}
-                    {keys.length > 2 && <button type="button" class="plain" aria-label={`remove ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>remove</button>}
-                  </>
-                ),
-              },
-            ],
-          }))}
-        />
-      </Section>
-      {answer.verdicts.length > 0 && <Verdicts verdicts={answer.verdicts} titles={titles} />}
       <Section title="Charts">
         <div class="charts">
           {answer.names.map((name) => {
@@ -98,41 +76,23 @@ export function Compare() {
           })}
         </div>
       </Section>
+      <Matrix answer={answer} titles={titles} keys={keys} />
       <Section title="Configuration differences" note={`${answer.config.length}`}>
-        {answer.config.length === 0 ? <p class="note">The configurations are identical.</p> : (
-          <Table
-            columns={[{ title: "key" }, ...titles.map((title) => ({ title }))]}
-            class="by-run"
-            rows={answer.config.map((row) => ({
-              key: row.key,
-              cells: [{ show: row.key, class: "mono first" }, ...row.values.map((value, at) => ({ show: formatConfig(value), class: at && JSON.stringify(value) !== JSON.stringify(row.values[0]) ? "changed" : "" }))],
-            }))}
-          />
-        )}
-      </Section>
-      <Section title="All metrics" note="last value; ★ marks the best run">
-        <Table
-          columns={[{ title: "metric" }, ...titles.map((title) => ({ title, right: true }))]}
-          class="by-run"
-          rows={answer.metrics.map((metric) => ({
-            key: metric.name,
-            cells: [
-              { show: <>{metric.name}{metric.better && <span class="dim"> {metric.better} is better</span>}</>, class: "mono first" },
-              ...metric.values.map((value, at) => ({
-                show: (
-                  <>
-                    {formatValue(value?.last, metric.unit)}
-                    {value && metric.better && <span class="dim"> {metric.better === "lower" ? "min" : "max"} {formatValue(metric.better === "lower" ? value.low : value.high, metric.unit)}{metric.best === at && " ★"}</span>}
-                  </>
-                ),
-                class: metric.best === at ? "best" : "",
-              })),
-            ],
-          }))}
-        />
+        {answer.config.length === 0 ? <p class="note">The configurations are identical.</p> : <Differences answer={answer} titles={titles} />}
       </Section>
     </main>
   );
+}
+
+// The longer side goes down the page.
+function Differences({ answer, titles }: { answer: Comparison; titles: string[] }) {
+  const keys = answer.config.map((row) => row.key);
+  const cell = (row: Comparison["config"][number], at: number) => ({ show: formatConfig(row.values[at]), class: at && JSON.stringify(row.values[at]) !== JSON.stringify(row.values[0]) ? "changed" : "" });
+  const byRun = titles.length > Math.max(keys.length, 4);
+  const rows = byRun
+    ? answer.runs.map((row, at) => ({ key: row.key, cells: [{ show: titles[at], class: "first" }, ...answer.config.map((item) => cell(item, at))] }))
+    : answer.config.map((item) => ({ key: item.key, cells: [{ show: item.key, class: "mono first" }, ...titles.map((_, at) => cell(item, at))] }));
+  return <Table columns={[{ title: byRun ? "run" : "key" }, ...(byRun ? keys : titles).map((title) => ({ title }))]} class="by-run" rows={rows} />;
 }
 
 function uniqueTitles(names: string[]): string[] {
@@ -145,36 +105,114 @@ function uniqueTitles(names: string[]): string[] {
 }
 
 function formatConfidence(value: number | null): string {
-  if (value === null) return "–";
+  if (value === null) return "";
   return value > 0.9999 ? "> 99.99 %" : `${(value * 100).toFixed(value > 0.99 ? 2 : 0)} %`;
 }
 
-function Verdicts({ verdicts, titles }: { verdicts: Comparison["verdicts"]; titles: string[] }) {
-  const several = titles.length > 2;
+const MOST_COLUMNS = 8;
+
+// Every run and what its metrics came to against the baseline; what was compared and how certain it is, in tooltips.
+function Matrix({ answer, titles, keys }: { answer: Comparison; titles: string[]; keys: string[] }) {
+  const route = usePageRoute();
+  const sort = first(route, "sort") ?? "";
+  const all = first(route, "metrics") === "all";
+  const judged = [...new Set(answer.verdicts.map((item) => item.metric))];
+  const usual = judged.length ? judged : answer.metrics.slice(0, MOST_COLUMNS).map((metric) => metric.name);
+  const shown = all ? [...usual, ...answer.metrics.map((metric) => metric.name).filter((name) => !usual.includes(name))] : usual;
+  const cells = answer.runs.map((_, at) => new Map(shown.map((name) => [name, readCell(answer, at, name)])));
+  const order = sortPlaces(sort, answer, titles, cells);
+  const column = (id: string, title: string, right = false, hint?: string): TableColumn => ({
+    title,
+    right,
+    sorted: sort === id ? "ascending" : sort === `-${id}` ? "descending" : undefined,
+    head: <button type="button" class="plain" title={hint} onClick={() => setQuery({ sort: sort === id ? `-${id}` : id }, true)}>{title}{sort === id ? " ↑" : sort === `-${id}` ? " ↓" : ""}</button>,
+  });
+  const hidden = answer.metrics.length - usual.length;
   return (
-    <Section title={several ? "Verdicts against the baseline" : `Verdicts: ${titles[1]} vs. ${titles[0]}`} note="mean over the last 20 % of the common steps">
+    <Section
+      title="Runs"
+      note={`compared with ${titles[0]}; ★ best value`}
+      actions={hidden > 0 && <button type="button" onClick={() => setQuery({ metrics: all ? undefined : "all" }, true)}>{all ? "main metrics" : `all ${answer.metrics.length} metrics`}</button>}
+    >
       <Table
-        columns={[
-          ...(several ? [{ title: "run" }] : []), { title: "metric" }, { title: "verdict" }, { title: "baseline", right: true }, { title: "this run", right: true },
-          { title: "change", right: true }, { title: "confidence", right: true }, { title: "reason", wide: true },
-        ]}
-        rows={verdicts.map((item) => {
-          const { title, unit } = panelOf(item.metric);
+        class="matrix"
+        columns={[column("run", "run"), column("step", "step", true), column("time", "time", true), ...shown.map((name) => column(`metric.${name}`, panelOf(name).title, true, name))]}
+        rows={order.map((at) => {
+          const row = answer.runs[at];
+          const group = answer.seeds.find((places) => places.includes(at)) ?? [at];
           return {
-            key: `${item.run} ${item.metric}`,
+            key: row.key,
+            class: at === 0 ? "picked" : "",
             cells: [
-              ...(several ? [titles[item.run]] : []),
-              { show: title, class: "first", hint: item.metric },
-              { show: <span class={`verdict ${item.word}`}>{item.word}</span> },
-              formatValue(item.baseline, unit),
-              formatValue(item.value, unit),
-              formatChange(item.change),
-              formatConfidence(item.confidence),
-              { show: item.reason, class: "dim" },
+              {
+                show: (
+                  <>
+                    <i class="swatch" style={{ background: lineStyle(at, dark.value).stroke }} /><Link to={runRoute(row.key)} title={row.id}>{titles[at]}</Link>
+                    {at === 0 && <span class="badge">baseline</span>}
+                    {group.length > 1 && <span class="badge" title="They differ in nothing but their seed and are compared together.">{at === group[0] ? `${group.length} seeds` : `seed of ${titles[group[0]]}`}</span>}
+                    {row.simulated && <span class="badge warning">simulated GPUs</span>}
+                    <span class="below"><RunStatus row={row} />
+                      {source.value!.isLive && at > 0 && <button type="button" class="plain" onClick={() => setQuery({ run: [row.key, ...keys.filter((key) => key !== row.key)] })}>set as baseline</button>}
+                      {source.value!.isLive && keys.length > 2 && <button type="button" class="plain" aria-label={`remove ${row.name}`} onClick={() => setQuery({ run: keys.filter((key) => key !== row.key) })}>remove</button>}
+                    </span>
+                  </>
+                ),
+                class: "run-name first",
+              },
+              row.step?.toLocaleString("en-US") ?? "–",
+              formatSpan(row.seconds),
+              ...shown.map((name) => drawCell(cells[at].get(name)!)),
             ],
           };
         })}
       />
     </Section>
   );
+}
+
+interface MatrixCell {
+  metric: Comparison["metrics"][number] | undefined;
+  // At the end of the common steps where it was compared, else the last one.
+  value: Value;
+  last: Value;
+  verdict: Comparison["verdicts"][number] | undefined;
+  best: boolean;
+}
+
+function readCell(answer: Comparison, run: number, name: string): MatrixCell {
+  const metric = answer.metrics.find((item) => item.name === name);
+  const last = metric?.values[run]?.last ?? null;
+  const verdict = answer.verdicts.find((item) => item.run === run && item.metric === name);
+  const compared = run === 0 ? answer.verdicts.find((item) => item.metric === name)?.baseline : verdict?.value;
+  return { metric, value: compared ?? last, last, verdict, best: metric?.best === run };
+}
+
+function drawCell({ metric, value, last, verdict, best }: MatrixCell) {
+  const unit = metric?.unit ?? "";
+  const confidence = verdict ? formatConfidence(verdict.confidence) : "";
+  const sure = verdict && confidence && (verdict.word === "uncertain" ? `only ${confidence} confidence` : `${confidence} confidence`);
+  return {
+    show: (
+      <>
+        {formatValue(value, unit)}{best && " ★"}
+        {verdict && <span class={`below verdict ${verdict.word}`}>{verdict.change === null ? verdict.word : formatChange(verdict.change)}{verdict.word === "uncertain" && "?"}</span>}
+      </>
+    ),
+    class: best ? "best" : "",
+    hint: [verdict && [verdict.word, sure, verdict.reason].filter(Boolean).join("; "), last !== value && `last value ${formatValue(last, unit)}`].filter(Boolean).join("\n"),
+  };
+}
+
+// Which run comes when; what has no value comes last.
+function sortPlaces(sort: string, answer: Comparison, titles: string[], cells: Map<string, MatrixCell>[]): number[] {
+  const down = sort.startsWith("-");
+  const id = down ? sort.slice(1) : sort;
+  const places = titles.map((_, at) => at);
+  const key = (at: number): number | string | null => {
+    if (id === "run") return titles[at];
+    if (id === "step") return answer.runs[at].step;
+    if (id === "time") return answer.runs[at].seconds;
+    return toNumber(cells[at].get(id.slice("metric.".length))?.value);
+  };
+  return id ? places.sort((a, b) => compareValues(key(a), key(b), down) || a - b) : places;
 }

@@ -64,19 +64,28 @@ export function FindingList({ findings, runKey }: { findings: Finding[]; runKey:
   return (
     <ul class="findings">
       {findings.map((item, at) => (
-        <li key={at} class={item.severity}>
+        <li key={at} class={item.cause === null ? item.severity : `${item.severity} follows`}>
           <b>{item.title}</b>
           <span class="finding-rest">
             <span class={`badge ${item.severity}`}>{item.severity}</span>{" "}
             {item.step !== null && <Link to={around(runKey, item.step)}>step {item.step.toLocaleString("en-US")}</Link>}
             {item.step === null && item.time !== null && <time>{formatClock(new Date(item.time * 1000).toISOString())}</time>}
+            {item.named_at !== null && item.named_at !== item.step && <span class="dim"> known at step {item.named_at.toLocaleString("en-US")}</span>}
           </span>
-          <ul>{item.evidence.map((line) => <li key={line}>{line}</li>)}</ul>
+          <ul>
+            {item.evidence.map((line) => <li key={line}>{line}</li>)}
+            {item.cause !== null && <li>follows from: {titleOf(item.cause, findings)}</li>}
+          </ul>
           <em>{item.advice} <code>{item.rule}</code></em>
         </li>
       ))}
     </ul>
   );
+}
+
+// A cause that is not among those shown is named by its rule.
+function titleOf(rule: string, findings: Finding[]): string {
+  return findings.find((item) => item.rule === rule)?.title ?? rule;
 }
 
 // The training around a step.

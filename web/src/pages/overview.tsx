@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
-import { newAlerts, panels, run, source } from "../data/store.ts";
-import type { AlertRow, Rank, Run, Value } from "../data/types.ts";
+import { about, newAlerts, panels, run, source } from "../data/store.ts";
+import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
 import { TopFindings } from "./findings.tsx";
@@ -62,8 +62,24 @@ function Health({ known }: { known: Run }) {
           <span>{formatPercent(progress.share)}{progress.seconds_left !== null && ` · ${formatSpan(progress.seconds_left)} left, ends ${formatClock(new Date(Date.now() + progress.seconds_left * 1000).toISOString())}`}</span>
         </div>
       )}
+      {known.live && about.value?.allow_edit && <Stop known={known} />}
     </div>
   );
+}
+
+function Stop({ known }: { known: Run }) {
+  const [said, setSaid] = useState("");
+  const ask = () => {
+    if (!confirm(`Stop ${known.name}? Its program gets a chance to save and end.`)) return;
+    setSaid("stopping…");
+    source.value!.stop(known.key).catch((error: Error) => setSaid(error.message));
+  };
+  return said ? <span class="dim" role="status">{said}</span> : <button type="button" class="danger" onClick={ask}>stop</button>;
+}
+
+function costNote(cost: Cost): string {
+  const parts: [number | null, string][] = [[cost.per_epoch, "per epoch"], [cost.per_loss_percent, "per 1 % of the loss"], [cost.to_finish, "to finish"]];
+  return [`of ${cost.of}`, ...parts.flatMap(([amount, what]) => (amount === null ? [] : [`${amount.toFixed(2)} ${what}`])), ...(cost.basis ? [cost.basis] : [])].join("; ");
 }
 
 function short(value: Value): string {
@@ -91,7 +107,8 @@ function Facts({ known }: { known: Run }) {
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
       <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}
-      {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={`of ${known.cost.of}`} />}
+      {known.cost && <Fact title="cost so far" value={`${known.cost.amount.toFixed(2)} ${known.cost.currency}`} note={costNote(known.cost)} />}
+      {known.co2_kg !== null && <Fact title="CO₂ so far" value={`${formatValue(known.co2_kg)} kg`} note="of the GPUs' energy" />}
       {known.damage.torn + known.damage.foreign > 0 && (
         <Fact title="unreadable lines" value={known.damage.torn + known.damage.foreign} note="in the run folder" tone="warning" />
       )}

@@ -7,7 +7,7 @@ import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from 
 import { first } from "../logic/route.ts";
 import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
-import { Choice, Empty, Link, Loading, Problem, runRoute, Search, Status } from "../ui/parts.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
 
 const SHOWN = 100;
@@ -116,7 +116,7 @@ export function Runs() {
               cells: [
                 { show: <input type="checkbox" aria-label={`select ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
                 { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
-                { show: <Status status={row.status} live={row.live} />, hint: row.cause ?? "" },
+                { show: <RunStatus row={row} />, hint: row.cause ?? "", class: "state" },
                 row.step?.toLocaleString("en-US") ?? "–",
                 formatSpan(row.seconds),
                 { show: <time title={row.started ?? ""}>{formatClock(row.started)}</time> },

@@ -1,12 +1,12 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
-import type { Histogram, Layers, Panel } from "../data/types.ts";
+import type { Layers, Panel } from "../data/types.ts";
 import { formatCount } from "../logic/format.ts";
-import { histogramGrid } from "../logic/histograms.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
 import { first } from "../logic/route.ts";
 import { Heatmap } from "../ui/heatmap.tsx";
+import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, panelOf, PanelChart } from "../ui/panel.tsx";
@@ -76,7 +76,9 @@ export function Training() {
         )}
       </div>
       {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
-      {shownPanels.length > 0 && <Section title="Training"><div class="charts">{shownPanels.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
+      {[["Training", shownPanels.filter((panel) => panel.group !== "rl")] as const, ["Reinforcement learning", shownPanels.filter((panel) => panel.group === "rl")] as const].map(([title, charts]) => (
+        charts.length > 0 && <Section key={title} title={title}><div class="charts">{charts.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>
+      ))}
       {groups.map((group) => <MetricGroup key={group.name} title={group.name || "More metrics"} names={group.metrics} chart={chart} />)}
       {!found.size && <Empty title={`No metrics match “${text}”`}><p>{formatCount(names.length, "metric")} in total.</p></Empty>}
       {Object.keys(known.layers).length > 0 && !text && <LayerMap runKey={known.key} measures={Object.keys(known.layers)} step={known.step} />}
@@ -127,18 +129,9 @@ function LayerMap({ runKey, measures, step }: { runKey: string; measures: string
 
 function Histograms({ runKey, names }: { runKey: string; names: string[] }) {
   const [name, setName] = useState(names[0]);
-  const [found, setFound] = useState<Histogram[]>([]);
-  useEffect(() => {
-    let current = true;
-    source.value!.histograms(runKey, name).then((answer) => current && setFound(answer), () => {});
-    return () => {
-      current = false;
-    };
-  }, [runKey, name]);
-  const grid = histogramGrid(found, 48);
   return (
     <Section title="Histograms" actions={<Choice label="" value={name} options={names.map((item) => [item, item] as const)} onChange={setName} />}>
-      {found.length > 0 && <Heatmap title={`${name}: share of elements by value and step`} rows={grid.rows} x={found.map((item) => item.step)} values={grid.values} scale />}
+      <HistogramChart runKey={runKey} name={name} title={`${name}: share of elements by value and step`} />
     </Section>
   );
 }

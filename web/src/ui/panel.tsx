@@ -2,8 +2,8 @@
 import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
-import type { Panel } from "../data/types.ts";
-import { panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
+import type { Metric, Panel } from "../data/types.ts";
+import { findSpelling, panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
 import type { Mark } from "../logic/marks.ts";
 import { Chart, heightOf } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
@@ -26,13 +26,21 @@ export interface PanelChartProps {
   atTop?: boolean;
 }
 
-export function aliasesOf(table: string): Map<string, string[]> {
-  return new Map((panels.value?.metrics[table] ?? []).map((metric) => [metric.name, metric.aliases]));
+function rowsOf(table: string): Map<string, Metric> {
+  return new Map((panels.value?.metrics[table] ?? []).map((metric) => [metric.name, metric]));
+}
+
+function loggedIn(table: string): Set<string> {
+  return new Set(run.value?.tables[table]?.names ?? []);
+}
+
+// Under which name the run logs a metric of the catalog.
+export function spelling(table: string, name: string): string | undefined {
+  return findSpelling(name, loggedIn(table), rowsOf(table));
 }
 
 export function namesOf(panel: Panel): string[] {
-  const logged = new Set(run.value?.tables[panel.table]?.names ?? []);
-  return panelNames(panel, logged, aliasesOf(panel.table));
+  return panelNames(panel, loggedIn(panel.table), rowsOf(panel.table));
 }
 
 // A panel for an undeclared metric, as own_panel in views/panels.py.
@@ -47,8 +55,7 @@ export function ownPanel(name: string, table = "training"): Panel {
 
 // The declared panel with this metric only, else a new one.
 export function panelOf(name: string): Panel {
-  const aliases = aliasesOf("training");
-  const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.metrics.length === 1 && (panel.metrics[0] === name || aliases.get(panel.metrics[0])?.includes(name)));
+  const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.metrics.length === 1 && namesOf(panel)[0] === name);
   return declared ?? ownPanel(name);
 }
 

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { SourceError } from "../data/source.ts";
 import { go, route } from "../data/store.ts";
+import type { Row } from "../data/types.ts";
 import { formatRoute, type Route } from "../logic/route.ts";
 
 export function Link({ to, children, class: name, current, title }: { to: Route; children: ComponentChildren; class?: string; current?: boolean; title?: string }) {
@@ -27,8 +28,13 @@ export function runRoute(key: string, page = "overview", query: [string, string]
   return { page, run: key, query: new Map(query.map(([name, value]) => [name, [value]])) };
 }
 
-export function Status({ status, live }: { status: string; live?: boolean }) {
-  return <span class={`status ${status}`}>{live && <i class="pulse" aria-hidden="true" />}{status}</span>;
+export function Status({ status, live, severity }: { status: string; live?: boolean; severity?: string }) {
+  return <span class={`status ${status} ${severity ?? ""}`}>{live && <i class="pulse" aria-hidden="true" />}{status}</span>;
+}
+
+// The status of a run, coloured by its health, and what is or was wrong with it.
+export function RunStatus({ row }: { row: Row }) {
+  return <><Status status={row.status} live={row.live} severity={row.health.severity} />{row.problems && <span class={`problems ${row.health.severity}`}>{row.problems}</span>}</>;
 }
 
 export function Problem({ error }: { error: Error }) {

@@ -7,19 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO, TypeVar
 
 from trainvitals import __version__
 from trainvitals.alerts import builtin, records
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError, TrainvitalsError, nearest
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.contracts import Reader, TextKind
+from trainvitals.journal.contracts import MediaItem, MediaKind, Reader, TextKind
 from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
+from trainvitals.journal.documents.run import ENDED
 from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.journal.stop_requests import request_stop
 from trainvitals.redaction import redact_text
-from trainvitals.views.data import comparison, dashboard, export, run_details
+from trainvitals.views.data import comparison, dashboard, export, media, run_details
+from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
@@ -28,6 +32,7 @@ from trainvitals.views.data.shapes import (
     AboutJson,
     AlertsJson,
     AskedJson,
+    BenchmarksJson,
     ComparisonJson,
     DiagnosisJson,
     EditedJson,
@@ -35,6 +40,9 @@ from trainvitals.views.data.shapes import (
     HistogramsJson,
     LayersJson,
     MachineJson,
+    MediaJson,
+    MediaTableJson,
+    MediaTextJson,
     PanelsJson,
     Plain,
     RemovedJson,
@@ -44,12 +52,14 @@ from trainvitals.views.data.shapes import (
     RunsJson,
     SeriesAnswerJson,
     StatesAnswerJson,
+    StoppingJson,
     TextJson,
     Wire,
 )
 from trainvitals.views.web.endpoints import BadRequest, Conflict, Endpoint, Forbidden, NotFound, Parameter, Values
 from trainvitals.views.web.shared_runs import SharedRuns
 
+T = TypeVar("T")
 MAX_RUNS = 5000
 MAX_COMPARED = 20
 MAX_SERIES_NAMES = 100
@@ -80,7 +90,7 @@ class Web:
     draw_report: DrawReport
     editable: FolderRuns | None = None
     """The same runs, if viewers may change them."""
-    prices: dict[str, Any] = field(default_factory=dict)
+    prices: Prices = NO_PRICES
     conditions: Conditions = field(default_factory=Conditions)
     diagnoses: DiagnosisCache = field(default_factory=DiagnosisCache)
 
@@ -97,6 +107,7 @@ class File:
     name: str
     media_type: str
     chunks: Iterator[bytes]
+    cache: str = "no-store"
 
 
 # -- what there is
@@ -197,6 +208,36 @@ def show_histograms(web: Web, values: Values) -> HistogramsJson:
         return describe_histograms(reader, values["name"], values["limit"])
 
 
+def show_media(web: Web, values: Values) -> MediaJson:
+    with web.runs.reader(values["run"]) as reader:
+        return media.describe_media(reader)
+
+
+def show_image(web: Web, values: Values) -> Annotated[File, Wire(Plain)]:
+    """With the media type of its content, so that nothing else is ever drawn or run."""
+    data, kind = _medium(web, "image", values, media.read_image)
+    name = values["file"].rpartition("/")[2]
+    # A file of media is never written again under the same name.
+    return File(_safe(name), kind, iter([data]), "private, max-age=86400, immutable")
+
+
+def show_media_table(web: Web, values: Values) -> MediaTableJson:
+    return _medium(web, "table", values, media.read_table)
+
+
+def show_media_text(web: Web, values: Values) -> MediaTextJson:
+    return _medium(web, "text", values, media.read_text)
+
+
+def _medium(web: Web, kind: MediaKind, values: Values, read: Callable[[MediaItem], T]) -> T:
+    try:
+        with web.runs.reader(values["run"]) as reader:
+            item = media.find_item(reader, kind, values["file"])
+        return read(item)
+    except JournalError as error:
+        raise NotFound(error.message) from error
+
+
 def show_events(web: Web, values: Values) -> EventsJson:
     with web.runs.reader(values["run"]) as reader:
         return run_details.describe_events(reader, values["limit"], values["text"] or "")
@@ -211,6 +252,11 @@ def show_diagnosis(web: Web, values: Values) -> DiagnosisJson:
     # With a separate reader: it takes a second or two on a long run, and the charts must not wait for it.
     key = web.runs.find(values["run"])
     return web.diagnoses.read(key, web.runs.open(key), web.conditions, web.prices)
+
+
+def show_benchmarks(web: Web, values: Values) -> BenchmarksJson:
+    with web.runs.reader(values["run"]) as reader:
+        return describe_benchmarks(reader)
 
 
 def show_stack(web: Web, values: Values) -> TextJson:
@@ -314,6 +360,16 @@ def delete_run(web: Web, values: Values) -> RemovedJson:
     return {"removed": key}
 
 
+def stop_run(web: Web, values: Values) -> StoppingJson:
+    """Leave the request in the run folder: the agent or the tracker's client stops the program."""
+    key = web.runs.find(values["run"])
+    folder = web.require_editable().folder(key)
+    if run_folder.read_state(folder)[0] in ENDED:
+        raise Conflict("the run has ended")
+    request_stop(folder)
+    return {"stopping": key}
+
+
 def control_alert(web: Web, values: Values) -> AskedJson:
     """Ask the agent to acknowledge or silence a rule."""
     folder = _folder(web, values)
@@ -346,6 +402,7 @@ POINTS = Parameter(
 )
 LIMIT = Parameter("limit", "Maximum number of items", "integer", default=1000, low=1, high=10_000)
 FILE = Parameter("file", "Name of the file", place="path", most=200)
+MEDIA_FILE = Parameter("file", "`file` of an item of the media", required=True, most=1000)
 AFTER = Parameter("after", "Only what follows this byte: `next` of the previous answer", "integer", low=0, high=1e15)
 ROLE = Parameter("role", "Only participants with this role, such as `trainer` or `rollout`", most=40)
 RANK = Parameter("rank", "Only this rank of `role`; without a role, of the trainers", "integer", low=0, high=1_000_000)
@@ -429,6 +486,18 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
         (404,),
     ),
+    Endpoint("GET", "/runs/{run}/media", "Images, tables, texts and histograms by name", show_media, (RUN,), (404,)),
+    Endpoint(
+        "GET",
+        "/runs/{run}/media/image",
+        "An image",
+        show_image,
+        (RUN, MEDIA_FILE),
+        (404,),
+        media=tuple(media.IMAGE_TYPES.values()),
+    ),
+    Endpoint("GET", "/runs/{run}/media/table", "A table", show_media_table, (RUN, MEDIA_FILE), (404,)),
+    Endpoint("GET", "/runs/{run}/media/text", "A text", show_media_text, (RUN, MEDIA_FILE), (404,)),
     Endpoint(
         "GET",
         "/runs/{run}/events",
@@ -443,6 +512,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/runs/{run}/diagnosis",
         "Findings with evidence and advice, skipped checks, and resource usage",
         show_diagnosis,
+        (RUN,),
+        (404,),
+    ),
+    Endpoint(
+        "GET",
+        "/runs/{run}/benchmarks",
+        "How fast, large and exact the model is, each time it was measured",
+        show_benchmarks,
         (RUN,),
         (404,),
     ),
@@ -517,6 +594,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         edits=True,
     ),
     Endpoint("DELETE", "/runs/{run}", "Remove an ended run", delete_run, (RUN,), (403, 404, 409), True),
+    Endpoint("POST", "/runs/{run}/stop", "Stop a live run", stop_run, (RUN,), (403, 404, 409), True),
     Endpoint(
         "POST",
         "/runs/{run}/alerts",

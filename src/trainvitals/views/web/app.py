@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
@@ -50,13 +51,13 @@ def make_app(
     *,
     door: Door | None = None,
     editable: FolderRuns | None = None,
-    prices: Mapping[str, Any] | None = None,
+    prices: Prices = NO_PRICES,
     conditions: Conditions | None = None,
     intake: IntakeApp | None = None,
 ) -> App:
     """The application for these runs; viewers may change those that are `editable`, and clients of other trackers log
     to `intake`."""
-    web = Web(SharedRuns(runs), draw_report, editable, dict(prices or {}), conditions or Conditions())
+    web = Web(SharedRuns(runs), draw_report, editable, prices, conditions or Conditions())
     hub = Hub()
 
     @asynccontextmanager
@@ -101,7 +102,7 @@ def _route(web: Web, endpoint: Endpoint) -> Route:
         except TrainvitalsError as error:
             return _complain(STATUS.get(type(error), 404), error.message, error.hint)
         if isinstance(made, File):
-            headers = {"content-disposition": f'attachment; filename="{made.name}"', "cache-control": "no-store"}
+            headers = {"content-disposition": f'attachment; filename="{made.name}"', "cache-control": made.cache}
             return StreamingResponse(iterate_in_threadpool(made.chunks), media_type=made.media_type, headers=headers)
         return made
 

@@ -6,11 +6,11 @@ import errno
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainvitals import runtime
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.contracts import Runs
@@ -45,7 +45,7 @@ class ServeOptions:
     allow_hosts: tuple[str, ...] = ()
     editable: FolderRuns | None = None
     """The same runs, if viewers may change them."""
-    prices: Mapping[str, Any] | None = None
+    prices: Prices = NO_PRICES
     conditions: Conditions = field(default_factory=Conditions)
     accept: tuple[str, ...] = ()
     """Protocols of other trackers whose clients may log here."""

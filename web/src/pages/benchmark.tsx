@@ -1,0 +1,123 @@
+// How fast, large and exact the model is: the newest measurement, and its history over the checkpoints of a training.
+import { useEffect, useState } from "preact/hooks";
+import { panels, run, source } from "../data/page.ts";
+import { dark } from "../data/store.ts";
+import type { Benchmarks, Measured, Series, ShownBenchmark } from "../data/types.ts";
+import { lineStyle } from "../logic/colors.ts";
+import { formatClock, formatShort, formatSpan } from "../logic/format.ts";
+import { tradeOff, type Spot } from "../logic/tradeoff.ts";
+import { Chart } from "../ui/chart.tsx";
+import { namesOf, PanelChart } from "../ui/panel.tsx";
+import { Empty, Loading, Problem, Section } from "../ui/parts.tsx";
+import { Table } from "../ui/table.tsx";
+
+export function Benchmark() {
+  const known = run.value!;
+  const [found, setFound] = useState<Benchmarks | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  useEffect(() => {
+    let current = true;
+    source.value!.benchmarks(known.key).then((answer) => current && setFound(answer), (problem) => current && setError(problem));
+    return () => {
+      current = false;
+    };
+  }, [known.key, known.benchmarks]);
+  if (error && !found) return <Problem error={error} />;
+  if (!found) return <Loading />;
+  const newest = found.benchmarks.at(-1);
+  if (!newest) {
+    return (
+      <Empty title="The model was not measured">
+        <p>Measure it from the training loop, or a file of it:</p>
+        <p><code>run.benchmark(model, example_input)</code></p>
+        <p><code>trainvitals bench model.pt2 --variants fp32,onnx,int8-ort</code></p>
+      </Empty>
+    );
+  }
+  const history = (panels.value?.panels ?? []).filter((panel) => panel.id.startsWith("benchmark_") && namesOf(panel).length);
+  return (
+    <>
+      <Results shown={newest} />
+      <div class="charts">
+        <Distribution shown={newest} />
+        <Throughput rows={measured(newest)} />
+        <TradeOff rows={measured(newest)} />
+        {found.benchmarks.length > 1 && history.map((panel) => <PanelChart key={panel.id} panel={panel} axis="step" height={210} />)}
+      </div>
+    </>
+  );
+}
+
+function measured(shown: ShownBenchmark): Measured[] {
+  return (shown.document.results ?? []).filter((row) => row.latency?.median !== undefined);
+}
+
+function Results({ shown }: { shown: ShownBenchmark }) {
+  const { document: of, titles, rows } = shown;
+  const facts = [of.model, of.inputs && `input ${of.inputs}`, of.step !== undefined && `step ${of.step.toLocaleString("en-US")}`, formatClock(of.started ?? null), of.seconds !== undefined && `took ${formatSpan(of.seconds)}`];
+  const numbers = (title: string) => !["variant", "verdict"].includes(title) && !title.startsWith("latency");
+  return (
+    <Section title="Benchmark" note={facts.filter(Boolean).join(" · ")}>
+      {shown.warnings.length > 0 && <ul class="findings">{shown.warnings.map((text) => <li key={text} class="warning">{text}</li>)}</ul>}
+      <Table
+        columns={titles.map((title) => ({ title, right: numbers(title), wide: title === "verdict" }))}
+        rows={rows.map((row) => ({ key: row.name, cells: row.cells.map((cell, at) => (at === titles.length - 1 ? { show: row.text, class: tone(row.text) } : cell)) }))}
+      />
+      {shown.remarks.map((text) => <p key={text} class="dim">{text}</p>)}
+    </Section>
+  );
+}
+
+function tone(text: string): string {
+  return text.includes("faster") || text.includes("slower") || text === "reference" ? "" : "dim";
+}
+
+function series(name: string, x: number[], y: number[]): Series {
+  return { name, labels: {}, rank: null, total: x.length, x, y };
+}
+
+function Distribution({ shown }: { shown: ShownBenchmark }) {
+  // Larger batches take longer: only those of the first row lie beside each other.
+  const batch = shown.document.results?.[0]?.batch;
+  const rows = shown.rows.filter((row, at) => row.distribution && shown.document.results?.[at].batch === batch);
+  if (!rows.length) return null;
+  return <Chart title={`Latency distribution, batch ${batch}`} axis="ms" unit="%" height={210} low={0} help="Share of the calls by duration, without the slowest" series={rows.map((row) => series(row.name, row.distribution!.ms, row.distribution!.percent))} titles={rows.map((row) => row.name)} />;
+}
+
+function Throughput({ rows }: { rows: Measured[] }) {
+  const variants = [...new Set(rows.map((row) => `${row.variant}/t${row.threads}`))];
+  const of = (name: string) => rows.filter((row) => `${row.variant}/t${row.threads}` === name && row.items_per_second !== undefined);
+  if (!variants.some((name) => of(name).length > 1)) return null;
+  return <Chart title="Throughput" axis="batch" unit="items/s" height={210} low={0} help="Items per second by batch size" series={variants.map((name) => series(name, of(name).map((row) => row.batch), of(name).map((row) => row.items_per_second!)))} titles={variants} />;
+}
+
+const WIDTH = 560, HEIGHT = 230;
+
+// Latency to the right, error upwards, size as area: the best is small and at the lower left.
+function TradeOff({ rows }: { rows: Measured[] }) {
+  const spots = tradeOff(rows, { left: 54, right: WIDTH - 20, top: 16, bottom: HEIGHT - 36 });
+  if (spots.length < 2) return null;
+  return (
+    <figure class="chart" aria-label="Size, error and speed">
+      <figcaption><h3>Size, error and speed</h3><span class="axis">small and at the lower left is best</span></figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" class="trade-off">
+        <line x1="44" x2={WIDTH - 10} y1={HEIGHT - 26} y2={HEIGHT - 26} /><line x1="44" x2="44" y1="6" y2={HEIGHT - 26} />
+        <text x={WIDTH - 10} y={HEIGHT - 8} text-anchor="end">latency →</text>
+        <text x="12" y="12" text-anchor="end" transform="rotate(-90 12 12)">error →</text>
+        {spots.map((spot, at) => <Mark key={spot.name} spot={spot} at={at} />)}
+      </svg>
+    </figure>
+  );
+}
+
+function Mark({ spot, at }: { spot: Spot; at: number }) {
+  const { stroke } = lineStyle(at, dark.value);
+  const end = spot.x > WIDTH * 0.7;
+  return (
+    <g>
+      <title>{`${spot.name}: ${formatShort(spot.latency)} ms, error ${formatShort(spot.error * 100)} %, ${formatShort(spot.size)} MB`}</title>
+      <circle cx={spot.x} cy={spot.y} r={spot.radius} fill={`${stroke}55`} stroke={stroke} />
+      <text x={end ? spot.x - spot.radius - 4 : spot.x + spot.radius + 4} y={spot.y + 4} text-anchor={end ? "end" : "start"}>{spot.name}</text>
+    </g>
+  );
+}
