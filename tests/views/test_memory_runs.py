@@ -21,7 +21,7 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.journal.layout import FileName
 from trainvitals.settings import resolve
-from trainvitals.views.cli.details import draw_details, read_diagnosis
+from trainvitals.views.cli.details import draw_details, read_diagnosis, read_price
 from trainvitals.views.cli.summary import draw_summary, read_summary
 from trainvitals.views.cli.terminal import Paint
 from trainvitals.views.data.comparison import describe_comparison
@@ -197,7 +197,9 @@ def test_the_summary_in_the_terminal_is_the_same(folders: FolderRuns, memory: Me
     def _draw(reader: Reader, runs: Runs) -> str:
         summary = read_summary(reader, runs)
         lines = draw_summary(summary, paint, next_steps=False).splitlines()
-        details = draw_details(summary, read_diagnosis(reader, resolve({})), reader, paint, None)
+        settings = resolve({})
+        price = read_price(reader, summary, settings)
+        details = draw_details(summary, read_diagnosis(reader, settings), price, reader, paint, None)
         return "\n".join([*(line for line in lines if not set(line.split()) & {"folder", "history"}), details])
 
     in_both(folders, memory, draw)

@@ -7,7 +7,7 @@ row. The order is the order on the screen; `importance` decides what goes first 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, get_args
@@ -16,11 +16,12 @@ from trainvitals import catalog
 from trainvitals.conditions import Conditions, Level
 from trainvitals.plugins import Registry
 
-Group = Literal["training", "performance", "gpu", "system", "process"]
+Group = Literal["rl", "training", "performance", "gpu", "system", "process"]
 Chart = Literal["line", "stacked", "states"]
 """`line`: one line per series; `stacked`: the metrics add up to a whole; `states`: words over time."""
 
 GROUPS: tuple[tuple[Group, str], ...] = (
+    ("rl", "Reinforcement learning"),
     ("training", "Training"),
     ("performance", "Performance"),
     ("gpu", "GPUs"),
@@ -85,6 +86,84 @@ _GPU = ("gpu_index",)
 _RANK = ("rank",)
 
 _OWN: tuple[Panel, ...] = (
+    # -- how a policy learns from its own responses
+    Panel(
+        "rl_reward",
+        "Reward",
+        "rl",
+        "training",
+        ("rl_reward", "rl_validation_reward"),
+        1,
+        by=_RANK,
+        low=None,
+        smooth=True,
+    ),
+    Panel("rl_entropy", "Entropy", "rl", "training", ("rl_entropy",), 1, by=_RANK, log_scale=True, smooth=True),
+    Panel("rl_kl", "KL from the reference", "rl", "training", ("rl_kl",), by=_RANK, log_scale=True, smooth=True),
+    Panel(
+        "rl_response_length",
+        "Response length",
+        "rl",
+        "training",
+        ("rl_response_length", "rl_response_length_max"),
+        1,
+        by=_RANK,
+        log_scale=True,
+        smooth=True,
+    ),
+    Panel(
+        "rl_phases",
+        "Phases of a step",
+        "rl",
+        "training",
+        (
+            *("rl_generation_time", "rl_reward_time", "rl_logprob_time", "rl_reference_time", "rl_values_time"),
+            *("rl_advantage_time", "rl_update_time", "rl_critic_update_time", "rl_weight_sync_time", "rl_idle_time"),
+        ),
+        1,
+        "stacked",
+        by=_RANK,
+    ),
+    # Not in every step, so that nothing can be stacked on them.
+    Panel(
+        "rl_pauses",
+        "Validation and checkpoints",
+        "rl",
+        "training",
+        ("rl_validation_time", "rl_checkpoint_time"),
+        by=_RANK,
+    ),
+    Panel(
+        "rl_shares",
+        "Truncated, clipped, dead groups",
+        "rl",
+        "training",
+        ("rl_truncated", "rl_clip_fraction", "rl_dead_groups"),
+        by=_RANK,
+        high=1.0,
+    ),
+    Panel("rl_mixed_groups", "Groups with mixed rewards", "rl", "training", ("rl_mixed_groups",), by=_RANK, high=100.0),
+    Panel(
+        "rl_mismatch",
+        "Mismatch of rollout and trainer",
+        "rl",
+        "training",
+        ("rl_mismatch_kl", "rl_mismatch_logprob", "rl_mismatch_probability"),
+        by=_RANK,
+        log_scale=True,
+        smooth=True,
+    ),
+    Panel(
+        "rl_agreement",
+        "Agreement of rollout and trainer",
+        "rl",
+        "training",
+        ("rl_mismatch_correlation", "rl_mismatch_factor"),
+        by=_RANK,
+        low=None,
+    ),
+    Panel("rl_staleness", "Staleness", "rl", "training", ("rl_staleness", "rl_staleness_max"), by=_RANK),
+    Panel("rl_reward_std", "Spread of rewards", "rl", "training", ("rl_reward_std",), 3, by=_RANK, smooth=True),
     # -- how the model learns
     Panel("loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True),
     Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 1, by=_RANK, low=None, smooth=True),
@@ -134,6 +213,26 @@ _OWN: tuple[Panel, ...] = (
         "training",
         ("memory_allocated_mb", "memory_reserved_mb"),
         2,
+        by=_RANK,
+    ),
+    # -- the model itself, at its checkpoints
+    Panel("benchmark_latency", "Model latency", "performance", "training", ("benchmark_latency_ms",), 2, by=_RANK),
+    Panel(
+        "benchmark_throughput",
+        "Model throughput",
+        "performance",
+        "training",
+        ("benchmark_items_per_sec",),
+        3,
+        by=_RANK,
+    ),
+    Panel(
+        "benchmark_size",
+        "Model memory and size",
+        "performance",
+        "training",
+        ("benchmark_memory_mb", "benchmark_disk_mb"),
+        3,
         by=_RANK,
     ),
     # -- the cards
@@ -321,15 +420,8 @@ def levels_of(panel: Panel, conditions: Conditions) -> tuple[Level, ...]:
     return next((found for name in panel.metrics if (found := conditions.levels_of(panel.table, name))), ())
 
 
-def find_name(table: str, metric: str, logged: Container[str]) -> str | None:
-    """Under which of the names that were `logged` a metric goes: its own, else the first alias that is there."""
-    known = catalog.find(table, metric)
-    spellings = (metric, *(known.aliases if known is not None else ()))
-    return next((spelling for spelling in spellings if spelling in logged), None)
-
-
 def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:
     """Which of the names that were `logged` this panel draws: each of its metrics, as it is spelled there."""
     known = set(logged)
-    found = (find_name(panel.table, metric, known) for metric in panel.metrics)
+    found = (catalog.find_spelling(panel.table, metric, known) for metric in panel.metrics)
     return tuple(name for name in found if name is not None)

@@ -45,6 +45,28 @@ def test_a_regression_can_fail_a_pipeline(machine: Any) -> None:
     assert machine.run("compare", "good", "bad").returncode == 0
 
 
+@pytest.mark.usefixtures("two_runs")
+def test_a_regression_below_the_limit_passes(machine: Any) -> None:
+    done = machine.run("compare", "good", "bad", "--fail-on-regression", "5")
+    assert done.returncode == 3 and "regression: loss of bad: +19.7 %" in done.stderr
+    assert machine.run("compare", "good", "bad", "--fail-on-regression", "25%").returncode == 0
+    assert machine.run("compare", "--fail-on-regression", "good", "bad").returncode == 3, "a word there is a run"
+    refused = machine.run("compare", "good", "bad", "--fail-on-regression=-5")
+    assert refused.returncode == 2 and "0 or more" in refused.stderr
+
+
+def test_seeds_of_one_configuration_are_one_side(machine: Any, make_run: MakeRun) -> None:
+    for seed, (base, candidate) in enumerate([(1.0, 0.6), (1.1, 0.55), (0.9, 0.65)]):
+        make_run(f"base{seed}", rows=rows(base, seed), config={"lr": 0.1, "optimizer": {"seed": seed}})
+        make_run(f"new{seed}", rows=rows(candidate, 9 + seed), config={"lr": 0.2, "optimizer": {"seed": seed}})
+    names = [f"{kind}{seed}" for kind in ("base", "new") for seed in range(3)]
+    found = json.loads(machine.run("compare", *names, "--json").stdout)
+    assert found["seeds"] == [[0, 1, 2], [3, 4, 5]]
+    (verdict,) = [item for item in found["verdicts"] if item["metric"] == "loss"]
+    assert (verdict["run"], verdict["word"]) == (3, "better") and verdict["reason"].startswith("3 vs. 3 seeds")
+    assert "new0 (3 seeds)" in machine.run("compare", *names).stdout
+
+
 def test_the_same_again_is_no_regression(machine: Any, make_run: MakeRun) -> None:
     make_run("one", rows=rows(1.0, 1))
     make_run("two", rows=rows(1.0, 2))

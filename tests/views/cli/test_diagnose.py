@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import trainvitals
+from trainvitals import runtime
 
 
 def make_table(path: Path, every: int = 1) -> Path:
@@ -111,3 +113,29 @@ def test_odd_tables_get_an_answer(machine: Any, tmp_path: Path, content: str | N
 
 def test_a_run_and_a_table_at_once_are_refused(machine: Any) -> None:
     assert machine.run("diagnose", "latest", "--csv", "x").returncode == 2
+
+
+def test_findings_are_kept_for_an_ended_run_until_another_attempt(machine: Any, make_run: Any) -> None:
+    folder = make_run("slow", rows=[{"step": n, "loss": 1.0, "batch_time": 0.1} for n in range(300)])
+    path = folder / "findings.json"
+    assert machine.run("diagnose", "slow").returncode == 0 and not path.exists(), "only if asked to"
+    assert machine.run("diagnose", "slow", "--keep").returncode == 0
+    kept = json.loads(path.read_text())
+    kept["findings"] = [{"rule": "made.up", "severity": "warning", "title": "kept", "advice": "none"}]
+    path.write_text(json.dumps(kept))
+    assert "kept" in machine.run("runs", "show", "slow").stdout
+    other = machine.run("runs", "show", "slow", environ={"TRAINVITALS_PRICE_KWH": "0.3"}).stdout
+    assert "kept" not in other, "by other prices they are made again"
+    path.write_text(json.dumps({**kept, "attempt": 0}))
+    assert "kept" not in machine.run("runs", "show", "slow").stdout
+    path.write_text("[broken")
+    assert machine.run("runs", "show", "slow").returncode == 0
+
+
+def test_findings_of_a_table_or_of_a_live_run_are_not_kept(machine: Any, make_run: Any, tmp_path: Path) -> None:
+    refused = machine.run("diagnose", "--csv", str(make_table(tmp_path / "t.csv")), "--keep")
+    assert refused.returncode == 2 and "a table has no folder" in refused.stderr
+    me = {"pid": os.getpid(), "start": runtime.process_start(os.getpid()), "host": runtime.host_name()}
+    folder = make_run("live", rows=[{"step": 1, "loss": 1.0}], status="running", process=me)
+    done = machine.run("diagnose", "live", "--keep")
+    assert "the run has not ended" in done.stderr and not (folder / "findings.json").exists()

@@ -266,4 +266,6 @@ def test_a_format_that_is_not_known_is_named(machine: Any, make_run: Callable[..
     make_run("odd")
     done = machine.run("export", "odd", "--format", "parket")
     assert done.returncode == 2
-    assert "'parket' is not one of json, jsonl, csv, parquet, html, png, svg, did you mean 'parquet'?" in done.stderr
+    assert (
+        "'parket' is not one of json, jsonl, csv, parquet, html, png, svg, zip, did you mean 'parquet'?" in done.stderr
+    )

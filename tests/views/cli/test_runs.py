@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import write
 
 from trainvitals import runtime
 
@@ -40,12 +43,30 @@ def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path
     first = make_run("first", last_step=99)
     second = make_run("second", status="failed", cause="ValueError: no", project="cifar")
     lines = machine.run("runs").stdout.splitlines()
-    assert lines[0].split() == ["run", "status", "last", "step", "time", "started", "project"]
+    assert lines[0].split() == ["run", "status", "problems", "last", "step", "time", "started", "project"]
     ordered = sorted([first.name, second.name])
     assert [line.split()[0] for line in lines[1:]] == ordered
     text = "\n".join(lines)
     assert "1 min 40 s" in text
     assert "ValueError: no" in text
+
+
+def test_the_list_shows_what_was_wrong_with_a_run_that_finished(machine: Any, make_run: Callable[..., Path]) -> None:
+    fine = make_run("fine", rows=[{"step": n, "loss": 1.0} for n in range(10)])
+    folder = make_run("nan", rows=[{"step": n, "loss": 1.0 if n < 8 else math.nan} for n in range(200)])
+    line = {"rule": "loss_not_finite", "severity": "critical", "message": "Loss became NaN at step 8"}
+    for second, more in enumerate([{"state": "firing"}, {"state": "resolved", "reason": "the run is finished"}]):
+        write(folder, [{**line, **more}], "alerts_20260101_000000", at=time.time() + second)
+    assert machine.run("diagnose", folder.name, "--keep").returncode == 0
+    rows = {row["id"]: row for row in json.loads(machine.run("runs", "--json").stdout)}
+    assert rows[fine.name]["health"]["severity"] == "ok" and rows[fine.name]["finding_counts"] is None
+    found = rows[folder.name]
+    assert found["health"]["severity"] == "critical" and found["alert_counts"]["critical"] == 1
+    assert found["finding_counts"]["critical"] == 1, "the loss is not finite"
+    text = machine.run("runs").stdout
+    assert "1 critical alert, 1 critical finding" in next(line for line in text.splitlines() if folder.name in line)
+    assert "1 critical alert, 1 critical finding" in machine.run("runs", "show", folder.name).stdout
+    assert "ended with the run" in machine.run("alerts", "history", folder.name).stdout
 
 
 def test_runs_as_json_have_what_a_script_needs(machine: Any, make_run: Callable[..., Path]) -> None:

@@ -36,6 +36,23 @@ def test_markdown_tells_what_was_found_and_what_is_simulated(write: Write) -> No
     assert "GPU 0 (simulated)" in text
 
 
+def test_a_finding_names_what_it_follows_from_and_when_it_was_known(write: Write) -> None:
+    random = np.random.default_rng(1)
+    rows = [
+        {
+            "step": step,
+            "loss": (2.0 if step < 600 else 3.0) + float(random.normal(0, 0.02)),
+            "lr": 0.001 if step < 595 else 0.1,
+        }
+        for step in range(900)
+    ]
+    text = markdown(write(rows=rows))
+    assert "- **The learning rate jumped from 0.001 to 0.1 at step 595**" in text
+    rise = text[text.index("**The loss has been rising") :]
+    assert "  - Known at step 6" in rise
+    assert "  - Follows from: The learning rate jumped from 0.001 to 0.1 at step 595" in rise
+
+
 def test_numbers_and_times_of_markdown_are_for_people(write: Write) -> None:
     text = markdown(write(gpus=gpu_rows(100, 8), gpu_count=8, config={"lr": 0.1 + 0.2}))
     assert "| batch\\_time | 20 ms | 20 ms | 20 ms |" in text

@@ -21,7 +21,7 @@ from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.pages import boxes
 from trainvitals.views.tui.paint import width_of
 from trainvitals.views.tui.palette import BY_NAME
-from trainvitals.views.tui.snapshot import EMPTY, Chart, Gpu, Line, ProcessRow, Snapshot
+from trainvitals.views.tui.snapshot import EMPTY, WELL, Chart, Gpu, Line, ProcessRow, Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
 SIZES = [(1, 1), (5, 2), (20, 5), (40, 12), (80, 24), (200, 60)]
@@ -351,10 +351,10 @@ def test_what_fires_stands_before_what_once_did(told: Snapshot) -> None:
 
 
 def test_a_single_gpu_has_its_columns_named_and_many_share_their_names(told: Snapshot) -> None:
-    alone = text(replace(told, run=None, firing=(), charts=(), gpus=told.gpus[:1]), View(), 80, 24)
+    alone = text(replace(told, run=None, health=WELL, firing=(), charts=(), gpus=told.gpus[:1]), View(), 80, 24)
     assert "UTIL" in alone and "MEMORY" in alone
     many = tuple(replace(told.gpus[0], key=str(n), index=str(n)) for n in range(64))
-    page = text(replace(told, run=None, firing=(), charts=(), gpus=many), View(), 160, 45)
+    page = text(replace(told, run=None, health=WELL, firing=(), charts=(), gpus=many), View(), 160, 45)
     assert "util, memory, °C" in page.splitlines()[1]
 
 

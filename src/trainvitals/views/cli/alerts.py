@@ -129,7 +129,8 @@ def _history(arguments: argparse.Namespace) -> int:
 def _history_row(row: AlertRow) -> tuple[Any, ...]:
     reason = row.reason
     if row.state is not None:
-        what = Cell(row.state, _STYLES.get(row.state if row.state == "resolved" else row.severity or "", ""))
+        is_over = row.state == "resolved" and not row.ended_with_run
+        what = Cell(row.state_text, _STYLES.get("resolved" if is_over else row.severity or "", ""))
         text = (row.message or row.until or "") + (f" ({reason})" if reason else "")
     elif row.outgoing is not None:
         what, text = Cell("message", ""), f"{row.kind} to {', '.join(row.channels) or 'nobody'}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainvitals.safe_text import one_line
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
@@ -17,12 +18,13 @@ from trainvitals.views.data import quantities
 DESCRIPTION = (
     "Compare runs: what differs in their configuration, the last and best value of each metric, and a verdict with its "
     "confidence. The first run is the baseline. A verdict compares the last fifth of the steps that both runs have, "
-    "and takes autocorrelation into account."
+    "and weighs the difference against the noise of each curve around its own trend, or between seeds if there are "
+    "several."
 )
 
 EXAMPLES = """
 trainvitals compare baseline candidate
-trainvitals compare 20261115-2236 latest --fail-on-regression
+trainvitals compare 20261115-2236 latest --fail-on-regression 5
 trainvitals compare a b c --json | jq .verdicts
 """
 MAX_METRICS = 24
@@ -37,25 +39,55 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--fail-on-regression",
-        action="store_true",
-        help="exit with code 3 if any metric of any run is significantly worse than the baseline",
+        nargs="?",
+        const=0.0,
+        type=_percent_or_run,
+        metavar="PERCENT",
+        help="exit with code 3 if any metric is significantly worse than the baseline, by PERCENT or more (default: 0)",
     )
     parser.add_settings("dir")
+
+
+def _percent_or_run(text: str) -> float | str:
+    """A percentage; any other word is a run that was typed after the flag without one."""
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        return text
 
 
 def execute(arguments: argparse.Namespace) -> int:
     from trainvitals.views.data.comparison import describe_comparison
 
-    if len(arguments.run) < 2:
+    runs, limit = list(arguments.run), arguments.fail_on_regression
+    if isinstance(limit, str):
+        runs, limit = _in_order(arguments.words, [*runs, limit]), 0.0
+    if limit is not None and not limit >= 0:
+        raise UsageError("--fail-on-regression takes a percentage of 0 or more")
+    if len(runs) < 2:
         raise UsageError("need at least two runs to compare", hint="such as: trainvitals compare baseline latest")
-    found = describe_comparison(find_runs(arguments.run, Path(resolve_settings(arguments).dir)), [], points=4)
+    found = describe_comparison(find_runs(runs, Path(resolve_settings(arguments).dir)), [], points=4)
     if arguments.json:
         _print_json(found)
     else:
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
         print(draw_comparison(found, Paint(sys.stdout), columns))
-    worse = any(item["word"] == "worse" for item in found["verdicts"])
-    return 3 if arguments.fail_on_regression and worse else 0
+    regressions = [] if limit is None else [item for item in found["verdicts"] if _is_regression(item, limit / 100)]
+    titles = name_titles(found["runs"])
+    for item in regressions:
+        change = quantities.format_change(item["change"]) if item["change"] is not None else item["reason"]
+        print_line(f"regression: {one_line(item['metric'])} of {titles[item['run']]}: {change}")
+    return 3 if regressions else 0
+
+
+def _in_order(words: Sequence[str], runs: Sequence[str]) -> list[str]:
+    """The runs as they were typed: the first is the baseline."""
+    return sorted(runs, key=list(words).index)
+
+
+def _is_regression(verdict: Mapping[str, Any], share: float) -> bool:
+    """Worse for certain, and by that much; what became NaN, or was 0 before, has no share."""
+    return verdict["word"] == "worse" and (verdict["change"] is None or abs(verdict["change"]) >= share)
 
 
 def _print_json(found: Mapping[str, Any]) -> None:
@@ -63,7 +95,7 @@ def _print_json(found: Mapping[str, Any]) -> None:
 
     from trainvitals.journal.encoding import dump_json, spell_all
 
-    wanted = {key: found[key] for key in ("runs", "config", "metrics", "verdicts")}
+    wanted = {key: found[key] for key in ("runs", "config", "seeds", "metrics", "verdicts")}
     sys.stdout.write(dump_json(spell_all(wanted), orjson.OPT_INDENT_2).decode() + "\n")
 
 
@@ -103,10 +135,11 @@ def _draw_verdicts(found: Mapping[str, Any], titles: Sequence[str], paint: Paint
     if not found["verdicts"]:
         return paint("dim", "no verdict: the runs share no metric with a known better direction")
     several = len(titles) > 2
+    seeds = {group[0]: f" ({len(group)} seeds)" for group in found["seeds"] if len(group) > 1}
     rows = [
         (
             Cell(item["word"], _STYLES.get(item["word"], "")),
-            *((titles[item["run"]],) if several else ()),
+            *((titles[item["run"]] + seeds.get(item["run"], ""),) if several else ()),
             one_line(item["metric"]),
             quantities.format_value(item["baseline"]),
             quantities.format_value(item["value"]),

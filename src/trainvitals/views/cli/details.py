@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
 from trainvitals.conditions import Conditions
@@ -17,12 +17,15 @@ from trainvitals.settings import Settings
 from trainvitals.views.cli.summary import RunSummary
 from trainvitals.views.cli.terminal import Paint, shorten
 from trainvitals.views.data import quantities
-from trainvitals.views.data.cost import prices_of
+from trainvitals.views.data.cost import find_co2, prices_of
 from trainvitals.views.data.gpus import is_of_many_hosts
+from trainvitals.views.data.media import count_media, format_media
 from trainvitals.views.data.row_exports import describe_export, list_exports
+from trainvitals.views.data.run_details import describe_cost
+from trainvitals.views.data.run_rows import read_row_of
 
 if TYPE_CHECKING:  # a summary needs no numpy
-    from trainvitals.views.data.shapes import FindingsJson
+    from trainvitals.views.data.shapes import CostJson, FindingsJson
 
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
@@ -32,15 +35,33 @@ _SHOWN_LINES = 5
 
 
 def read_diagnosis(reader: Reader, settings: Settings) -> FindingsJson:
-    """What was found wrong with the run, what is fine, and what could not be judged."""
+    """What was found wrong with the run, what is fine, and what could not be judged; as it was kept, where it was."""
     from trainvitals.analysis.diagnosis import diagnose
-    from trainvitals.views.data.diagnosis import describe_findings, read_measurements
+    from trainvitals.views.data.diagnosis import describe_findings, describe_judges, find_kept, read_measurements
 
+    kept = find_kept(reader, describe_judges(settings))
+    if kept is not None:
+        return kept
     measured = read_measurements(reader, prices_of(settings))
     return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
-def make_json(summary: RunSummary, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+class RunPrice(NamedTuple):
+    """What the run cost and emitted, as far as that is known."""
+
+    cost: CostJson | None
+    co2_kg: float | None
+
+
+def read_price(reader: Reader, summary: RunSummary, settings: Settings) -> RunPrice:
+    """By the prices that are set, or listed."""
+    prices = prices_of(settings)
+    latest = {name: item.last for name, item in summary.metrics.items()}
+    cost = describe_cost(reader, read_row_of(reader, summary.info.id), prices, latest)
+    return RunPrice(cost, find_co2(prices, summary.energy_joules))
+
+
+def make_json(summary: RunSummary, diagnosis: Mapping[str, Any], price: RunPrice, reader: Reader) -> dict[str, Any]:
     """Everything, with NaN and infinity spelled as in the journal."""
     data = {
         **summary.info.file.as_json(),
@@ -53,12 +74,14 @@ def make_json(summary: RunSummary, diagnosis: Mapping[str, Any]) -> dict[str, An
             "metrics": {name: asdict(item) for name, item in summary.metrics.items()},
             "gpus": [_describe_gpu(gpu, is_of_many_hosts(summary.gpus)) for gpu in summary.gpus],
             "energy_joules": summary.energy_joules,
+            **price._asdict(),
             "alerts": sum(item.times for item in summary.alerts),
             "alerts_by_rule": [item._asdict() for item in summary.alerts],
             "warnings": summary.warnings,
             "criticals": summary.criticals,
             "ranks": [item.as_json() for item in summary.ranks],
             "below": [row.info.id for row in summary.below],
+            "media": count_media(reader.media()),
             "damage": asdict(summary.damage),
         },
         "diagnosis": diagnosis,
@@ -92,7 +115,12 @@ def _describe_gpu(gpu: GpuUse, with_host: bool) -> dict[str, Any]:
 
 
 def draw_details(
-    summary: RunSummary, diagnosis: Mapping[str, Any], reader: Reader, paint: Paint, columns: int | None
+    summary: RunSummary,
+    diagnosis: Mapping[str, Any],
+    price: RunPrice,
+    reader: Reader,
+    paint: Paint,
+    columns: int | None,
 ) -> str:
     """Lines of `word  text`; only what there is."""
     run = summary.info.file
@@ -118,12 +146,18 @@ def draw_details(
         items = [f"{one_line(key)} = {one_line(value)}" for key, value in list(config.items())[:MAX_CONFIG]]
         more = [f"and {len(config) - MAX_CONFIG} more"] if len(config) > MAX_CONFIG else []
         lines += [("config" if place == 0 else "", item) for place, item in enumerate(items + more)]
+    if counts := count_media(reader.media()):
+        lines.append(("media", format_media(counts)))
     for place, (exporter, export) in enumerate(list_exports(reader.statuses())):
         lines.append(("mirrors" if place == 0 else "", one_line(f"{exporter}: {describe_export(export)}")))
     for place, row in enumerate(summary.last_events[-_SHOWN_EVENTS:]):
         moment = quantities.format_clock(row.seconds)
         text = f"{moment}  {row.severity}  {one_line(row.message or row.event)}"
         lines.append(("events" if place == 0 else "", text))
+    if price.cost is not None:
+        lines.append(("cost", one_line(quantities.format_cost(price.cost))))
+    if price.co2_kg is not None:
+        lines.append(("CO2", f"{quantities.format_value(price.co2_kg, 3)} kg, of the energy of the GPUs"))
     lines += _findings(diagnosis["findings"])
     lines += [("printed" if place == 0 else "", text) for place, text in enumerate(_printed(reader))]
     limit = (columns or 10_000) - 12

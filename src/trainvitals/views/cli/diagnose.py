@@ -7,13 +7,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
+from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import Paint
 
 if TYPE_CHECKING:
     from trainvitals.analysis.diagnosis import Diagnosis
     from trainvitals.analysis.findings import Finding
+    from trainvitals.journal.documents.findings import FindingsFile
+    from trainvitals.journal.reader import RunReader
     from trainvitals.settings import Settings
 
 DESCRIPTION = (
@@ -49,6 +53,11 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the findings of an ended run in its folder, where lists show them; the agent does so by itself",
+    )
+    parser.add_argument(
         "--fail-on",
         metavar="SEVERITY",
         choices=SEVERITIES,
@@ -61,7 +70,13 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.csv and arguments.run:
         raise UsageError("give a run or --csv, not both")
     settings = resolve_settings(arguments)
-    found = _diagnose_table(arguments.csv, settings) if arguments.csv else _diagnose_run(arguments.run, settings)
+    if arguments.csv and arguments.keep:
+        raise UsageError("--keep is for runs: a table has no folder")
+    found = (
+        _diagnose_table(arguments.csv, settings)
+        if arguments.csv
+        else _diagnose_run(arguments.run, settings, keep=arguments.keep)
+    )
     if arguments.json:
         _print_json(found)
     else:
@@ -71,15 +86,30 @@ def execute(arguments: argparse.Namespace) -> int:
     return 3 if failed else 0
 
 
-def _diagnose_run(reference: str | None, settings: Settings) -> Diagnosis:
+def _diagnose_run(reference: str | None, settings: Settings, *, keep: bool) -> Diagnosis:
     from trainvitals.analysis.diagnosis import diagnose
     from trainvitals.conditions import Conditions
     from trainvitals.journal.reader import open_run
     from trainvitals.views.data.cost import prices_of
-    from trainvitals.views.data.diagnosis import read_measurements
+    from trainvitals.views.data.diagnosis import describe_judges, make_findings_file, read_measurements
 
-    measured = read_measurements(open_run(reference or "latest", settings.dir), prices_of(settings))
-    return diagnose(measured, Conditions(settings.alerts_thresholds))
+    reader = open_run(reference or "latest", settings.dir)
+    found = diagnose(read_measurements(reader, prices_of(settings)), Conditions(settings.alerts_thresholds))
+    if keep:
+        _keep(reader, make_findings_file(found, reader.info.attempt, describe_judges(settings)))
+    return found
+
+
+def _keep(reader: RunReader, file: FindingsFile) -> None:
+    from trainvitals.journal import folder as run_folder
+
+    if reader.info.is_live:
+        print_line("the findings were not kept: the run has not ended")
+        return
+    try:
+        run_folder.write_findings(reader.folder, file, run_folder.file_rights(reader.folder))
+    except OSError as error:
+        raise TrainvitalsError(f"cannot keep the findings: {error}") from error
 
 
 def _diagnose_table(name: str, settings: Settings) -> Diagnosis:

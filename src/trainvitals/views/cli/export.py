@@ -16,13 +16,14 @@ from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
 from trainvitals.views.data.export import FORMATS, TABLES, Rows, write_rows
+from trainvitals.views.data.media import count_media, format_media, write_zip
 
 DESCRIPTION = (
     "Export the rows of a run as JSON, JSONL, CSV or Parquet, live or ended; or the run as a page (html), or its "
-    "charts as an image (png, svg), drawn without a browser. NaN and infinity are kept: the strings NaN, Infinity "
-    "and -Infinity in JSON, nan and inf in CSV, native values in Parquet. A step is one row; CSV and Parquet have one "
-    "column per name, and a missing value is an empty cell or null. Or send to TensorBoard, MLflow or W&B what is "
-    "missing there."
+    "charts as an image (png, svg), drawn without a browser; or its media as an archive (zip). NaN and infinity are "
+    "kept: the strings NaN, Infinity and -Infinity in JSON, nan and inf in CSV, native values in Parquet. A step is "
+    "one row; CSV and Parquet have one column per name, and a missing value is an empty cell or null. Or send to "
+    "TensorBoard, MLflow or W&B what is missing there."
 )
 
 EXAMPLES = """
@@ -30,19 +31,21 @@ trainvitals export latest --format csv -o loss.csv
 trainvitals export latest --format png --panel loss -o loss.png
 trainvitals export latest --format jsonl --table gpu | jq .utilization_percent
 trainvitals export 20261115-2236 --format parquet --table all -o run.parquet
+trainvitals export latest --format zip -o media.zip
 trainvitals export latest --to mlflow http://127.0.0.1:5000
 """
 
 DRAWN = ("html", "png", "svg")
+ARCHIVE = "zip"
 
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
     parser.add_argument(
         "--format",
-        type=one_of(*FORMATS, *DRAWN),
+        type=one_of(*FORMATS, *DRAWN, ARCHIVE),
         metavar="FORMAT",
-        help=f"one of {', '.join((*FORMATS, *DRAWN))}",
+        help=f"one of {', '.join((*FORMATS, *DRAWN, ARCHIVE))}",
     )
     parser.add_argument(
         "--to",
@@ -88,12 +91,15 @@ def execute(arguments: argparse.Namespace) -> int:
 
     reader = open_run(arguments.run, resolve_settings(arguments).dir)
     to_stdout = arguments.output == "-"
-    if to_stdout and arguments.format == "parquet" and is_terminal(sys.stdout):
-        raise UsageError("not writing Parquet to a terminal", hint="choose a file: -o run.parquet")
+    if to_stdout and arguments.format in ("parquet", ARCHIVE) and is_terminal(sys.stdout):
+        word = {"parquet": "Parquet", ARCHIVE: "an archive"}[arguments.format]
+        raise UsageError(f"not writing {word} to a terminal", hint=f"choose a file: -o run.{arguments.format}")
     target = Path(arguments.output)
     check_target(arguments.output, arguments.force)
     if arguments.format in DRAWN:
         return _draw(arguments, reader)
+    if arguments.format == ARCHIVE:
+        return _pack(reader, target, to_stdout)
     progress = ProgressLine(to_stdout)
     rows = Rows(reader, TABLES if arguments.table == "all" else (arguments.table,), progress.step)
 
@@ -120,6 +126,21 @@ def execute(arguments: argparse.Namespace) -> int:
         print_line(f"run {one_line(reader.info.id)} has no rows in table '{arguments.table}'")
     elif not to_stdout:
         print_line(f"wrote {target} ({progress.count:,} rows, {quantities.format_bytes(target.stat().st_size)})")
+    return 0
+
+
+def _pack(reader: Reader, target: Path, to_stdout: bool) -> int:
+    """The media of the run as files in an archive."""
+    counts = count_media(reader.media())
+    if not counts:
+        print_line(f"run {one_line(reader.info.id)} has no media")
+        return 0
+    if to_stdout:
+        write_zip(reader, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        write_whole(target, lambda file: write_zip(reader, file))
+        print_line(f"wrote {target} ({format_media(counts)}, {quantities.format_bytes(target.stat().st_size)})")
     return 0
 
 

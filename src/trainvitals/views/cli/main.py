@@ -35,6 +35,8 @@ _OWN = (
     CommandRow("diagnose", "trainvitals.views.cli.diagnose", "what is wrong with a run, since when, why, what to do"),
     CommandRow("report", "trainvitals.views.cli.report", "write a shareable report: HTML, Markdown, JSON, PNG, SVG"),
     CommandRow("compare", "trainvitals.views.cli.compare", "compare runs: what differs, which is better"),
+    CommandRow("bench", "trainvitals.views.cli.bench", "measure a model: latency, memory, size, variants, exactness"),
+    CommandRow("analyze", "trainvitals.views.cli.analyze", "statistics of a run: trends, changes, forecast, resources"),
     CommandRow("detect", "trainvitals.views.cli.detect", "find anomalies in a column of a CSV file or stream"),
     CommandRow("export", "trainvitals.views.cli.export", "export a run as JSON, JSONL, CSV, Parquet, HTML, PNG or SVG"),
     CommandRow(

@@ -17,13 +17,14 @@ from trainvitals.errors import SettingError, TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import new_registration
-from trainvitals.journal.documents.run import COMMAND, Process, new_run
+from trainvitals.journal.documents.run import COMMAND, Process, RunFile, new_run
 from trainvitals.redaction import redact_text
 from trainvitals.settings import Settings
 from trainvitals.settings.table import find
 from trainvitals.stderr import print_error, print_line
 from trainvitals.trackers.intake.keys import STATE_FILE
 from trainvitals.trackers.intake.process import ensure_intake
+from trainvitals.trackers.program_files.notes import NOTES
 from trainvitals.trainer import autostart, console, dashboard
 from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
 from trainvitals.views.cli.exporter_flags import add_exporter_flags, add_mirror_flags, check_exporter
@@ -282,20 +283,22 @@ def write_end(folder: Path, ended: Ended, mode: int, *, ask_agent: bool = False)
     from trainvitals.agent.exit_causes import ExitStatus, judge
     from trainvitals.journal.failures import explain_exit_code
 
-    run = run_folder.read_run(folder)
     verdict = judge(ExitStatus(ended.code, ended.signal_name))
     if ended.code:
         verdict = replace(verdict, cause=explain_exit_code(folder, ended.code) or verdict.cause)
-    is_final = run.is_over and (not run.tentative or verdict.status == "finished")
-    if not ask_agent:
-        run = replace(run, tentative=False) if is_final else run.end(verdict.status, verdict.cause)
-    known = replace(run, exit_code=ended.code) if ended.signal is None else replace(run, signal=ended.signal_name)
-    run_folder.write_run(folder, known, mode)
+
+    def end(run: RunFile) -> RunFile:
+        is_final = run.is_over and (not run.tentative or verdict.status == "finished")
+        if not ask_agent:
+            run = replace(run, tentative=False) if is_final else run.end(verdict.status, verdict.cause)
+        return replace(run, exit_code=ended.code) if ended.signal is None else replace(run, signal=ended.signal_name)
+
+    run_folder.change_run(folder, end, mode)
 
 
 def note_no_training(folder: Path, mode: int) -> None:
     """Write an event if no program of the command began to train or log, as far as could be seen."""
-    if run_folder.read_run(folder).kind != COMMAND or (folder / STATE_FILE).exists():
+    if run_folder.read_run(folder).kind != COMMAND or any((folder / name).exists() for name in (STATE_FILE, NOTES)):
         return
     from trainvitals.journal.documents.rows import new_event
     from trainvitals.journal.encoding import encode_line

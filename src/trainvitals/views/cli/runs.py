@@ -26,7 +26,16 @@ from trainvitals.views.cli.arguments import (
     one_of,
     resolve_settings,
 )
-from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, confirm, draw_table, is_terminal, width
+from trainvitals.views.cli.terminal import (
+    SEVERITY_STYLES,
+    Cell,
+    Paint,
+    confirm,
+    draw_table,
+    is_terminal,
+    style_status,
+    width,
+)
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import ListedRun, read_row
 
@@ -100,6 +109,9 @@ def _as_json(row: ListedRun) -> dict[str, Any]:
         "host": row.host,
         "summary": spell_all(row.last_values),
         "energy_joules": row.energy_joules,
+        "health": row.health._asdict(),
+        "alert_counts": row.fired.ever._asdict(),
+        "finding_counts": row.findings._asdict() if row.findings is not None else None,
         "folder": info.place,
     }
 
@@ -108,7 +120,8 @@ def _draw_list(found: list[ListedRun]) -> str:
     rows = [
         (
             Cell(one_line(row.info.id), "bold"),
-            Cell(row.info.status, STATUS_STYLES.get(row.info.status, "")),
+            Cell(row.info.status, style_status(row.info.status, row.health.severity)),
+            Cell(one_line(row.problems)[:60], SEVERITY_STYLES.get(row.health.severity, "dim")),
             quantities.format_step(row.last_step),
             quantities.format_duration(row.seconds()),
             quantities.format_clock(row.started),
@@ -117,9 +130,9 @@ def _draw_list(found: list[ListedRun]) -> str:
         )
         for row in found
     ]
-    header = ("run", "status", "last step", "time", "started", "project", "")
+    header = ("run", "status", "problems", "last step", "time", "started", "project", "")
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
-    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(2, 3), optional=(6, 5, 4))
+    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(3, 4), optional=(7, 6, 5, 4, 3))
 
 
 def _remark(info: RunInfo) -> str:
@@ -142,20 +155,21 @@ def _add_show(parser: Parser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     from trainvitals.journal.reader import open_run
-    from trainvitals.views.cli.details import draw_details, make_json, read_diagnosis
+    from trainvitals.views.cli.details import draw_details, make_json, read_diagnosis, read_price
     from trainvitals.views.cli.summary import draw_summary, read_summary
 
     settings = resolve_settings(arguments)
     reader = open_run(arguments.run, settings.dir)
     summary = read_summary(reader, FolderRuns(Path(settings.dir)))
     diagnosis = read_diagnosis(reader, settings)
+    price = read_price(reader, summary, settings)
     if arguments.json:
-        print(json.dumps(make_json(summary, diagnosis), indent=2))
+        print(json.dumps(make_json(summary, diagnosis, price, reader), indent=2))
         return 0
     paint = Paint(sys.stdout)
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
     print(draw_summary(summary, paint, columns, next_steps=False))
-    details = draw_details(summary, diagnosis, reader, paint, columns)
+    details = draw_details(summary, diagnosis, price, reader, paint, columns)
     if details:
         print()
         print(details)

@@ -42,7 +42,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
-    parser.add_argument("--allow-edit", action="store_true", help="let viewers tag and remove runs and silence alerts")
+    parser.add_argument(
+        "--allow-edit", action="store_true", help="let viewers stop, tag and remove runs and silence alerts"
+    )
     parser.add_argument(
         "--accept",
         metavar="LIST",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from trainvitals import catalog
 from trainvitals.analysis.gpu_use import GpuUse, total_energy
+from trainvitals.analysis.health import Health
 from trainvitals.analysis.metric_sense import better
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.contracts import Reader, Runs
@@ -24,13 +25,22 @@ from trainvitals.journal.summaries import MetricSummary
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_error
 from trainvitals.views.cli.ranks import RankEnd, format_ranks, read_ranks
-from trainvitals.views.cli.terminal import STATUS_STYLES, Cell, Paint, draw_table, is_terminal, shorten, width
+from trainvitals.views.cli.terminal import (
+    STATUS_STYLES,
+    Cell,
+    Paint,
+    draw_table,
+    is_terminal,
+    shorten,
+    style_status,
+    width,
+)
 from trainvitals.views.data import quantities
 from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import ListedRun, make_row, read_row
+from trainvitals.views.data.run_rows import ListedRun, read_row, read_row_of
 
-_FIRST = ("loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
+_FIRST = ("rl_reward", "loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
 """Metrics that are shown first, by any of their names."""
 MAX_METRICS = 8
 MAX_GPUS = 16
@@ -56,6 +66,7 @@ class RunSummary:
     """A run in numbers."""
 
     info: RunInfo
+    health: Health
     seconds: float | None
     last_step: int | None
     metrics: Mapping[str, MetricSummary]
@@ -85,12 +96,13 @@ class RunSummary:
 def read_summary(reader: Reader, runs: Runs | None = None) -> RunSummary:
     """What the run came to; among `runs`, further ones of the same command are looked for."""
     info, statuses = reader.info, reader.statuses()
-    row = make_row(info.id, info, statuses)
+    row = read_row_of(reader, info.id)
     metrics = reader.summary()
     events = reader.events()
     severe = [event for event in events if event.severity in ("warning", "critical") and not _shows_end(event)]
     return RunSummary(
         info=info,
+        health=row.health,
         seconds=row.seconds(),
         last_step=find_last_step(reader, row, metrics),
         metrics=metrics,
@@ -154,7 +166,8 @@ def draw_summary(summary: RunSummary, paint: Paint, columns: int | None = None, 
 def draw_head(summary: RunSummary, paint: Paint) -> str:
     """Who it was and how it ended."""
     info = summary.info
-    parts = [paint(f"bold {STATUS_STYLES.get(info.status, 'cyan')}", info.status)]
+    style = style_status(info.status, summary.health.severity, "cyan")
+    parts = [paint(f"bold {style}", info.status)]
     if summary.last_step is not None:
         parts.append(f"last step {summary.last_step:,}")
     if summary.seconds is not None:
@@ -166,6 +179,8 @@ def draw_head(summary: RunSummary, paint: Paint) -> str:
     lines = [f"{paint('bold', one_line(info.id))}  {'  '.join(parts)}"]
     if info.cause and info.status != "running":
         lines.append(f"  {paint(STATUS_STYLES.get(info.status, ''), shorten(one_line(info.cause_text), MAX_CAUSE))}")
+    elif info.status == "finished" and summary.health.severity != "ok":
+        lines.append(f"  {paint(style, shorten(one_line(summary.health.reason), MAX_CAUSE))}")
     return "\n".join(lines)
 
 
@@ -200,11 +215,7 @@ def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: in
 
 def main_metrics(metrics: Mapping[str, MetricSummary]) -> list[str]:
     """The names to show: the catalog's own by any of their names, then what reads like a result, then the rest."""
-    chosen: list[str] = []
-    for name in _FIRST:
-        row = catalog.find("training", name)
-        known = (name, *row.aliases) if row else (name,)
-        chosen += [key for key in known if key in metrics][:1]
+    chosen = [key for name in _FIRST if (key := catalog.find_spelling("training", name, metrics)) is not None]
     results = [key for key in metrics if key not in chosen and not key.endswith("_time")]
     for direction in ("lower", "higher"):
         chosen += [key for key in results if better(key) == direction]

@@ -18,6 +18,13 @@ STATUS_STYLES = {
     "hung": "red",
     "unreadable": "red",
 }
+SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
+
+
+def style_status(status: str, severity: str, default: str = "") -> str:
+    """The style of a status: a run that finished or runs is only as good as its health."""
+    found = SEVERITY_STYLES.get(severity) if status in ("finished", "running") else None
+    return found or STATUS_STYLES.get(status, default)
 
 
 def is_terminal(stream: IO[str] | None) -> bool:

@@ -4,18 +4,16 @@ Tested in tests/views/cli/test_compare.py."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
-
-from trainvitals.analysis.comparison import compare_configs, compare_metric, last_stretch
+from trainvitals.analysis.comparison import DENSE, XY, compare_configs, compare_metric, group_seeds, last_stretch
 from trainvitals.analysis.metric_sense import better
-from trainvitals.journal.contracts import Reader
+from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.summaries import MetricSummary
+from trainvitals.views.data.benchmark import LATENCY, compare_benchmarks
 from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.run_details import describe_row, unit_of
-from trainvitals.views.data.run_rows import MAX_VALUES, make_row
+from trainvitals.views.data.run_rows import MAX_VALUES, read_row_of
 from trainvitals.views.data.series import pack_series
 from trainvitals.views.data.shapes import (
     ComparedMetricJson,
@@ -41,7 +39,7 @@ def describe_comparison(
     shared = [name for name in summaries[0] if any(name in other for other in summaries[1:])] if summaries else []
     shared += sorted({name for other in summaries[1:] for name in other} - set(shared)) if not shared else []
     series: list[ComparedSeriesJson] = []
-    wanted = list(names) or _decisive(shared)
+    wanted = list(names) or decisive(shared)
     for place, (key, reader) in enumerate(readers):
         found = reader.series(
             wanted,
@@ -53,24 +51,26 @@ def describe_comparison(
         )
         series += [{"run": place, "key": key, **pack_series(item, axis)} for item in found]
     rows = [_compare_row(name, summaries) for name in shared[:MAX_VALUES]]
+    configs = [info.file.config or {} for info in infos]
+    # The same configuration in other code is another experiment.
+    commits = [(info.file.git or {}).get("commit") for info in infos]
+    seeds = group_seeds([{"config": config, "commit": commit} for config, commit in zip(configs, commits, strict=True)])
     return {
-        "runs": [
-            describe_row(make_row(key, info, reader.statuses()))
-            for info, (key, reader) in zip(infos, readers, strict=True)
-        ],
-        "config": [
-            {"key": item.key, "values": list(item.values)}
-            for item in compare_configs([info.file.config or {} for info in infos])
-        ],
+        "runs": [describe_row(read_row_of(reader, key)) for key, reader in readers],
+        "config": [{"key": item.key, "values": list(item.values)} for item in compare_configs(configs)],
+        "seeds": seeds,
         "metrics": rows,
-        "verdicts": _verdicts([reader for _, reader in readers], [n for n in _decisive(shared) if better(n)][:8]),
+        "verdicts": [
+            *_verdicts([reader for _, reader in readers], seeds, _judged(shared)),
+            *_benchmark_verdicts([reader for _, reader in readers]),
+        ],
         "axis": axis,
         "names": wanted,
         "series": series,
     }
 
 
-def _decisive(names: Sequence[str]) -> list[str]:
+def decisive(names: Sequence[str]) -> list[str]:
     """The metrics worth comparing first: those that show which run is better."""
 
     def order(name: str) -> tuple[bool, bool, bool, bool]:
@@ -81,6 +81,11 @@ def _decisive(names: Sequence[str]) -> list[str]:
         (name for name in names if name.partition("/")[0] not in LAYER_MEASURES or "/" not in name), key=order
     )
     return ranked[:12]
+
+
+def _judged(names: Sequence[str]) -> list[str]:
+    """Those whose last part decides. A benchmark's rounds have none, and are judged by themselves."""
+    return [name for name in decisive(names) if better(name) and not name.startswith(LATENCY)][:8]
 
 
 def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) -> ComparedMetricJson:
@@ -98,26 +103,42 @@ def _compare_row(name: str, summaries: Sequence[Mapping[str, MetricSummary]]) ->
     return {"name": name, "better": direction, "values": values, "best": best, **unit_of("training", name)}
 
 
-def _verdicts(readers: Sequence[Reader], names: Sequence[str]) -> list[Plain]:
-    """Each run but the first against the first."""
-    if len(readers) < 2:
+def _verdicts(readers: Sequence[Reader], seeds: Sequence[Sequence[int]], names: Sequence[str]) -> list[Plain]:
+    """Each run, or the seeds of it together, against the first."""
+    if len(seeds) < 2:
         return []
     found_ends = (reader.series(names, max_points=4, participants=lowest_of(reader)) for reader in readers)
-    ends = [{item.name: item for item in found} for found in found_ends]
+    ends = [{item.name: item for item in found if len(item.x)} for found in found_ends]
     found = []
-    for place, reader in enumerate(readers[1:], 1):
+    for group in seeds[1:]:
         for name in names:
-            if name not in ends[0] or name not in ends[place]:
+            sides = [[place for place in side if name in ends[place]] for side in (seeds[0], group)]
+            if not all(sides):
                 continue
-            # Every value of the last part and nothing else: extremes would suggest another spread.
-            start, end = last_stretch(ends[0][name].x, ends[place][name].x)
-            base = _of_lowest(readers[0], name, start, end)
-            verdict = compare_metric(name, base, _of_lowest(reader, name, start, end), stretch=(start, end))
-            found.append({"run": place, **verdict._asdict()})
+            start, end = last_stretch(*(ends[place][name].x for side in sides for place in side))
+            base, other = (
+                [_read_end(readers[place], ends[place][name], start, end) for place in side] for side in sides
+            )
+            verdict = compare_metric(name, base, other, stretch=(start, end))
+            found.append({"run": group[0], **verdict._asdict()})
     return found
 
 
-def _of_lowest(reader: Reader, name: str, start: float, end: float) -> tuple[Any, Any]:
-    for series in reader.series([name], start=start, end=end, participants=lowest_of(reader)):
-        return series.x, series.y
-    return np.empty(0), np.empty(0)
+def _benchmark_verdicts(readers: Sequence[Reader]) -> list[Plain]:
+    """Each run but the first against the first, by the interval of the ratio of their rounds."""
+    first, *others = [reader.benchmarks() for reader in readers] or [[]]
+    compared = ((place, compare_benchmarks(first, other)) for place, other in enumerate(others, 1))
+    return [{"run": place, **verdict._asdict()} for place, verdicts in compared for verdict in verdicts]
+
+
+def _read_end(reader: Reader, outline: Series, start: float, end: float) -> XY:
+    """Every value of the last part and nothing else, since extremes would suggest another spread; where these are few,
+    the curve before it as well, which shows the noise."""
+
+    def read(start: float | None) -> XY:
+        for series in reader.series([outline.name], start=start, end=end, participants=lowest_of(reader)):
+            return series.x, series.y
+        return outline.x[:0], outline.y[:0]
+
+    found = read(start)
+    return found if len(found[0]) >= DENSE else read(None)

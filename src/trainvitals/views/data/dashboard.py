@@ -15,7 +15,10 @@ def describe_panels(conditions: Conditions) -> PanelsJson:
         "groups": [{"id": name, "title": title} for name, title in panels.GROUPS],
         "panels": [_describe_panel(panel, conditions) for panel in panels.PANELS],
         "scheduled": list(panels.SCHEDULED),
-        "metrics": {table: [metric._asdict() for metric in rows] for table, rows in catalog.TABLES.items()},
+        "metrics": {
+            table: [metric._asdict() for metric in (*rows, *(catalog.RL if table == "training" else ()))]
+            for table, rows in catalog.TABLES.items()
+        },
         "thresholds": [
             {"table": table, "metric": name, **level._asdict()}
             for (table, name), found in conditions.levels.items()

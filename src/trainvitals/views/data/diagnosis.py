@@ -10,12 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from trainvitals import catalog
-from trainvitals.analysis.diagnosis import Diagnosis, diagnose
-from trainvitals.analysis.findings import Curve, Device, Measurements
+from trainvitals import __version__, catalog
+from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
+from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
+from trainvitals.analysis.loss import is_held_out
+from trainvitals.analysis.prices import NO_PRICES, Prices
+from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader, Series
+from trainvitals.journal.documents.findings import FindingsFile
 from trainvitals.journal.identity import Participant
+from trainvitals.settings import Settings
+from trainvitals.views.data.cost import prices_of
 from trainvitals.views.data.endings import read_ending
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.shapes import DiagnosisJson, FindingsJson, ResourceJson
@@ -26,14 +32,19 @@ RANK_STEPS = 20_000
 """Newest steps in which participants are compared."""
 MAX_STEPS = 2_000_000
 """Newest steps whose training curves are looked at."""
+WEIGHT_LAYERS = 8
+"""Layers whose weights are compared between participants."""
+_WEIGHTS = "weight_norm/"
+_MOMENTS = {"checkpoint": "checkpoint", "evaluation": "evaluation", "eval": "evaluation"}
+"""Events that take time between steps, and what they are."""
 KEPT = 6
 """Training curves that are kept in memory at once."""
 
 _GPU = (
     *("utilization_percent", "memory_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius"),
     *("temperature_limit_celsius", "power_draw_watts", "graphics_clock_mhz", "throttle_thermal_seconds"),
-    *("throttle_hardware_seconds", "ecc_uncorrected_total", "xid_errors_total", "row_remap_failed"),
-    *("row_remap_pending", "remapped_rows_uncorrected_total"),
+    *("throttle_hardware_seconds", "ecc_uncorrected_total", "xid_errors_total", "xid_last"),
+    *("row_remap_failed", "row_remap_pending", "remapped_rows_uncorrected_total"),
 )
 _HOST = (
     *("cpu_usage_percent", "cpu_iowait_percent", "pressure_io_percent", "memory_usage_percent", "memory_total_mb"),
@@ -74,9 +85,7 @@ class TrainingCurves:
         return self._kept[name]
 
     def _read(self, name: str) -> Curve | None:
-        metric = catalog.find("training", name)
-        spellings = (name, *(metric.aliases if metric is not None and metric.name == name else ()))
-        logged = next((spelling for spelling in spellings if spelling in self._names), None)
+        logged = catalog.find_spelling("training", name, self._names)
         if logged is not None:
             series = self._lowest(logged)
             return Curve(series.x, series.y) if series is not None else None
@@ -90,7 +99,7 @@ class TrainingCurves:
 
     def _intervals(self) -> Curve | None:
         """Where no step time was logged: the time between the lines of the loss, per step."""
-        name = next((spelling for spelling in ("loss", *_aliases("loss")) if spelling in self._names), None)
+        name = catalog.find_spelling("training", "loss", self._names)
         by_step, by_time = (self._lowest(name), self._lowest(name, "time")) if name else (None, None)
         if by_step is None or by_time is None or len(by_step.x) != len(by_time.x) or len(by_step.x) < 3:
             return None
@@ -99,22 +108,19 @@ class TrainingCurves:
         return Curve(by_step.x[1:][good], seconds[good] / steps[good])
 
 
-def _aliases(name: str) -> tuple[str, ...]:
-    metric = catalog.find("training", name)
-    return metric.aliases if metric is not None else ()
-
-
-def read_measurements(reader: Reader, prices: Mapping[str, Any] | None = None) -> Measurements:
+def read_measurements(reader: Reader, prices: Prices = NO_PRICES) -> Measurements:
     """What the detectors look at; the training curves are read when they ask."""
     return Measurements(
         training=TrainingCurves(reader),
         rank_steps=_read_ranks(reader),
+        rank_weights=_read_weights(reader),
+        moments=_read_moments(reader),
         gpus=_read_devices(reader, "gpu", _GPU),
         hosts=_read_devices(reader, "system", _HOST),
         processes=_read_devices(reader, "process", _PROCESS),
         is_live=reader.info.is_live,
         ending=read_ending(reader),
-        prices=prices or {},
+        prices=prices,
     )
 
 
@@ -127,7 +133,12 @@ def _read_devices(reader: Reader, table: str, names: Sequence[str]) -> list[Devi
             found.setdefault(key, (series, {}))[1][name] = Curve(series.x[::stride], series.y[::stride])
     hosts = {str(series.labels.get("host", "")) for series, _ in found.values()}
     devices = [
-        Device(_title(table, series, len(hosts) > 1), curves, bool(series.labels.get("simulated")))
+        Device(
+            _title(table, series, len(hosts) > 1),
+            curves,
+            bool(series.labels.get("simulated")),
+            str(series.labels.get("gpu_name") or ""),
+        )
         for series, curves in found.values()
     ]
     return sorted(devices, key=lambda device: (len(device.title), device.title))
@@ -164,9 +175,31 @@ def _read_ranks(reader: Reader) -> dict[Participant, Curve]:
     return sums
 
 
-def describe_diagnosis(
-    reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
-) -> DiagnosisJson:
+def _read_weights(reader: Reader) -> dict[str, dict[Participant, Curve]]:
+    """The weight norms of a few layers, of runs with several participants."""
+    names = [name for name in reader.names() if name.startswith(_WEIGHTS)]
+    found: dict[str, dict[Participant, Curve]] = {}
+    if not names or len({series.participant for series in reader.series(names[:1], max_points=4)}) < 2:
+        return found
+    for series in reader.series(names[:: -(-len(names) // WEIGHT_LAYERS)]):
+        found.setdefault(series.name.removeprefix(_WEIGHTS), {})[series.participant] = Curve(series.x, series.y)
+    return found
+
+
+def _read_moments(reader: Reader) -> dict[str, Floats]:
+    """When checkpoints were saved and held-out data was evaluated."""
+    found: dict[str, list[float]] = {}
+    for event in reader.events():
+        if event.event in _MOMENTS and event.step is not None:
+            found.setdefault(_MOMENTS[event.event], []).append(float(event.step))
+    held_out = next((name for name in reader.names() if is_held_out(name)), None)
+    if held_out is not None:
+        for series in reader.series([held_out], participants=lowest_of(reader)):
+            found.setdefault("evaluation", []).extend(series.x.tolist())
+    return {what: np.unique(steps) for what, steps in found.items()}
+
+
+def describe_diagnosis(reader: Reader, conditions: Conditions, prices: Prices = NO_PRICES) -> DiagnosisJson:
     """Findings with evidence and advice, what is fine, what could not be judged, and statistics of the hardware."""
     measured = read_measurements(reader, prices)
     return {
@@ -187,9 +220,7 @@ class DiagnosisCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[Any, float, DiagnosisJson]] = OrderedDict()
 
-    def read(
-        self, key: str, reader: Reader, conditions: Conditions, prices: Mapping[str, Any] | None = None
-    ) -> DiagnosisJson:
+    def read(self, key: str, reader: Reader, conditions: Conditions, prices: Prices = NO_PRICES) -> DiagnosisJson:
         """The diagnosis of the run that is known by `key`."""
         with self._lock:
             stamp = reader.stamp()
@@ -214,14 +245,44 @@ def describe_findings(found: Diagnosis) -> FindingsJson:
     }
 
 
+def make_findings_file(found: Diagnosis, attempt: int, judged_by: Mapping[str, Any]) -> FindingsFile:
+    """What is kept of the diagnosis of an ended run, for lists and whoever shows it."""
+    return FindingsFile.parse({**describe_findings(found), "attempt": attempt, "judged_by": judged_by})
+
+
+def find_kept(reader: Reader, judged_by: Mapping[str, Any]) -> FindingsJson | None:
+    """The findings of an ended run, if they were kept and made of it as it is, by the same thresholds and prices."""
+    kept = reader.findings()
+    info = reader.info
+    if kept is None or info.is_live or kept.attempt != info.attempt or kept.judged_by != judged_by:
+        return None
+    return {
+        "findings": [
+            {**{name: getattr(row, name) for name in Finding._fields}, "evidence": list(row.evidence)}
+            for row in kept.findings
+        ],
+        "fine": list(kept.fine),
+        "not_judged": [{name: getattr(gap, name) for name in Gap._fields} for gap in kept.not_judged],
+    }
+
+
+def describe_judges(settings: Settings) -> dict[str, Any]:
+    """What findings depend on besides the run itself."""
+    return {
+        "version": __version__,
+        "thresholds": dict(settings.alerts_thresholds or {}),
+        "prices": prices_of(settings)._asdict(),
+    }
+
+
 def describe_resources(measured: Measurements) -> list[ResourceJson]:
     """Lowest, mean, median, 95th percentile and highest of what each device did over the whole run."""
     rows: list[ResourceJson] = []
     for table, devices in (("gpu", measured.gpus), ("system", measured.hosts), ("process", measured.processes)):
         for device in devices:
             for name in _REPORTED[table]:
-                values = device.curves[name].finite().y if name in device.curves else np.empty(0)
-                if not len(values):
+                found = describe_values(device.curves[name].y) if name in device.curves else None
+                if found is None:
                     continue
                 metric = catalog.find(table, name)
                 rows.append(
@@ -231,11 +292,11 @@ def describe_resources(measured: Measurements) -> list[ResourceJson]:
                         "table": table,
                         "metric": name,
                         "unit": metric.unit if metric is not None else "",
-                        "low": float(values.min()),
-                        "mean": float(values.mean()),
-                        "median": float(np.median(values)),
-                        "p95": float(np.percentile(values, 95)),
-                        "high": float(values.max()),
+                        "low": found.low,
+                        "mean": found.mean,
+                        "median": found.median,
+                        "p95": found.p95,
+                        "high": found.high,
                     }
                 )
     return rows

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # numpy
+    from trainvitals.views.data.shapes import CostJson
 
 NONE = "-"
 """Shown where a value is missing."""
@@ -159,6 +163,18 @@ def format_energy(joules: float | None) -> str:
         return NONE
     watt_hours = joules / 3600
     return f"{format_value(watt_hours, 3)} Wh" if watt_hours < 10 else f"{format_value(watt_hours / 1000, 3)} kWh"
+
+
+def format_cost(cost: CostJson) -> str:
+    """`6.40 USD of GPU hours; 0.80 per epoch, 2.10 to finish; 2 x H100 SXM at 3.99 USD per hour, ...`."""
+    details = (
+        ("per_epoch", "per epoch"),
+        ("per_loss_percent", "per 1 % of the loss"),
+        ("to_finish", "to finish"),
+    )
+    more = ", ".join(f"{amount:,.2f} {what}" for key, what in details if isinstance(amount := cost.get(key), float))
+    total = f"{cost['amount']:,.2f} {cost['currency']}".rstrip()
+    return "; ".join(filter(None, (f"{total} of {cost['of']}", more, cost["basis"])))
 
 
 def format_step(step: int | None) -> str:

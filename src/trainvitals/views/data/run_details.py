@@ -6,28 +6,31 @@ Tested in tests/views/web/test_app.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from trainvitals import catalog
 from trainvitals.alerts import records
 from trainvitals.analysis.comparison import flatten
+from trainvitals.analysis.findings import Curve
 from trainvitals.analysis.health import judge_health
 from trainvitals.analysis.metric_sense import better
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
-from trainvitals.views.data.cost import find_cost
+from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.layers import layer_measures
-from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, make_row
-from trainvitals.views.data.shapes import AlertsJson, EventsJson, Plain, RowJson, RunJson, TableJson, UnitJson
+from trainvitals.views.data.participants import lowest_of
+from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, read_row_of
+from trainvitals.views.data.shapes import AlertsJson, CostJson, EventsJson, Plain, RowJson, RunJson, TableJson, UnitJson
 
 MAX_NAMES = 20_000
+COST_POINTS = 2000
+"""Of the loss, to know what it costs to lower it."""
 
 
 def describe_row(row: ListedRun) -> RowJson:
@@ -53,18 +56,20 @@ def describe_row(row: ListedRun) -> RowJson:
         "config": flatten(info.file.config or {}),
         "summary": row.last_values,
         "energy_joules": row.energy_joules,
+        "health": row.health._asdict(),
+        "problems": row.problems,
+        "alert_counts": row.fired.ever._asdict(),
+        "finding_counts": row.findings._asdict() if row.findings is not None else None,
     }
 
 
-def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = None) -> RunJson:
+def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJson:
     """Everything about a run but its series."""
     info = reader.info
     statuses = reader.statuses()
     summary = reader.summary()
-    alerts = reader.alerts()
-    firing = [alert for alert in records.current(alerts) if not alert.is_silenced(time.time())]
     latest = {name: item.last for name, item in summary.items()}
-    row = make_row(key, info, statuses)
+    row = read_row_of(reader, key)
     step = find_last_step(reader, row, summary)
     ranks = sorted(
         ((participant, item.host, rank) for item in statuses for participant, rank in item.participants().items()),
@@ -78,21 +83,23 @@ def describe_run(reader: Reader, key: str, prices: Mapping[str, Any] | None = No
         **describe_row(row),
         "step": step,
         "summary": dict(list(latest.items())[:MAX_VALUES]),
-        "health": judge_health(info.status, info.cause_text, firing, latest)._asdict(),
+        "health": judge_health(info.status, info.cause_text, row.firing, latest, row.fired, row.findings)._asdict(),
         "progress": progress._asdict(),
         "step_seconds": find_step_time(latest, pace),
-        "cost": find_cost(prices or {}, gpu_seconds, row.energy_joules),
+        "cost": describe_cost(reader, row, prices, latest, progress.seconds_left),
+        "co2_kg": find_co2(prices, row.energy_joules),
         "gpu_seconds": gpu_seconds,
         "metrics": describe_metrics(summary),
         "tables": {table: _describe_table(reader, table) for table in reader.tables()},
         "layers": layer_measures(reader.names()),
         "histograms": reader.histogram_names(),
         "ranks": [_describe_rank(*rank) for rank in ranks],
-        "firing": [alert.as_json() for alert in firing],
+        "firing": [alert.as_json() for alert in row.firing],
         "damage": asdict(reader.damage()),
         "details": _details(info),
         "stacks": [file.name for file in reader.texts("stack")],
         "consoles": [file.name for file in reader.texts("console")],
+        "benchmarks": reader.count_benchmarks(),
     }
 
 
@@ -150,6 +157,21 @@ def _pace(ranks: Sequence[RankStatus], reader: Reader, row: ListedRun) -> float 
     if row.started is not None and row.ended is not None and row.last_step:
         return (row.ended - row.started) / row.last_step
     return None
+
+
+def describe_cost(
+    reader: Reader, row: ListedRun, prices: Prices, latest: Mapping[str, float], seconds_left: float | None = None
+) -> CostJson | None:
+    """What the run cost so far and what follows from it; None without a price."""
+    names = [str(labels.get("gpu_name") or "") for labels in reader.labels("gpu")]
+    cost = find_cost(prices, names, row.seconds(), row.energy_joules)
+    if cost is None:
+        return None
+    metric = catalog.find("training", "loss")
+    logged = next((name for name in ("loss", *(metric.aliases if metric else ())) if name in latest), None)
+    found = reader.series([logged], max_points=COST_POINTS, participants=lowest_of(reader)) if logged else []
+    loss = Curve(found[0].x, found[0].y) if found else None
+    return add_details(cost, row.seconds(), latest.get("epoch"), seconds_left, loss)
 
 
 def _gpu_seconds(reader: Reader, row: ListedRun) -> float | None:

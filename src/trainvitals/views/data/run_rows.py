@@ -1,6 +1,6 @@
 """A run on one line: the same in `trainvitals runs`, the terminal's list, the page's table and a report's head.
 
-Made from run.json and the status files alone, so that thousands are listed quickly, and without numpy.
+Made from run.json, the status files, alerts and findings.json, so that thousands are listed quickly, and without numpy.
 Tested in tests/views/test_same_answers.py.
 """
 
@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from itertools import islice
 
 from trainvitals import catalog
+from trainvitals.alerts.records import NOTHING_FIRED, Fired, count_fired
+from trainvitals.alerts.records import current as current_alerts
 from trainvitals.analysis.gpu_use import parse_energy
+from trainvitals.analysis.health import Health, format_problems, judge_health
 from trainvitals.errors import RunNotFound
-from trainvitals.journal.contracts import Runs
+from trainvitals.journal.contracts import Reader, Runs
+from trainvitals.journal.documents.findings import Counts, FindingsFile
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.run_info import RunInfo
@@ -42,6 +47,11 @@ class ListedRun:
     """The last value of each training metric, under the name that was logged."""
     energy_joules: float | None
     """Of all GPUs together, as the agents counted it."""
+    firing: Sequence[AlertRow] = ()
+    """The alerts that fire now, the worst first, without those that are silenced."""
+    fired: Fired = NOTHING_FIRED
+    findings: Counts | None = None
+    """Of an ended run; None if it was not diagnosed yet."""
 
     @property
     def kind(self) -> str:
@@ -51,11 +61,23 @@ class ListedRun:
     def tags(self) -> list[str]:
         return list(self.info.file.tags)
 
+    @property
+    def health(self) -> Health:
+        info = self.info
+        return judge_health(info.status, info.cause_text, self.firing, self.last_values, self.fired, self.findings)
+
+    @property
+    def problems(self) -> str:
+        """What is or was wrong beside the status and its cause: `loss is NaN`, `1 critical alert, 2 findings`."""
+        health = self.health
+        if health.severity != "ok" and health.word != self.info.status:
+            return health.reason
+        return format_problems(self.fired.ever, self.findings or Counts())
+
     def last_value(self, metric: str) -> float | None:
         """Of a metric by the catalog's name, whichever of its names was logged."""
-        row = catalog.find("training", metric)
-        names = (metric, *row.aliases) if row is not None else (metric,)
-        return next((self.last_values[name] for name in names if name in self.last_values), None)
+        name = catalog.find_spelling("training", metric, self.last_values)
+        return self.last_values[name] if name is not None else None
 
     def seconds(self, now: float | None = None) -> float | None:
         """How long the newest attempt took, or has taken until `now`; None if it died and nobody noted when."""
@@ -76,23 +98,36 @@ def list_rows(runs: Runs) -> list[ListedRun]:
 
 def read_row(runs: Runs, key: str) -> ListedRun:
     """A run as a list shows it: also one that cannot be read."""
-    return make_row(key, runs.describe(key), runs.statuses(key))
+    return make_row(key, runs.describe(key), runs.statuses(key), runs.alerts(key), runs.findings(key))
 
 
-def make_row(key: str, info: RunInfo, statuses: Sequence[Status]) -> ListedRun:
+def read_row_of(reader: Reader, key: str) -> ListedRun:
+    """The same of a run that is open."""
+    return make_row(key, reader.info, reader.statuses(), reader.alerts(), reader.findings())
+
+
+def make_row(
+    key: str, info: RunInfo, statuses: Sequence[Status], alerts: Sequence[AlertRow], findings: FindingsFile | None
+) -> ListedRun:
     """`statuses` is what the agents reported, each of its host."""
+    started = parse_time(info.started)
+    now = time.time()
+    is_judged = findings is not None and findings.attempt == info.attempt and not info.is_live
     current = [status for status in statuses if status.attempt in (None, info.attempt)]
     reported = [parse_energy(status.gpu_summary) for status in statuses]
     energies = [joules for joules in reported if joules is not None]
     return ListedRun(
         key=key,
         info=info,
-        started=parse_time(info.started),
+        started=started,
         ended=parse_time(info.ended),
         last_step=_last_step(info, current),
         host=info.file.host_name,
         last_values=_last_values(current),
         energy_joules=sum(energies) if energies else None,
+        firing=[alert for alert in current_alerts(alerts) if not alert.is_silenced(now)] if alerts else [],
+        fired=count_fired(alerts, started) if alerts else NOTHING_FIRED,
+        findings=findings.counts if findings is not None and is_judged else None,
     )
 
 
@@ -102,7 +137,11 @@ def _last_step(info: RunInfo, current: Sequence[Status]) -> int | None:
         return info.file.last_step if info.file.last_step >= 0 else None
     ranks = (item for status in current for item in status.participants().items())
     steps = {participant: rank.step for participant, rank in ranks if rank.step is not None and rank.step >= 0}
-    return steps[min(steps)] if steps else None
+    if steps:
+        return steps[min(steps)]
+    # A program that is not seen to train and logs to files.
+    summary = Status.of_lowest(current).summary.values()
+    return max((item.last_step for item in summary if item.last_step is not None), default=None)
 
 
 def _last_values(current: Sequence[Status]) -> dict[str, float]:

@@ -20,8 +20,10 @@ from trainvitals.analysis.health import Health
 from trainvitals.analysis.metric_sense import Direction
 from trainvitals.analysis.progress import Progress
 from trainvitals.conditions.catalogue import Level
-from trainvitals.journal.contracts import TextPart
+from trainvitals.journal.contracts import MediaKind, TextPart
 from trainvitals.journal.damage import Damage
+from trainvitals.journal.documents.benchmark import Benchmark
+from trainvitals.journal.documents.findings import Counts
 from trainvitals.journal.documents.latest import LatestSample
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.encoding import Real
@@ -125,6 +127,10 @@ class RowJson(TypedDict):
     config: Plain
     summary: Mapping[str, Value]
     energy_joules: float | None
+    health: Annotated[Plain, Wire(Health)]
+    problems: str
+    alert_counts: Annotated[Plain, Wire(Counts)]
+    finding_counts: Annotated[Plain | None, Wire(Counts | None)]
 
 
 class RunsJson(TypedDict):
@@ -137,6 +143,10 @@ class CostJson(TypedDict):
     amount: float
     currency: str
     of: str
+    basis: Annotated[str, "The list prices it is made from; empty where the user set one"]
+    per_epoch: float | None
+    to_finish: float | None
+    per_loss_percent: Annotated[float | None, "What lowering the loss by 1 % of itself cost late in the run"]
 
 
 class UnitJson(TypedDict):
@@ -173,10 +183,10 @@ class RankJson(TypedDict):
 class RunJson(RowJson):
     """Everything about a run but its series."""
 
-    health: Annotated[Plain, Wire(Health)]
     progress: Annotated[Plain, Wire(Progress)]
     step_seconds: float | None
     cost: CostJson | None
+    co2_kg: float | None
     gpu_seconds: float | None
     metrics: list[Annotated[Plain, Wire(NamedMetricJson, MetricSummary)]]
     tables: dict[str, TableJson]
@@ -188,6 +198,37 @@ class RunJson(RowJson):
     details: Plain
     stacks: list[str]
     consoles: list[str]
+    benchmarks: Annotated[int, "How many times its model was measured"]
+
+
+class DistributionJson(TypedDict):
+    """Which share of the calls took how long."""
+
+    ms: Annotated[list[float], "The middle of each bin"]
+    percent: list[float]
+
+
+class BenchmarkRowJson(TypedDict):
+    """One variant with one batch size, as a line of the table."""
+
+    name: str
+    cells: Annotated[list[str], "One per title; empty where it has no figures, and `text` has the reason"]
+    text: Annotated[str, "The verdict, or why there are no figures"]
+    distribution: DistributionJson | None
+
+
+class ShownBenchmarkJson(TypedDict):
+    document: Annotated[Plain, Wire(Benchmark)]
+    titles: list[str]
+    rows: list[BenchmarkRowJson]
+    remarks: list[str]
+    warnings: list[str]
+
+
+class BenchmarksJson(TypedDict):
+    """Oldest first; every call that was timed is in the run folder."""
+
+    benchmarks: list[ShownBenchmarkJson]
 
 
 class EventsJson(TypedDict):
@@ -275,6 +316,41 @@ class HistogramsJson(TypedDict):
     histograms: list[Annotated[Plain, Wire(HistogramJson)]]
 
 
+# -- media
+
+
+class MediaItemJson(TypedDict):
+    step: int | None
+    time: Annotated[float | None, "Seconds since 1970"]
+    file: Annotated[str, "Identifies it within the run"]
+    caption: str
+    owner: Annotated[str, "Which participant logged it, where that is not rank 0"]
+
+
+class MediaGroupJson(TypedDict):
+    """All of one name, in the order in which they were logged; those of a histogram have their own endpoint."""
+
+    kind: MediaKind
+    name: str
+    items: list[MediaItemJson]
+
+
+class MediaJson(TypedDict):
+    groups: list[MediaGroupJson]
+    left_out: Annotated[int, "Items that a report has no room for"]
+
+
+class MediaTableJson(TypedDict):
+    columns: list[str]
+    rows: list[list[Any]]
+    total: Annotated[int, "Rows that were logged; the first 10,000 are kept"]
+
+
+class MediaTextJson(TypedDict):
+    text: str
+    cut: bool
+
+
 # -- what is found in them
 
 
@@ -332,6 +408,7 @@ class ComparedSeriesJson(SeriesJson):
 class ComparisonJson(TypedDict):
     runs: list[RowJson]
     config: list[DifferenceJson]
+    seeds: Annotated[list[list[int]], "Runs that differ in nothing but their seed; a verdict is about all of them"]
     metrics: list[ComparedMetricJson]
     verdicts: list[Annotated[Plain, Wire(OfRunJson, Verdict)]]
     axis: str
@@ -380,6 +457,11 @@ class RemovedJson(TypedDict):
     removed: str
 
 
+class StoppingJson(TypedDict):
+    stopping: str
+    """The run that was asked to stop."""
+
+
 class AskedJson(TypedDict):
     asked: AlertJson
 
@@ -394,6 +476,14 @@ class ClockJson(TypedDict):
     time: Numbers
 
 
+class ReportMediaJson(MediaJson):
+    """The newest of each name, with its content by file."""
+
+    images: Annotated[dict[str, str], "As addresses that hold the image (`data:`)"]
+    tables: dict[str, MediaTableJson]
+    texts: dict[str, MediaTextJson]
+
+
 class ReportRunJson(TypedDict):
     run: RunJson
     series: Annotated[dict[str, dict[str, list[SeriesJson]]], "By table, then by axis (`step`, `time`)"]
@@ -404,7 +494,9 @@ class ReportRunJson(TypedDict):
     events: EventsJson
     alerts: AlertsJson
     diagnosis: DiagnosisJson
+    benchmarks: BenchmarksJson
     texts: dict[str, TextJson]
+    media: ReportMediaJson
 
 
 class ReportDataJson(TypedDict):

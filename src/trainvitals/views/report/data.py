@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainvitals import __version__
+from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
 from trainvitals.errors import JournalError
 from trainvitals.journal.contracts import Reader, Series, TextKind
@@ -18,8 +19,10 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.redaction import redact, redact_text
 from trainvitals.views import panels
 from trainvitals.views.data import comparison, dashboard, run_details
+from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import describe_diagnosis
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
+from trainvitals.views.data.media import collect_media
 from trainvitals.views.data.series import describe_states, pack_series
 from trainvitals.views.data.shapes import (
     ClockJson,
@@ -45,9 +48,7 @@ DIGITS = 7
 """Significant digits of a value in a report."""
 
 
-def make_data(
-    runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices: Mapping[str, Any] | None = None
-) -> ReportDataJson:
+def make_data(runs: Sequence[tuple[str, Reader]], conditions: Conditions, prices: Prices = NO_PRICES) -> ReportDataJson:
     """Everything about one run, or several side by side, the first being the baseline."""
     share = POINTS // max(len(runs), 1)
     data: ReportDataJson = {
@@ -61,9 +62,7 @@ def make_data(
     return data
 
 
-def _describe(
-    key: str, reader: Reader, points: int, conditions: Conditions, prices: Mapping[str, Any] | None
-) -> ReportRunJson:
+def _describe(key: str, reader: Reader, points: int, conditions: Conditions, prices: Prices) -> ReportRunJson:
     run = run_details.describe_run(reader, key, prices)
     training = choose_names(run["tables"]["training"]["names"] if "training" in run["tables"] else [])
     for table, wanted in (("training", training), *((table, None) for table in run["tables"] if table != "training")):
@@ -84,7 +83,9 @@ def _describe(
         "events": redact(run_details.describe_events(reader, MAX_LINES)),
         "alerts": redact(run_details.describe_alerts(reader, MAX_LINES)),
         "texts": dict(_read_texts(reader)),
+        "media": collect_media(reader),
         "diagnosis": describe_diagnosis(reader, conditions, prices),
+        "benchmarks": redact(describe_benchmarks(reader)),
     }
 
 

@@ -11,6 +11,7 @@ from trainvitals.safe_text import one_line
 from trainvitals.views.data import quantities
 from trainvitals.views.data.shapes import (
     AlertsJson,
+    BenchmarksJson,
     ComparisonJson,
     CostJson,
     DiagnosisJson,
@@ -75,6 +76,7 @@ def draw_markdown(data: ReportDataJson, pictures: Sequence[tuple[str, str]] = ()
         lines += _findings(item["diagnosis"])
         lines += _metrics(item["run"])
         lines += _resources(item["diagnosis"]["resources"])
+        lines += _benchmarks(item["benchmarks"])
         lines += _alerts(item["alerts"])
         lines += _config(item["run"])
     lines.append(f"Written {moment(data['written'])} by trainvitals {text(data['about']['version'])}.")
@@ -116,14 +118,29 @@ def _energy(item: ReportRunJson) -> str:
 
 
 def _cost(cost: CostJson | None) -> str:
-    return text(f"{cost['amount']:,.2f} {cost['currency'] or ''} of {cost['of']}") if cost else ""
+    return text(quantities.format_cost(cost)) if cost else ""
+
+
+def _benchmarks(found: BenchmarksJson) -> list[str]:
+    """The newest one: its table, and what makes it less sure."""
+    if not found["benchmarks"]:
+        return []
+    newest = found["benchmarks"][-1]
+    rows = [[*map(text, row["cells"][:-1]), text(row["text"])] for row in newest["rows"]]
+    notes = [f"- {text(note)}" for note in (*newest["remarks"], *newest["warnings"])]
+    return ["## Benchmark", "", *table(list(map(text, newest["titles"])), rows), *notes, *([""] if notes else [])]
 
 
 def _findings(diagnosis: DiagnosisJson) -> list[str]:
     lines = ["### Findings", ""]
+    titles = {finding["rule"]: finding["title"] for finding in reversed(diagnosis["findings"])}
     for finding in diagnosis["findings"]:
         lines.append(f"- **{text(finding['title'])}** ({finding['severity']}, `{finding['rule']}`)")
         lines += [f"  - {text(line)}" for line in finding["evidence"]]
+        if finding["named_at"] is not None and finding["named_at"] != finding["step"]:
+            lines.append(f"  - Known at step {finding['named_at']:,}")
+        if finding["cause"] is not None:
+            lines.append(f"  - Follows from: {text(titles[finding['cause']])}")
         lines.append(f"  - What to do: {text(finding['advice'])}")
     if not diagnosis["findings"]:
         lines.append(f"No problems found. {count_of(len(diagnosis['fine']), 'check')} passed.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trainvitals import catalog
-from trainvitals.views.panels import PANELS, Panel, find_name, find_names, own_panel
+from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
 from trainvitals.views.tui.hardware import LIVE_TABLES, Hardware
 from trainvitals.views.tui.snapshot import Chart, Line, Request
 
@@ -80,7 +80,7 @@ class ChartReader:
     ) -> list[Track]:
         recorded: list[Track] = []
         if shown is not None:
-            name = find_name(panel.table, metric, shown.curves.names(panel.table))
+            name = catalog.find_spelling(panel.table, metric, shown.curves.names(panel.table))
             recorded = shown.curves.tracks(panel.table, name, axis) if name is not None else []
             if self._gpus and panel.table == "gpu":
                 recorded = [track for track in recorded if track.owner.label.split()[-1].split(":")[0] in self._gpus]

@@ -161,7 +161,7 @@ class Feed:
             snapshot,
             host=(shown.host if is_elsewhere else "") or snapshot.host,
             run=shown.describe(self.registered.last),
-            health=shown.judge(firing),
+            health=shown.judge(firing, tables.alert_changes),
             alerts=tables.alert_changes,
             active=tables.active_alerts,
             firing=firing,

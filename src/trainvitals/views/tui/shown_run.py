@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trainvitals.alerts.records import count_fired
 from trainvitals.analysis.health import Health, judge_health
 from trainvitals.analysis.progress import find_progress
 from trainvitals.errors import JournalError, RunNotFound
@@ -21,7 +22,7 @@ from trainvitals.journal.layout import FileName
 from trainvitals.journal.points import Axis
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.views.data.run_details import find_last_step
-from trainvitals.views.data.run_rows import make_row
+from trainvitals.views.data.run_rows import read_row_of
 from trainvitals.views.tui.curves import RunCurves
 from trainvitals.views.tui.newest_values import NewestValues
 from trainvitals.views.tui.paced import Paced
@@ -93,8 +94,8 @@ class ShownRun:
         if not logged:
             return
         self._load_steps(next((name for name in (*DURATIONS, "loss") if name in logged), min(logged)))
-        info, summary = self._reader.info, self._reader.summary()
-        last_step = find_last_step(self._reader, make_row(info.id, info, self._reader.statuses()), summary)
+        summary = self._reader.summary()
+        last_step = find_last_step(self._reader, read_row_of(self._reader, self._reader.info.id), summary)
         self._values.load({name: item.last for name, item in summary.items()}, last_step, self._steps.lowest)
 
     def _load_steps(self, probe: str) -> None:
@@ -187,14 +188,17 @@ class ShownRun:
             ranks=self._describe_ranks({entry.participant: entry for entry in registered if entry.run_id == info.id}),
         )
 
-    def judge(self, firing: Sequence[AlertRow]) -> Health:
-        """In one word, as in the web page and the report."""
+    def judge(self, firing: Sequence[AlertRow], changes: Sequence[AlertRow]) -> Health:
+        """In one word, as in the web page and the report; `changes` are those of all alerts so far."""
         if self.problem:
             return Health("gone", "critical", self.problem, "Press 7 to select another run.")
         info = self.info.last
         if info is None:
             return Health("", "ok")
-        return judge_health(info.status, info.cause_text, firing, self._values.by_name)
+        kept = self._reader.findings() if not info.is_live else None
+        findings = kept.counts if kept is not None and kept.attempt == info.attempt else None
+        fired = count_fired(changes, parse_time(info.started))
+        return judge_health(info.status, info.cause_text, firing, self._values.by_name, fired, findings)
 
     def read_output(self) -> tuple[str, ...]:
         """The newest lines of the program's output, if it is kept: of the file written last."""

@@ -264,7 +264,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         return Page(empty(word, width, palette), [])
 
     def state_of(row: AlertRow) -> str:
-        return next((word for word in ("silenced", "acknowledged") if getattr(row, word)), row.state or "")
+        return next((word for word in ("silenced", "acknowledged") if getattr(row, word)), row.state_text)
 
     def rule_of(row: AlertRow) -> str:
         return row.rule
@@ -283,7 +283,7 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
 
     columns: list[Column[AlertRow]] = [
         _time_column(snapshot, rows, 3, palette.dim),
-        text_column("STATE", _longest(map(state_of, rows), 5, 12), 2, state_of, colour),
+        text_column("STATE", _longest(map(state_of, rows), 5, 18), 2, state_of, colour),
         text_column("SEVERITY", 8, 5, lambda row: row.severity or "", colour),
         text_column("RULE", 14, 4, rule_of, lambda _: palette.strong, most=_longest(map(rule_of, rows), 14, 30)),
         text_column("MESSAGE", 24, 1, message_of, colour, most=400),
@@ -370,9 +370,9 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
     shown = snapshot.run.folder if snapshot.run is not None else ""
 
     def state_style(row: ListedRun | None) -> Style:
-        if row is None or row.info.status == "running":
-            return palette.accent
-        return palette.good if row.info.status == "finished" else palette.critical
+        if row is not None and (severity := row.health.severity) in ("warning", "critical"):
+            return palette.severity(severity)
+        return palette.good if row is not None and row.info.status == "finished" else palette.accent
 
     def name(row: ListedRun | None) -> str:
         if row is None:
@@ -388,6 +388,7 @@ def draw_runs(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
         column("", 1, 2, lambda row: "●" if row.info.place == shown else "", palette.accent),
         column("STARTED", 12, 5, lambda row: _day(row.started), palette.dim),
         text_column("STATUS", 8, 3, lambda row: row.info.status if row else "live", state_style),
+        text_column("PROBLEMS", 16, 4, lambda row: row.problems if row else "", state_style, most=44),
         column("DURATION", 11, 6, lambda row: _lasted(row, snapshot.time), palette.text, right=True),
         column("STEP", 9, 9, lambda row: _step(row.last_step), palette.text, right=True),
         column("LOSS", 8, 10, _loss, palette.text, right=True),

@@ -1,0 +1,201 @@
+"""`trainvitals analyze`: the statistics of a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainvitals.journal.contracts import Reader
+from trainvitals.journal.encoding import parse_time
+from trainvitals.journal.folder_runs import FolderRuns
+from trainvitals.journal.reader import open_run
+from trainvitals.safe_text import one_line
+from trainvitals.views.cli.arguments import Parser, UsageError, number, resolve_settings
+from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
+from trainvitals.views.data import quantities
+from trainvitals.views.data.run_rows import list_rows
+
+DESCRIPTION = (
+    "The statistics of a run: the trend of each metric with its significance, anomalies, changes of the level, a "
+    "forecast with its interval, resources, memory that keeps growing, and, with --baseline or --earlier, regressions."
+)
+
+EXAMPLES = """
+trainvitals analyze
+trainvitals analyze latest --metric loss --metric val_loss --json
+trainvitals analyze candidate --baseline stable
+trainvitals analyze latest --earlier 5
+"""
+_STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "dim", "uncertain": "dim"}
+_SHOWN_PLACES = 3
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", help="run id or its beginning, name, folder, or 'latest' (default: latest)"
+    )
+    parser.add_argument(
+        "--metric", metavar="NAME", action="append", help="only this metric; may be repeated (default: the main ones)"
+    )
+    parser.add_argument("--baseline", metavar="RUN", action="append", help="compare with this run; may be repeated")
+    parser.add_argument(
+        "--earlier",
+        type=number(1, whole=True),
+        metavar="N",
+        help="compare with the last N finished runs of the same project before it",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_settings("dir")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    from trainvitals.views.data.analysis import describe_analysis
+
+    if arguments.baseline and arguments.earlier:
+        raise UsageError("give --baseline or --earlier, not both")
+    root = Path(resolve_settings(arguments).dir)
+    reader = open_run(arguments.run or "latest", root)
+    baselines: list[Reader] = [open_run(reference, root) for reference in arguments.baseline or ()]
+    if arguments.earlier:
+        baselines = _find_earlier(FolderRuns(root), reader, arguments.earlier)
+    names = list(arguments.metric or ())
+    missing = [name for name in names if name not in reader.names()]
+    if missing:
+        raise UsageError(f"the run has no metric '{missing[0]}'", hint=f"it has: {', '.join(reader.names()[:20])}")
+    found = describe_analysis(reader, names, baselines)
+    if arguments.json:
+        _print_json(found)
+    else:
+        columns = width(sys.stdout) if is_terminal(sys.stdout) else None
+        print(draw_analysis(found, Paint(sys.stdout), columns))
+    return 0
+
+
+def _find_earlier(runs: FolderRuns, reader: Reader, count: int) -> list[Reader]:
+    """The newest finished runs of the project that began before this one."""
+    info = reader.info
+    started = parse_time(info.started) or 0.0
+    rows = sorted((row for row in list_rows(runs) if row.started is not None), key=lambda row: row.started or 0.0)
+    before = [row for row in rows if (row.started or 0.0) < started and row.info.project == info.project]
+    found = [row for row in before if row.info.status == "finished"][-count:]
+    if not found:
+        raise UsageError(f"there is no finished run of the project '{info.project}' before {info.id}")
+    return [runs.open(row.key) for row in found]
+
+
+def _print_json(found: Mapping[str, Any]) -> None:
+    import orjson
+
+    from trainvitals.journal.encoding import dump_json, spell_all
+
+    sys.stdout.write(dump_json(spell_all(dict(found)), orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def draw_analysis(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
+    """The statistics as tables; what there is none of is left out."""
+    blocks = [paint("bold", one_line(found["run"]))]
+    if found["from_step"] is not None:
+        blocks[0] += paint("dim", f"  from step {found['from_step']:,} on")
+    for draw, rows in (
+        (_draw_trends, found["metrics"]),
+        (_draw_places, [row for row in found["metrics"] if row["anomalies"] or row["changes"]]),
+        (_draw_regressions, found["regressions"]),
+        (_draw_resources, found["resources"]),
+        (_draw_growth, [row for row in found["growth"] if row["grows"]]),
+    ):
+        if rows:
+            blocks.append(draw(rows, paint, columns))
+    if not found["metrics"] and not found["resources"]:
+        blocks.append("no values were logged")
+    return "\n\n".join(blocks)
+
+
+def _draw_trends(metrics: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
+    rows = []
+    for row in metrics:
+        trend, ahead = row["trend"], row["forecast"]
+        cells = (
+            (
+                Cell(trend["direction"], "dim" if trend["direction"] == "flat" else ""),
+                quantities.format_value(trend["slope"] * 1000, 3),
+                quantities.format_value(trend["robust_slope"] * 1000, 3),
+                f"{trend['r_squared']:.2f}",
+                "< 0.0001" if trend["p_value"] < 1e-4 else f"{trend['p_value']:.2g}",
+            )
+            if trend is not None
+            else (Cell("too few values", "dim"), "", "", "", "")
+        )
+        interval = (
+            f"{quantities.format_value(ahead['value'], 3)} ({quantities.format_value(ahead['low'], 3)} to "
+            f"{quantities.format_value(ahead['high'], 3)}) at {ahead['x']:,.0f}"
+            if ahead is not None
+            else quantities.NONE
+        )
+        rows.append((one_line(row["metric"]), quantities.format_value(row["last"]), *cells, interval))
+    header = ("metric", "last", "trend", "per 1,000 steps", "Theil-Sen", "r²", "p", "forecast (95 %)")
+    return draw_table(header, rows, paint=paint, columns=columns, right=(1, 3, 4, 5, 6))
+
+
+def _draw_places(metrics: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
+    rows = []
+    for row in metrics:
+        for kind, items in (("change", row["changes"]), ("anomaly", row["anomalies"])):
+            for item in items[-_SHOWN_PLACES:]:
+                text = (
+                    f"{quantities.format_value(item['before'])} to {quantities.format_value(item['after'])} "
+                    f"({quantities.format_change(item['change'])})"
+                    if kind == "change"
+                    else f"{item['kind']}: {quantities.format_value(item['value'])}"
+                )
+                step = item["x"] if kind == "change" else item["step"]
+                rows.append((one_line(row["metric"]), kind, f"{step:,.0f}", text))
+            if len(items) > _SHOWN_PLACES:
+                rows.append((one_line(row["metric"]), kind, "", f"and {len(items) - _SHOWN_PLACES:,} before"))
+    return draw_table(("metric", "what", "step", ""), rows, paint=paint, columns=columns, right=(2,))
+
+
+def _draw_regressions(verdicts: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
+    rows = [
+        (
+            Cell(item["word"], _STYLES.get(item["word"], "")),
+            one_line(item["metric"]),
+            quantities.format_value(item["baseline"]),
+            quantities.format_value(item["value"]),
+            quantities.format_change(item["change"]),
+            quantities.format_confidence(item["confidence"]),
+            Cell(item["reason"], "dim"),
+        )
+        for item in verdicts
+    ]
+    header = ("verdict", "metric", "baseline", "now", "change", "confidence", "")
+    return draw_table(header, rows, paint=paint, columns=columns, right=(2, 3, 4, 5))
+
+
+def _draw_resources(resources: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
+    rows = [
+        (
+            one_line(row["subject"]),
+            row["metric"],
+            *(quantities.format_measure(row[name], row["unit"]) for name in ("low", "mean", "median", "p95", "high")),
+        )
+        for row in resources
+    ]
+    header = ("device", "metric", "min", "mean", "median", "p95", "max")
+    return draw_table(header, rows, paint=paint, columns=columns, right=(2, 3, 4, 5, 6))
+
+
+def _draw_growth(growth: Sequence[Mapping[str, Any]], paint: Paint, columns: int | None) -> str:
+    rows = [
+        (
+            Cell("keeps growing", "yellow"),
+            one_line(row["subject"]),
+            row["metric"],
+            f"{quantities.format_value(row['per_hour'], 3)} per hour",
+            quantities.format_change(row["share"]),
+        )
+        for row in growth
+    ]
+    return draw_table(("", "device", "metric", "growth", "so far"), rows, paint=paint, columns=columns)
