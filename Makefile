@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 TEST_VENV := build/test-venv
 
-.PHONY: demo test lint reliability bench bench-faults system-packages test-venv clean
+.PHONY: demo test lint reliability bench bench-diagnosis bench-faults bench-model system-packages test-venv clean
 
 demo: $(VENV)/bin/trainvitals
 	$(VENV)/bin/trainvitals demo
@@ -40,6 +40,14 @@ bench: test-venv
 # The long storms: kills, sealing and disks. QUICK=--quick for a first look.
 bench-faults: test-venv
 	$(TEST_VENV)/bin/python benchmarks/faults.py $(QUICK)
+
+# How many of the labelled faults the findings name, and what they say of healthy runs. SEEDS=--seeds=16 for more.
+bench-diagnosis: test-venv
+	$(TEST_VENV)/bin/python benchmarks/diagnosis.py $(SEEDS)
+
+# Whether the verdicts of `trainvitals bench` are right, on real models.
+bench-model: test-venv
+	$(TEST_VENV)/bin/python benchmarks/model_bench.py
 
 # What the tests drive for real: a compiler for the fake GPU driver, a terminal, other people's monitors and servers.
 system-packages:

@@ -17,6 +17,7 @@ import alert_delays
 import alerts
 import kill_loss
 import log_cost
+import many_ranks
 import startup
 import storage
 import top
@@ -40,6 +41,8 @@ def main() -> None:
         lambda: write_storm.bench(1 if quick else 10, Path(tempfile.gettempdir())),
         lambda: storage.bench([100_000] if quick else [100_000, 1_000_000, 10_000_000]),
         lambda: agent_cost.bench(5 if quick else 30),
+        lambda: many_ranks.bench_agent(5 if quick else 30),
+        lambda: many_ranks.bench_log(5 if quick else 20),
         lambda: alerts.bench_windows(),
         lambda: alerts.bench_cost(quick),
         lambda: alert_delays.bench(quick),
