@@ -9,6 +9,8 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from waiting import PATIENCE
@@ -17,9 +19,12 @@ from trainvitals import runtime
 from trainvitals.agent.exit_causes import OomCounts
 from trainvitals.agent.liveness import RankProgress, WatchedRank
 from trainvitals.agent.pidfds import wait_for_end
+from trainvitals.agent.rank_watch import RankWatch
+from trainvitals.agent.training_log import LogGrowth
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.registration import Registration
-from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.documents.status import RankStatus, Status
+from trainvitals.journal.identity import Participant
 
 
 def stepping(seconds: float, steps: int = 20, start: float = 100.0) -> tuple[RankProgress, float]:
@@ -90,6 +95,37 @@ def test_many_steps_between_two_looks_share_the_time() -> None:
     for look in range(1, 10):
         progress.grow(250, 0.5, look * 0.5)
     assert progress.step_seconds == pytest.approx(0.002)
+
+
+def test_a_look_that_comes_late_is_not_a_pause_of_the_training(tmp_path: Path) -> None:
+    """The agent was kept from looking for 100 seconds while the training logged ten times a second."""
+
+    def look(lines: int, now: float) -> None:
+        grown[Participant()] = LogGrowth(lines=lines)
+        watch.follow(now, 0.5)
+
+    grown: dict[Participant, LogGrowth] = {}
+    progress = RankProgress(0.0)
+    rank = SimpleNamespace(progress=progress, grow=progress.grow)
+    parts = SimpleNamespace(
+        lines=None,
+        before=Status(),
+        relay=SimpleNamespace(poll=lambda size: None),
+        training_log=SimpleNamespace(take_growth=lambda: grown),
+        silence=lambda participant: 0.0,
+    )
+    context = SimpleNamespace(folder=tmp_path, host="h")
+    watch = RankWatch(cast("Any", context), cast("Any", None), cast("Any", {Participant(): rank}), cast("Any", parts))
+    for number in range(3):
+        look(5, number * 0.5)
+    look(1000, 101.0)
+    assert progress.usual_pause == pytest.approx(0.1) and progress.longest_pause == pytest.approx(0.1)
+    assert progress.judge(101.0 + 61, 60) == "stalled"
+    grown.clear()
+    for number in range(1, 100):
+        watch.follow(101.0 + number * 0.5, 0.5)
+    look(10, 151.0)  # a silence that it did see
+    assert progress.longest_pause == pytest.approx(50.0)
 
 
 def test_lines_that_come_in_bursts_are_measured_by_the_silence_between_them() -> None:

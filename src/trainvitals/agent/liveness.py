@@ -85,10 +85,11 @@ class RankProgress:
         what this rank's next silence is to be measured against.
         """
         gap = now - silent - self._last
+        pause = gap if gap > 2 * gap_of_one_look else gap / lines
         if self.lines and gap > 0 and self._counts:
-            self._intervals.append(gap if gap > 2 * gap_of_one_look else gap / lines)
+            self._intervals.append(pause)
         if self.lines >= 2 and self._counts:  # what came before the second line was start-up, which comes once
-            self.longest_pause = max(gap, self.longest_pause or 0.0)
+            self.longest_pause = max(pause, self.longest_pause or 0.0)
         self._counts = True
         self.lines += lines
         self._last = max(self._last, now - silent) if self.lines > lines else now - silent

@@ -47,6 +47,7 @@ class RankWatch:
         self._written = read_rank_events(context.folder, context.host)
         self.has_news = False
         """A rank has come or gone: status.json is not to wait for its turn."""
+        self._last_look: float | None = None
 
     # -- they come and go
 
@@ -115,7 +116,13 @@ class RankWatch:
     # -- they step
 
     def follow(self, now: float, tick: float) -> bool:
-        """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new."""
+        """Read a piece of what the ranks logged, for all who listen. False if the ranks have nothing new.
+
+        `tick` is how long after the last look this one was due. On a busy machine or a slow disk it comes later, and
+        that delay is ours: it is not to be learned as a pause of the training.
+        """
+        since = tick if self._last_look is None else max(tick, now - self._last_look)
+        self._last_look = now
         self._parts.relay.poll(PIECE)
         found = self._parts.training_log.take_growth()
         for participant, growth in found.items():
@@ -124,7 +131,7 @@ class RankWatch:
                 continue
             # What was logged before we came was not logged just now.
             silent = 0.0 if rank.progress.lines else self._parts.silence(participant)
-            rank.grow(growth.lines, tick, now, silent)
+            rank.grow(growth.lines, since, now, silent)
             rank.progress.step = growth.step if growth.step is not None else rank.progress.step
             rank.progress.last_log = growth.timestamp or rank.progress.last_log
         return bool(found)
