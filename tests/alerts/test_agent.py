@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_nvml import FakeNvml
 from receivers import Receiver
+from stopping_programs import stop_until_stalled
 
 from trainvitals import runtime
 from trainvitals.alerts import records
@@ -166,7 +167,7 @@ def test_a_stopped_process_is_a_stalled_training_and_recovers(place: Place) -> N
     place.agent()
     training = place.train(STEPS)
     wait_until(lambda: (place.rank().get("step") or 0) > 5, "a few steps")
-    training.send_signal(signal.SIGSTOP)
+    stop_until_stalled(training, place.run)
 
     def of_the_stop(rule: str) -> list[dict[str, Any]]:
         # On a busy machine it may have been silent for a second before: that was another stall, and over.
