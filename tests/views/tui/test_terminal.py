@@ -284,9 +284,9 @@ def test_a_run_that_starts_spikes_goes_nan_stalls_and_dies_while_watched(open_te
 def test_the_dashboard_around_a_program(open_terminal: Open, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import sys, time, trainvitals\n"
+        "import itertools, sys, time, trainvitals\n"
         "run = trainvitals.init(name='around')\n"
-        "for step in range(1000):\n"
+        "for step in itertools.count():\n"
         "    run.log({'loss': 1.0}, step=step); time.sleep(0.02)\n"
         "    if step == 20: print('hello from the program', flush=True)\n"
         "    if step > 60 and __import__('os').path.exists(sys.argv[1]): break\n"
