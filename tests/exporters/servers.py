@@ -77,9 +77,9 @@ class Server:
         result = json.loads(text)["data"]["result"]
         return result if isinstance(result, list) else []
 
-    def value(self, expression: str) -> float | None:
+    def value(self, expression: str, moment: float | None = None) -> float | None:
         """Of the only series; None if there is none."""
-        found = self.query(expression)
+        found = self.query(expression, moment)
         return float(found[0]["value"][1]) if found else None
 
 
