@@ -37,6 +37,24 @@ class Sleeper(torch.nn.Module):
         return x
 
 
+class Spinner(torch.nn.Module):
+    """Computes for at least this long, and notes how long it did, by a clock that stops while others have the CPU."""
+
+    nanoseconds = 10_000_000
+    """Long beside the clock itself, which asks the kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        begin = time.thread_time_ns()
+        while time.thread_time_ns() - begin < self.nanoseconds:
+            pass
+        self.noted.append(time.thread_time_ns() - begin)
+        return x
+
+
 class Hoarder(torch.nn.Module):
     """Holds 64 MB while it runs."""
 
