@@ -43,6 +43,7 @@ class Cluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": str(self.session.parent),  # else it notes the address of the cluster in /tmp/ray
             "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "600",
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600",  # else a slow start is a failure, and tried again
             "TRAINVITALS_RUNTIME_DIR": str(folder / "runtime"),
             "TRAINVITALS_SUMMARY": "0",
             "TRAINVITALS_DIR": str(folder / "example" / "runs"),
@@ -245,6 +246,10 @@ def test_a_restored_experiment_continues_the_run_of_the_trial_that_failed(cluste
 # -- the cluster, plain actors and drivers
 
 
+def find_measured_nodes(run: Path) -> set[int]:
+    return {row["rank"] for row in named(run, "rank_started") if row.get("role") == "node"}
+
+
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster) -> tuple[Path, list[Any]]:
     """The run of a driver whose cluster is watched and to which a node was added and lost again, before the driver was
@@ -256,6 +261,10 @@ def watched(cluster: Cluster) -> tuple[Path, list[Any]]:
     wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_joined")), "the new node")
     cluster.tell("remove")
     wait_until(lambda: any(row["data"]["node_id"] == node for row in named(run, "node_lost")), "its loss")
+    # With the driver ends what watches the cluster, and what was not done by then is never done.
+    wait_until(lambda: curve(run, "ray/nodes/alive", role="cluster")[-1][1] == 2.0, "the nodes that are left")
+    wait_until(lambda: find_measured_nodes(run) >= {0, 1}, "the agents of both nodes")
+    wait_until(lambda: any(run.glob("system_metrics_*")), "what they measure")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     return run, printed
@@ -275,8 +284,7 @@ def test_the_numbers_of_the_cluster_are_in_the_run(watched: tuple[Path, list[Any
 
 def test_every_node_has_an_agent_that_measures_it(watched: tuple[Path, list[Any]]) -> None:
     run, _ = watched
-    nodes = {row["rank"] for row in named(run, "rank_started") if row.get("role") == "node"}
-    assert nodes >= {0, 1}
+    assert find_measured_nodes(run) >= {0, 1}
     assert len(named(run, "agent_attached")) == 1  # all nodes are on this machine, so one is enough
     assert any(run.glob("system_metrics_*"))
 
