@@ -51,6 +51,7 @@ def test_a_request_for_an_earlier_attempt_is_not_taken(machine: Machine) -> None
     wait_until(lambda: training.status.get("summary"), "the agent")
     os.utime(training.folder / STOP_FILE)
     training.process.wait()
+    training.wait_for_end()  # the agent writes the event after the signal
     assert len(training.events("stop")) == 1
 
 
