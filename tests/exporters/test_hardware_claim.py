@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from waiting import wait_until
 
@@ -18,8 +19,8 @@ time.sleep(600)
 """
 
 
-def test_the_next_one_has_it_when_the_first_is_killed() -> None:
-    target = "http://127.0.0.1:1/of-this-test"
+def test_the_next_one_has_it_when_the_first_is_killed(tmp_path: Path) -> None:
+    target = f"http://127.0.0.1:1{tmp_path}"  # the claim is of the whole machine, where others may run this test too
     with subprocess.Popen([sys.executable, "-c", HOLD, target], stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None and first.stdout.readline() == "True\n"
         mine, other = HardwareClaim(target), HardwareClaim(f"{target}/elsewhere")
