@@ -15,7 +15,7 @@ from fake_nvml import FakeNvml
 sys.path.insert(0, str(Path(__file__).parent))  # servers.py beside this file; importlib mode adds no path
 
 from servers import Answering, Server, Watched
-from waiting import free_port
+from waiting import PATIENCE, free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -112,6 +112,13 @@ def answering() -> Iterator[Answering]:
     server = Answering()
     yield server
     server.close()
+
+
+@pytest.fixture
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is sent at the end: a server on a busy machine may take longer than an agent would wait."""
+    for module in ("push_queue", "service"):
+        monkeypatch.setattr(f"trainvitals.exporters.{module}.PATIENCE", PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -202,6 +202,7 @@ def test_everything_is_pushed_by_remote_write_and_counted_on_the_page(machine: M
     wait_until(lambda: 'trainvitals_remote_write_requests_total{host="box",outcome="sent"}' in page(port), "the count")
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_closed(
     machine: Machine, start_prometheus: Callable[..., Server], clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_the_series_of_a_run_end_while_those_of_others_go_on(
     assert server.query("trainvitals_build_info") != []
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_the_end_of_the_agent_pushes_what_was_logged_last(
     machine: Machine, start_prometheus: Callable[..., Server]
 ) -> None:
@@ -255,6 +257,7 @@ def test_the_end_of_the_agent_pushes_what_was_logged_last(
     assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_how_a_run_ended_is_still_seen_by_rules_when_the_agent_stops_at_once(
     machine: Machine, start_prometheus: Callable[..., Server]
 ) -> None:
