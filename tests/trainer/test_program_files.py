@@ -43,9 +43,14 @@ def own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 Values = dict[str, list[tuple[int | None, float]]]
 
 
+def wait_for_end_of_watch(runtime: Path) -> None:
+    wait_until(lambda: not list((runtime / "runs").glob("*.json")), "the end of the watch")
+
+
 def watched(folder: Path, script: str, **environment: str) -> Values:
     """Run it with an agent; what is in its run, by name."""
     run(folder, script, TRAINVITALS_AGENT="1", **environment)
+    wait_for_end_of_watch(folder / "runtime")  # the command gives the agent only a moment
     ((file, rows),) = runs(folder)
     assert file.status == "finished"
     events = read_table(list_folders(folder / "runs")[0], "events")
@@ -136,7 +141,7 @@ def test_a_program_that_only_writes_event_files_is_judged_and_exported_live(tmp_
         _, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0 and "no training was seen" not in errors, errors
     assert read_run(folder).status == "finished"
-    wait_until(lambda: not list((own_runtime / "runs").glob("*.json")), "the end of the watch")
+    wait_for_end_of_watch(own_runtime)
     ((_, rows),) = runs(tmp_path)
     assert same([(row["step"], float(row["loss"])) for row in rows], written(tmp_path / "logs")["loss"])
 
