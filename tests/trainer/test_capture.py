@@ -177,11 +177,14 @@ def test_the_loss_of_a_flax_loop_that_logs_it_is_there_once(tmp_path: Path) -> N
     "the process that W&B's client logs to is killed (kill -9)", "it is started again; nothing is lost or doubled"
 )
 def test_a_killed_intake_comes_back_and_nothing_is_lost_or_doubled(tmp_path: Path, own_runtime: Path) -> None:
-    program = start(tmp_path, WANDB, "300", "0.02")
+    pause = "time.sleep(float(sys.argv[2]))"
+    script = WANDB.replace(pause, f"{pause}\n    while step == 150 and not os.path.exists('killed'): {pause}")
+    program = start(tmp_path, f"import os\n{script}", "300", "0.02")
     wait_until(lambda: list(tmp_path.glob("runs/*/*/training_metrics_*.jsonl")), "rows")
     before = find_process(own_runtime, "intake.json")
     assert before is not None
     os.kill(before, signal.SIGKILL)
+    (tmp_path / "killed").touch()  # so that it was killed before all was sent
     _, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, errors
     ((_, rows),) = runs(tmp_path)
