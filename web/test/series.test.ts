@@ -33,15 +33,23 @@ test("a logarithmic axis leaves out zero and below", () => {
   assert.deepEqual(positive([1, 0, -1, null, undefined]), [1, null, null, null, undefined]);
 });
 
-test("smoothing keeps a constant, shows no jump before it happens and does not care how densely points lie", () => {
+test("smoothing keeps a constant and a trend, to both ends, and does not care how densely points lie", () => {
   const x = Array.from({ length: 100 }, (_, at) => at);
   assert.ok(Math.abs(smooth(x, x.map(() => 7), 0.5).at(-1)! - 7) < 1e-9);
-  const rising = smooth(x, x.map((at) => (at < 50 ? 0 : 1)), 0.5);
-  assert.ok(rising[49] === 0 && rising[50]! > 0 && rising[52]! < 1 && rising[99]! > 0.95);
-  assert.equal(smooth(x, x.map((at) => at + 5), 0.5)[0], 5, "it begins at the first value");
+  const line = smooth(x, x.map((at) => 3 * at + 5), 0.5);
+  assert.ok(line.every((value, at) => Math.abs(value! - (3 * at + 5)) < 1e-6), "it does not lag");
+  const wave = smooth(x, x.map((at) => Math.sin(at / 20)), 0.5);
   const thin = x.filter((at) => at % 2 === 0);
-  const half = smooth(thin, thin.map((at) => (at < 50 ? 0 : 1)), 0.5);
-  assert.ok(Math.abs(half[35]! - rising[70]!) < 0.1);
+  const half = smooth(thin, thin.map((at) => Math.sin(at / 20)), 0.5);
+  assert.ok(half.every((value, at) => Math.abs(value! - wave[2 * at]!) < 0.1));
+});
+
+test("a smoothed curve is less noisy and stays within what was logged", () => {
+  const x = Array.from({ length: 400 }, (_, at) => at);
+  const zigzag = x.map((at) => (at % 2 ? 1 : -1));
+  assert.ok(smooth(x, zigzag, 0.15).slice(50, 350).every((value) => Math.abs(value!) < 0.1));
+  const spike = smooth(x, x.map((at) => (at === 399 ? 100 : 1)), 0.15);
+  assert.ok(spike.every((value) => value! >= 1 && value! <= 100));
 });
 
 test("smoothing passes over NaN and is nothing at strength 0", () => {

@@ -229,6 +229,33 @@ def test_a_chart_is_saved_as_csv_and_png(server: Server, open_tab: Open, keys: l
     assert Path(png.value.path()).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.parametrize("page", ["overview", "training"])
+def test_the_logged_value_is_read_first_and_the_smoothed_one_second(
+    server: Server, open_tab: Open, root: Path, keys: list[str], page: str
+) -> None:
+    rows = RunReader(root / "p" / keys[0]).rows("training")
+    logged = {row["step"]: row["loss"] for row in rows if "loss" in row}
+    tab = open_tab()
+    tab.page.goto(link(server, keys[0], page))
+    tip = tab.page.locator("[data-chart=Loss] .tip")
+    tab.wait("document.querySelector('[data-chart=Loss] .u-over')")
+    tab.page.locator("[data-chart=Loss] .plot").focus()
+    tab.page.keyboard.press("ArrowRight")
+    tip.wait_for()
+    step = int(tip.locator(".tip-x").inner_text().removeprefix("step "))
+    assert tip.locator("b").inner_text() == f"{logged[step]:.4g}"
+    assert tip.locator("small").inner_text().startswith("smoothed ")
+    assert tab.page.locator(".choice output").inner_text() == "1.5 %"
+    slider = tab.page.get_by_label("smoothing")
+    slider.focus()
+    slider.press("Home")
+    tab.wait("document.querySelector('.choice output').innerText === 'off'")
+    tab.page.locator("[data-chart=Loss] .plot").focus()
+    tab.page.keyboard.press("ArrowRight")
+    tip.wait_for()
+    assert tip.locator("b").count() == 1 and not tip.locator("small").count()
+
+
 def test_the_keyboard_alone_is_enough(server: Server, open_tab: Open, keys: list[str]) -> None:
     tab = open_tab()
     tab.page.goto(link(server, keys[0], "training"))

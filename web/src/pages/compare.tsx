@@ -8,7 +8,7 @@ import { first } from "../logic/route.ts";
 import { compareValues } from "../logic/table.ts";
 import { Chart } from "../ui/chart.tsx";
 import { panelOf } from "../ui/panel.tsx";
-import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
 
 const AXES = [["step", "step"], ["relative", "time since start"], ["time", "time"]] as const;
@@ -18,7 +18,7 @@ export function Compare() {
   const route = usePageRoute();
   const keys = route.query.get("run") ?? [];
   const axis = first(route, "x") ?? "step";
-  const smoothing = Number(first(route, "smooth") ?? 0.15);
+  const smoothing = smoothingOf(route);
   const zoomed = zoom.value?.axis === axis ? zoom.value : null;
   const [answer, setAnswer] = useState<Comparison | null>(null);
   const [error, setError] = useState<Error | null>(null);
@@ -61,9 +61,7 @@ export function Compare() {
       <div class="controls">
         {picker}
         <Choice label="x" value={axis} options={AXES} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
-        <label class="choice"><span>smoothing</span>
-          <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
-        </label>
+        <Smoothing value={smoothing} />
       </div>
       {error && <Problem error={error} />}
       <Section title="Charts">

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, newAlerts, panels, run, source } from "../data/store.ts";
+import { about, newAlerts, panels, run, source, usePageRoute } from "../data/page.ts";
 import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -7,11 +7,12 @@ import { TopFindings } from "./findings.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
-import { Empty, Fact, Link, runRoute, Section } from "../ui/parts.tsx";
+import { Empty, Fact, Link, runRoute, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
 export function Overview() {
   const known = run.value!;
+  const smoothing = smoothingOf(usePageRoute());
   const training = known.tables.training?.names ?? [];
   const there = (panels.value?.panels ?? []).filter((panel) => panel.importance === 1 && namesOf(panel).length);
   const own = there.some((panel) => panel.table === "training") ? [] : training.slice(0, 6).map((name) => ownPanel(name));
@@ -32,11 +33,15 @@ export function Overview() {
           <p><code>trainvitals.log(step=step, loss=loss)</code></p>
         </Empty>
       )}
-      <div class="charts">
-        {[...own, ...there].slice(0, 8).map((panel, at) => (
-          <PanelChart key={panel.id} panel={panel} axis={panel.table === "training" && hasSteps ? "step" : "time"} smoothing={0.15} marks={panel.table === "training" ? marks : undefined} height={210} atTop={at < 2} />
-        ))}
-      </div>
+      {!nothing && (
+        <Section title="Charts" actions={hasSteps && <Smoothing value={smoothing} />}>
+          <div class="charts">
+            {[...own, ...there].slice(0, 8).map((panel, at) => (
+              <PanelChart key={panel.id} panel={panel} axis={panel.table === "training" && hasSteps ? "step" : "time"} smoothing={smoothing} marks={panel.table === "training" ? marks : undefined} height={210} atTop={at < 2} />
+            ))}
+          </div>
+        </Section>
+      )}
       {known.tables.gpu && (
         <Section title="GPUs" note={known.simulated ? "simulated" : undefined} actions={<Link to={runRoute(known.key, "system")}>full system view</Link>}>
           <GpuGrid />

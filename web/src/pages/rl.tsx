@@ -4,7 +4,7 @@ import { formatPercent, formatShort, formatValue, toNumber } from "../logic/form
 import { first } from "../logic/route.ts";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart, spelling } from "../ui/panel.tsx";
-import { Choice, Empty, Fact, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Fact, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { FindingList, useDiagnosis } from "./findings.tsx";
 
 // Runs without these metrics have no such page.
@@ -16,7 +16,7 @@ export function Rl() {
   const route = usePageRoute();
   const known = run.value!;
   const axis = first(route, "x") ?? "step";
-  const smoothing = Number(first(route, "smooth") ?? 0.15);
+  const smoothing = smoothingOf(route);
   const marks = useMarks(axis);
   const [diagnosis] = useDiagnosis(known);
   const findings = diagnosis?.findings.filter((item) => item.rule.startsWith("rl.")) ?? [];
@@ -32,9 +32,7 @@ export function Rl() {
     <>
       <div class="controls">
         <Choice label="x" value={axis} options={[["step", "step"], ["time", "time"], ["relative", "time since start"]]} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
-        <label class="choice"><span>smoothing</span>
-          <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
-        </label>
+        <Smoothing value={smoothing} />
       </div>
       <Facts />
       {findings.length > 0 && <Section title="Findings" note={`${findings.length}`}><FindingList findings={findings} runKey={known.key} /></Section>}

@@ -4,7 +4,7 @@ import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, PanelChart } from "../ui/panel.tsx";
 import { StatesChart } from "../ui/states.tsx";
-import { Choice, Empty, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Section, smoothingOf } from "../ui/parts.tsx";
 
 const GROUPS = ["gpu", "system", "process"];
 const PHASES = ["step_phases", "throughput", "step_time", "loss"];
@@ -51,7 +51,7 @@ export function System() {
       ))}
       {phases.length > 0 && (
         <Section title="Training over the same time">
-          <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={0.15} marks={marks} height={170} />)}</div>
+          <div class="charts">{phases.map((panel) => <PanelChart key={panel.id} panel={panel} axis={axis} smoothing={smoothingOf(route)} marks={marks} height={170} />)}</div>
         </Section>
       )}
     </>

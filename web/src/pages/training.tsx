@@ -10,7 +10,7 @@ import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, panelOf, PanelChart } from "../ui/panel.tsx";
-import { Choice, Empty, Search, Section } from "../ui/parts.tsx";
+import { Choice, Empty, Search, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 
 const PAGE = 48;
 const HIDDEN = new Set(["gradient_norm", "gradient_max", "weight_norm", "update_ratio", "gradient_nan", "gradient_inf"]);
@@ -22,7 +22,7 @@ export function Training() {
   const names = known.tables.training?.names ?? [];
   const axis = first(route, "x") ?? "step";
   const text = first(route, "q") ?? "";
-  const smoothing = Number(first(route, "smooth") ?? 0.15);
+  const smoothing = smoothingOf(route);
   const spread = (first(route, "ranks") ?? "auto") as "auto" | "band" | "lines";
   const pinned = useSignal<string[]>(parsePins(remembered("pins")));
   const marks = useMarks(axis);
@@ -68,9 +68,7 @@ export function Training() {
       <div class="controls">
         <Search label="search metrics" placeholder={`search ${formatCount(names.length, "metric")}   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         <Choice label="x" value={axis} options={axes} onChange={(value) => setQuery({ x: value, zx: undefined, from: undefined, to: undefined })} />
-        <label class="choice"><span>smoothing</span>
-          <input type="range" min={0} max={1} step={0.05} value={smoothing} aria-label="smoothing" onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
-        </label>
+        <Smoothing value={smoothing} />
         {known.ranks.length > 1 && (
           <Choice label="ranks" value={spread} options={[["auto", "auto"], ["band", "min, mean, max"], ["lines", "one per rank"]]} onChange={(value) => setQuery({ ranks: value })} />
         )}

@@ -40,7 +40,8 @@ export interface ChartProps {
 
 interface Drawn {
   data: uPlot.AlignedData;
-  lines: { title: string; stroke: string; dash: number[]; series: Series; width: number; faint: boolean }[];
+  // Faint lines have no title. A smoothed line follows the logged one it was made from.
+  lines: { title: string; stroke: string; dash: number[]; series: Series; width: number; faint: boolean; smoothed?: boolean }[];
   bands: uPlot.Band[];
 }
 
@@ -88,7 +89,7 @@ function arrange(props: ChartProps, log: boolean): Drawn {
       lines.push({ title: "", ...style, series, width: 1, faint: true });
     }
     sources.push({ x: series.x, y: smoothing > 0 ? smooth(series.x, series.y, smoothing) : series.y });
-    lines.push({ title: props.titles[at], ...style, series, width: 1.5, faint: false });
+    lines.push({ title: props.titles[at], ...style, series, width: 1.5, faint: false, smoothed: smoothing > 0 });
   });
   const table = join(sources);
   const columns: Column[] = log ? table.columns.map(positive) : table.columns;
@@ -178,7 +179,8 @@ export function Chart(props: ChartProps) {
         sync: { key: `axis-${props.axis}`, setSeries: false },
         drag: { x: true, y: false, setScale: false },
         points: { size: 6 },
-        focus: { prox: 24 },
+        // The logged line under a smoothed one would dim it.
+        focus: { prox: 24, dist: (_, at, __, value, cursor) => (drawnRef.current.lines[at - 1]?.faint ? Infinity : value - cursor) },
       },
       focus: { alpha: 0.35 },
       scales: {
@@ -299,9 +301,10 @@ export function Chart(props: ChartProps) {
         {tip.value && (
           <div class={`tip ${tip.value.flip ? "flip" : ""}`} style={{ left: `${tip.value.left}px`, top: `${tip.value.top}px` }}>
             <div class="tip-x">{formatX(props.axis, tip.value.x)}</div>
-            {tip.value.rows.map(([title, value, stroke]) => (
-              <div class="tip-row" key={title}><i style={{ background: stroke }} /><span>{title}</span><b>{value}</b></div>
+            {tip.value.rows.map((row) => (
+              <div class="tip-row" key={row.title}><i style={{ background: row.stroke }} /><span>{row.title}</span><b>{row.text}</b>{row.smoothed && <small>{row.smoothed}</small>}</div>
             ))}
+            {tip.value.more > 0 && <div class="tip-row"><i /><span>and {tip.value.more} more</span></div>}
             {tip.value.marks.map((mark, at) => <div class={`tip-mark ${mark.severity}`} key={at}>{mark.text}</div>)}
           </div>
         )}
@@ -362,8 +365,17 @@ interface Tip {
   top: number;
   flip: boolean;
   x: number;
-  rows: [string, string, string][];
+  rows: TipRow[];
+  more: number;
   marks: Mark[];
+}
+
+interface TipRow {
+  title: string;
+  value: number;
+  text: string;
+  smoothed: string;
+  stroke: string;
 }
 
 const TIP_ROWS = 14;
@@ -376,20 +388,21 @@ function readTip(u: uPlot, drawn: Drawn, props: ChartProps): Tip | null {
   const { left, top } = u.cursor;
   if (at === null || at === undefined || left === undefined || left < 0 || top === undefined) return null;
   const x = u.data[0][at];
-  const found: { title: string; value: number; text: string; stroke: string }[] = [];
+  const rows: TipRow[] = [];
   drawn.lines.forEach((line, place) => {
     if (!line.title) return;
     const value = nearest(u.data[place + 1] as Column, at);
     if (value === null) return;
-    const own = props.kind === "stacked" && place ? value - (nearest(u.data[place] as Column, at) ?? 0) : value;
-    found.push({ title: line.title, value: own, text: formatValue(own, props.unit), stroke: line.stroke });
+    const below = place ? nearest(u.data[place] as Column, at) : null;
+    const own = props.kind === "stacked" ? value - (below ?? 0) : line.smoothed ? (below ?? value) : value;
+    const [text, shown] = [formatValue(own, props.unit), formatValue(value, props.unit)];
+    rows.push({ title: line.title, value: own, text, smoothed: line.smoothed && shown !== text ? `smoothed ${shown}` : "", stroke: line.stroke });
   });
-  if (found.length > 4) found.sort((a, b) => b.value - a.value);
-  const rows = found.slice(0, TIP_ROWS).map((row): [string, string, string] => [row.title, row.text, row.stroke]);
-  if (found.length > TIP_ROWS) rows.push([`and ${found.length - TIP_ROWS} more`, "", "transparent"]);
+  if (rows.length > 4) rows.sort((a, b) => b.value - a.value);
+  const more = rows.splice(TIP_ROWS).length;
   const offset = u.over.offsetLeft;
   const marks = (props.marks ?? []).filter((mark) => Math.abs(u.valToPos(mark.x, "x") - left) <= NEAR_PIXELS).slice(0, TIP_MARKS);
-  return { left: left + offset, top: Math.max(top - 10, 0), flip: left > u.over.clientWidth / 2, x, rows, marks };
+  return { left: left + offset, top: Math.max(top - 10, 0), flip: left > u.over.clientWidth / 2, x, rows, more, marks };
 }
 
 // Series that were joined have no value at most places: the one before is what the line shows.

@@ -2,9 +2,11 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { SourceError } from "../data/source.ts";
-import { go, route } from "../data/store.ts";
+import { go, route, setQuery } from "../data/store.ts";
 import type { Row } from "../data/types.ts";
-import { formatRoute, type Route } from "../logic/route.ts";
+import { formatPercent } from "../logic/format.ts";
+import { formatRoute, number, type Route } from "../logic/route.ts";
+import { smoothingWindow, USUAL_SMOOTHING } from "../logic/smooth.ts";
 
 export function Link({ to, children, class: name, current, title }: { to: Route; children: ComponentChildren; class?: string; current?: boolean; title?: string }) {
   return (
@@ -87,6 +89,22 @@ export function Choice<T extends string>({ label, name, value, options, onChange
       <select value={value} aria-label={label || name} onChange={(event) => onChange(event.currentTarget.value as T)}>
         {options.map(([name, title]) => <option key={name} value={name}>{title}</option>)}
       </select>
+    </label>
+  );
+}
+
+export function smoothingOf(route: Route): number {
+  return number(route, "smooth") ?? USUAL_SMOOTHING;
+}
+
+// How much of what is shown a smoothed value is made of: the slider alone would mean something else in every tool.
+export function Smoothing({ value }: { value: number }) {
+  const text = value > 0 ? formatPercent(smoothingWindow(value)) : "off";
+  return (
+    <label class="choice" title="window on each side, as a share of what is shown">
+      <span>smoothing</span>
+      <input type="range" min={0} max={1} step={0.05} value={value} aria-label="smoothing" aria-valuetext={text} onInput={(event) => setQuery({ smooth: event.currentTarget.value }, true)} />
+      <output class="dim">{text}</output>
     </label>
   );
 }

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from trainvitals.analysis.bands import make_band
-from trainvitals.analysis.smoothing import MEMORY, smooth
+from trainvitals.analysis.smoothing import REACH, smooth
 from trainvitals.conditions import Level
 from trainvitals.views.data.quantities import format_duration, format_measure, format_short
 from trainvitals.views.panels import Panel
@@ -238,7 +238,7 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
             if smoothed:
                 styles.append(colour)
                 shown = axes.right - axes.left
-                x, y = _inside(curve, axes, before=shown * MEMORY)
+                x, y = _inside(curve, axes, around=shown * REACH)
                 canvas.curve(x, smooth(x, y, shown), axes, len(styles) - 1, gaps=gaps)
                 if len(curves) > RAW_LINES:
                     marks += Canvas(width, height).curve(curve.x, curve.y, axes, 0)
@@ -251,10 +251,10 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
     ]
 
 
-def _inside(curve: Curve, axes: Axes, before: float = 0.0) -> tuple[Floats, Floats]:
-    """What of the curve is in the window or `before` it, with a neighbour on either side, so that it reaches the
-    edges."""
-    first, last = np.searchsorted(curve.x, [axes.left - before, axes.right])
+def _inside(curve: Curve, axes: Axes, around: float = 0.0) -> tuple[Floats, Floats]:
+    """What of the curve is in the window or no further than `around` from it, with a neighbour on either side, so that
+    it reaches the edges."""
+    first, last = np.searchsorted(curve.x, [axes.left - around, axes.right + around])
     part = slice(max(int(first) - 1, 0), int(last) + 1)
     return curve.x[part], curve.y[part]
 
