@@ -202,7 +202,6 @@ def test_everything_is_pushed_by_remote_write_and_counted_on_the_page(machine: M
     wait_until(lambda: 'trainvitals_remote_write_requests_total{host="box",outcome="sent"}' in page(port), "the count")
 
 
-@pytest.mark.usefixtures("patient_end")
 def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_closed(
     machine: Machine, start_prometheus: Callable[..., Server], clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +221,18 @@ def test_the_end_of_a_run_is_pushed_at_once_and_stays_visible_until_the_push_is_
     wait_until(lambda: machine.exports.want([]) or machine.exports.idle, "the push to be closed")
     assert server.value("last_over_time(training_steps_total[1h])") == 2
     assert server.query("training_loss") == [] and server.query("trainvitals_build_info") == []
+
+
+def test_a_push_that_nobody_wants_any_longer_ends_without_the_hurry_of_an_agent_that_ends(
+    machine: Machine, start_prometheus: Callable[..., Server], clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainvitals.exporters.push_queue.PATIENCE", 0.0)
+    monkeypatch.setattr("trainvitals.exporters.service.PUSH_LINGER_SECONDS", 0.0)
+    server = start_prometheus()
+    machine.exports.want([settings(remote_write=f"{server.url}/api/v1/write", push_interval=3600.0)])
+    wait_until(lambda: server.query("trainvitals_build_info"), "the first push")
+    wait_until(lambda: machine.exports.want([]) or machine.exports.idle, "the push to be closed")
+    assert server.query("trainvitals_build_info") == []
 
 
 def test_the_series_of_a_run_end_while_those_of_others_go_on(

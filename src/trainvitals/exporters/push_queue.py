@@ -29,7 +29,7 @@ from trainvitals.exporters.spool import Spool
 
 TIMEOUT = 15.0
 PATIENCE = 2.5
-"""Seconds for the last words; `trainvitals agent stop` waits for 5."""
+"""Seconds for the last words when the agent ends; `trainvitals agent stop` waits for 5."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LONGEST_ASKED_PAUSE = 600.0
 CLOCK_SLACK_MS = 60_000
@@ -146,9 +146,9 @@ class PushQueue:
         """Look now, not only after the interval; the next look is an interval later."""
         self._hurry.set()
 
-    def close(self) -> None:
-        """The last values and the end of every series, sent if the server takes them without much ado."""
-        deadline = time.monotonic() + PATIENCE
+    def close(self, patience: float | None = None) -> None:
+        """The last values and the end of every series, sent if the server takes them within `patience` seconds."""
+        deadline = time.monotonic() + (PATIENCE if patience is None else patience)
         self._ending.set()
         self._hurry.set()
         self._news.set()

@@ -13,6 +13,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from trainvitals.settings.secrets import is_reference, read_secret
 
 RETRY_SECONDS = 5.0
 PUSH_LINGER_SECONDS = 30.0
+UNHURRIED_SECONDS = 30.0
+"""For the last words of a push while the agent goes on: a busy server gets them, and not only from the next agent."""
 STATE_FILE = "exporter.json"
 TABLES = ("gpu", "system", "process")
 """What is served of the newest values: what was scraped from another exporter is served by that one."""
@@ -122,7 +125,7 @@ class Exports:
             since = self._unwanted.setdefault(key, time.monotonic())
             if wishes or not self._lingers(key, output, since):
                 del self._unwanted[key]
-                self._close(key)
+                self._close(key, UNHURRIED_SECONDS)
         for key in [key for key in self._failed if key not in wanted]:
             del self._failed[key]
         for key in [key for key, thread in self._closing.items() if not thread.is_alive()]:
@@ -139,7 +142,7 @@ class Exports:
         with self._lock:
             return isinstance(output, PageServer | PushQueue) and bool(self._ended.runs(key))
 
-    def _close(self, key: Viewer) -> None:
+    def _close(self, key: Viewer, patience: float | None = None) -> None:
         """A page at once, for somebody may want its port; a push when it has sent its last, and nobody waits."""
         with self._lock:
             _, output = self._outputs.pop(key)
@@ -147,8 +150,9 @@ class Exports:
         if isinstance(output, PageServer):
             output.close()
         else:
+            close = partial(output.close, patience) if isinstance(output, PushQueue) else output.close
             self._closing[key] = thread = threading.Thread(
-                target=self._guard, args=(key, output.close), name="exporter: last words", daemon=True
+                target=self._guard, args=(key, close), name="exporter: last words", daemon=True
             )
             thread.start()
 
