@@ -27,6 +27,8 @@ from trainvitals.sources import Sample, SourceUnavailable, World, create
 from trainvitals.trainer import ray_job
 
 PROGRAMS = Path(__file__).parent / "ray_programs"
+ANSWER = "answer: "
+"""Before what a program says to the test. The id of a node may look like the beginning of a message of Ray."""
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_train.py"
 
 
@@ -73,11 +75,11 @@ class Cluster:
             )
 
     def answer(self, process: subprocess.Popen[str]) -> str:
-        """The next line that is not a message of Ray."""
+        """The next line that is ours: Ray prints messages between them."""
         assert process.stdout is not None
         for line in process.stdout:
-            if line.strip() and not line.startswith(("20", "(", "\x1b")):
-                return line.strip()
+            if line.startswith(ANSWER):
+                return line.removeprefix(ANSWER).strip()
         raise AssertionError(self.errors())
 
     def tell(self, command: str) -> str:

@@ -14,14 +14,14 @@ def main(folder: str) -> None:
     head = {"num_cpus": 12, "include_dashboard": False, "temp_dir": folder, "object_store_memory": STORE}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=4, num_gpus=4, object_store_memory=STORE)
-    print(cluster.address, flush=True)
+    print(f"answer: {cluster.address}", flush=True)
     added = None
     for line in sys.stdin:
         if line.strip() == "add":
             added = cluster.add_node(num_cpus=1, resources={"late": 1}, object_store_memory=STORE)
         elif added is not None:
             cluster.remove_node(added)
-        print(added.node_id if added is not None else "", flush=True)
+        print(f"answer: {added.node_id if added is not None else ''}", flush=True)
     cluster.shutdown()
 
 

@@ -37,5 +37,5 @@ if __name__ == "__main__":
     used = trainvitals.monitor_ray_cluster()
     ray.get(workers[0].die_once.remote(str(runs.parent / "died")))
     after = ray.get([worker.describe.remote() for worker in workers])
-    print([before, after, used], flush=True)
+    print(f"answer: {[before, after, used]}", flush=True)
     time.sleep(3600)
