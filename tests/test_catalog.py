@@ -31,10 +31,24 @@ def test_without_response_lengths_no_name_gets_a_meaning(name: str) -> None:
     assert catalog.find("training", name) is None
 
 
-def test_no_alias_has_two_meanings() -> None:
-    rows = [*catalog.TRAINING, *catalog.RL]
+@pytest.mark.parametrize("meanings", [catalog.VALIDATION, catalog.RL])
+def test_no_alias_has_two_meanings(meanings: tuple[catalog.Metric, ...]) -> None:
+    rows = [*catalog.TRAINING, *meanings]
     names = [name for row in rows for name in (row.name, *row.aliases)]
     assert len(set(names)) == len(names)
+
+
+def test_usual_spellings_are_known_and_validation_keeps_its_name() -> None:
+    usual = {
+        "learning_rate": ("lr", "train/lr", "train/learning_rate"),
+        "throughput_samples_per_sec": ("samples_per_sec", "samples_per_second", "train_samples_per_second"),
+        "throughput_tokens_per_sec": ("tokens_per_sec", "train/tokens_per_second"),
+        "validation_loss": ("val/loss", "val_loss", "validation/loss", "eval/loss", "eval_loss"),
+        "validation_accuracy": ("val/acc", "val_accuracy", "eval/accuracy"),
+    }
+    for name, spellings in usual.items():
+        assert [catalog.find_spelling("training", name, [spelling]) for spelling in spellings] == list(spellings)
+    assert catalog.find("training", "val/loss") is None, "exported under the name it was logged with"
 
 
 def test_of_several_names_that_a_pattern_matches_the_first_is_taken() -> None:

@@ -33,6 +33,13 @@ class Metric(NamedTuple):
     """The metric that has to be logged too before an alias counts: `kl` alone may be an autoencoder's."""
 
 
+def _rates(what: str) -> tuple[str, ...]:
+    """The usual names of `what` per second. A Trainer's mean over the whole run is the last to be taken."""
+    names = (f"{what}_per_sec", f"{what}_per_second")
+    grouped = (f"{group}/{name}" for group in ("train", "perf") for name in names)
+    return (*names, f"{what}/s", f"{what}/sec", *grouped, f"train_{what}_per_second")
+
+
 TRAINING: tuple[Metric, ...] = (
     Metric("step", "", "Optimizer step, counted by the training or by log()", "counter"),
     Metric("epoch", "", "Epoch, may be fractional"),
@@ -41,13 +48,47 @@ TRAINING: tuple[Metric, ...] = (
         "learning_rate",
         "",
         "Learning rate of the first parameter group",
-        aliases=("lr", "train/learning_rate"),
+        aliases=(
+            "lr",
+            "train/lr",
+            "train/learning_rate",
+            "train_lr",
+            "optim/lr",
+            "trainer/lr",
+            "trainer/learning_rate",
+        ),
     ),
-    Metric("gradient_norm", "", "Global L2 norm of the gradients", aliases=("grad_norm", "train/grad_norm")),
+    Metric(
+        "gradient_norm",
+        "",
+        "Global L2 norm of the gradients",
+        aliases=("grad_norm", "train/grad_norm", "train/gradient_norm", "train_grad_norm"),
+    ),
     Metric("gradient_clip_norm", "", "Norm that clip_grad_norm_ clips the gradients to"),
-    Metric("accuracy", "", "Training accuracy", aliases=("acc", "train/accuracy")),
-    Metric("throughput_samples_per_sec", "samples/s", "Samples processed per second", aliases=("throughput",)),
-    Metric("batch_time", "s", "Duration of one step; its phases add up to it", aliases=("step_time",)),
+    Metric(
+        "accuracy",
+        "",
+        "Training accuracy",
+        aliases=(
+            "acc",
+            "train/accuracy",
+            "train/acc",
+            "train_accuracy",
+            "train_acc",
+        ),
+    ),
+    Metric(
+        "throughput_samples_per_sec",
+        "samples/s",
+        "Samples processed per second",
+        aliases=("throughput", *_rates("samples")),
+    ),
+    Metric(
+        "batch_time",
+        "s",
+        "Duration of one step; its phases add up to it",
+        aliases=("step_time", "train/step_time", "train/batch_time"),
+    ),
     Metric("data_time", "s", "Waiting for the next batch"),
     Metric("transfer_time", "s", "Copying the batch to the device"),
     Metric("forward_time", "s", "Forward pass"),
@@ -62,7 +103,7 @@ TRAINING: tuple[Metric, ...] = (
     Metric("memory_alloc_retries", "", "Allocations that succeeded only after the cache was flushed", "counter"),
     Metric("memory_ooms", "", "Allocations that failed", "counter"),
     Metric("host_memory_mb", "MB", "Resident memory of the training process"),
-    Metric("throughput_tokens_per_sec", "tokens/s", "Tokens processed per second"),
+    Metric("throughput_tokens_per_sec", "tokens/s", "Tokens processed per second", aliases=_rates("tokens")),
     Metric("flops_per_sec", "FLOP/s", "Floating point operations of the model per second, forward and backward"),
     Metric("mfu_percent", "%", "flops_per_sec as a share of the GPU's peak"),
     Metric("gradient_norm_shard", "", "L2 norm of this rank's shard of the gradients"),
@@ -71,6 +112,18 @@ TRAINING: tuple[Metric, ...] = (
     Metric("benchmark_memory_mb", "MB", "Peak memory of the model's process during inference, without libraries"),
     Metric("benchmark_disk_mb", "MB", "Size of the model's weights as a file"),
     Metric("watch_time", "s", "Total overhead of watch in this step"),
+)
+
+
+def _held_out(*names: str) -> tuple[str, ...]:
+    """Names with every usual prefix, the more usual one first."""
+    prefixes = ("val/", "val_", "validation/", "valid/", "valid_", "eval/", "eval_")
+    return tuple(f"{prefix}{name}" for name in names for prefix in prefixes)
+
+
+VALIDATION: tuple[Metric, ...] = (
+    Metric("validation_loss", "", "Loss on validation data", aliases=_held_out("loss")),
+    Metric("validation_accuracy", "", "Accuracy on validation data", aliases=_held_out("accuracy", "acc")),
 )
 
 
@@ -299,8 +352,11 @@ RL: tuple[Metric, ...] = (
         "timing_s/agent_loop/generate_sequences/mean",
     ),
 )
-"""What the frameworks for reinforcement learning log under many names. Rows of the training table, but no columns: the
-files and Prometheus keep the names that were logged, and whoever wants the meaning looks it up with `find_spelling`."""
+"""What the frameworks for reinforcement learning log under many names."""
+
+MEANINGS: tuple[Metric, ...] = (*VALIDATION, *RL)
+"""Rows of the training table, but no columns: the files and Prometheus keep the names that were logged, and whoever
+wants the meaning looks it up with `find_spelling`."""
 
 GPU: tuple[Metric, ...] = (
     Metric("utilization_percent", "%", "Share of time in which at least one kernel ran"),
@@ -446,13 +502,13 @@ TABLES: dict[str, tuple[Metric, ...]] = {
 
 @functools.lru_cache(maxsize=1 << 14)
 def find(table: str, name: str) -> Metric | None:
-    """The row for `name`, also by alias or as one of a family; None for a metric of the user's own. The rows of RL are
-    found by their own names only: what their aliases mean depends on what else is logged."""
+    """The row for `name`, also by alias or as one of a family; None for a metric of the user's own. The rows of
+    MEANINGS are found by their own names only: what is logged under an alias keeps its name."""
     family = re.sub(r"\d+", "<N>", name)
     for metric in TABLES.get(table, ()):
         if metric.name in (name, family) or name in metric.aliases:
             return metric
-    return _RL_BY_NAME.get(name) if table == "training" else None
+    return _MEANINGS_BY_NAME.get(name) if table == "training" else None
 
 
 def find_spelling(table: str, name: str, logged: Collection[str]) -> str | None:
@@ -481,7 +537,7 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((alias, re.compile(translate(alias))) for row in RL for alias in row.aliases if "*" in alias)
 
 
-_RL_BY_NAME = {metric.name: metric for metric in RL}
+_MEANINGS_BY_NAME = {metric.name: metric for metric in MEANINGS}
 
 _TITLES = {
     "training": "Training: `training_metrics_*.jsonl`, one line per `log()` call, plus your own names",
@@ -489,6 +545,7 @@ _TITLES = {
     "system": "Host: `system_metrics_*.jsonl`",
     "process": "Ranks' processes: `process_metrics_*.jsonl`, one line per rank, its whole tree",
     "source": "Sources: `source_metrics_*.jsonl`",
+    "validation": "Validation: meanings of names that you or your framework log",
     "rl": "Reinforcement learning ([rl.md](rl.md)): meanings of names that frameworks log, beside response lengths",
 }
 
@@ -501,7 +558,7 @@ def render_markdown() -> str:
         "Made from `src/trainvitals/catalog.py` by `python -m trainvitals.catalog > docs/metrics.md`. MB is 1,048,576",
         "bytes. A value that could not be read is a missing key, never 0 or a placeholder.",
     ]
-    for table, metrics in (*TABLES.items(), ("rl", RL)):
+    for table, metrics in (*TABLES.items(), ("validation", VALIDATION), ("rl", RL)):
         lines += ["", f"## {_TITLES[table]}", "", "| name | unit | kind | meaning |", "|---|---|---|---|"]
         for metric in metrics:
             also = f" (also read from {', '.join(f'`{name}`' for name in metric.aliases)})" if metric.aliases else ""

@@ -8,7 +8,7 @@ from trainvitals import catalog
 from trainvitals.conditions import Conditions
 from trainvitals.views import panels
 from trainvitals.views.data.dashboard import describe_panels
-from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, find_names, levels_of
+from trainvitals.views.panels import BY_ID, GROUPS, PANELS, Panel, find_names, levels_of, title_of
 
 
 @pytest.mark.parametrize("panel", PANELS.own, ids=lambda panel: panel.id)
@@ -40,10 +40,15 @@ def test_a_panel_is_coloured_by_its_first_metric_that_has_levels() -> None:
 
 
 def test_a_panel_finds_its_metrics_under_other_frameworks_names() -> None:
-    assert find_names(BY_ID["loss"], ["train/loss", "eval/loss"]) == ("train/loss",)
+    assert find_names(BY_ID["loss"], ["train/loss", "eval/loss"]) == ("train/loss", "eval/loss")
     assert find_names(BY_ID["loss"], ["train_loss", "loss"]) == ("loss",)
     assert find_names(BY_ID["step_phases"], ["forward_time", "data_time"]) == ("data_time", "forward_time")
     assert find_names(BY_ID["loss"], ["accuracy"]) == ()
+
+
+def test_a_panel_that_has_only_validation_says_so() -> None:
+    for logged, title in ((["train/loss", "val/loss"], "Loss"), (["train/loss"], "Loss"), (["val/loss"], "val/loss")):
+        assert title_of(BY_ID["loss"], find_names(BY_ID["loss"], logged), logged) == title
 
 
 def test_counters_are_drawn_as_rates() -> None:

@@ -7,7 +7,7 @@ row. The order is the order on the screen; `importance` decides what goes first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, get_args
@@ -75,6 +75,11 @@ class Panel:
         """Counters are drawn as their rate per second."""
         metric = catalog.find(self.table, self.metrics[0])
         return metric is not None and metric.kind == "counter"
+
+    @property
+    def without_validation(self) -> tuple[str, ...]:
+        """Its metrics but for the validation that is drawn beside them."""
+        return tuple(name for name in self.metrics if catalog.find(self.table, name) not in catalog.VALIDATION)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -165,8 +170,29 @@ _OWN: tuple[Panel, ...] = (
     Panel("rl_staleness", "Staleness", "rl", "training", ("rl_staleness", "rl_staleness_max"), by=_RANK),
     Panel("rl_reward_std", "Spread of rewards", "rl", "training", ("rl_reward_std",), 3, by=_RANK, smooth=True),
     # -- how the model learns
-    Panel("loss", "Loss", "training", "training", ("loss",), 1, by=_RANK, low=None, log_scale=True, smooth=True),
-    Panel("accuracy", "Accuracy", "training", "training", ("accuracy",), 1, by=_RANK, low=None, smooth=True),
+    Panel(
+        "loss",
+        "Loss",
+        "training",
+        "training",
+        ("loss", "validation_loss"),
+        1,
+        by=_RANK,
+        low=None,
+        log_scale=True,
+        smooth=True,
+    ),
+    Panel(
+        "accuracy",
+        "Accuracy",
+        "training",
+        "training",
+        ("accuracy", "validation_accuracy"),
+        1,
+        by=_RANK,
+        low=None,
+        smooth=True,
+    ),
     Panel(
         "learning_rate",
         "Learning rate",
@@ -192,6 +218,16 @@ _OWN: tuple[Panel, ...] = (
     # -- how fast it goes
     Panel(
         "throughput", "Throughput", "performance", "training", ("throughput_samples_per_sec",), 1, by=_RANK, smooth=True
+    ),
+    Panel(
+        "token_throughput",
+        "Token throughput",
+        "performance",
+        "training",
+        ("throughput_tokens_per_sec",),
+        2,
+        by=_RANK,
+        smooth=True,
     ),
     Panel(
         "step_time", "Step time", "performance", "training", ("batch_time",), 1, by=_RANK, log_scale=True, smooth=True
@@ -418,6 +454,13 @@ def own_panel(name: str) -> Panel:
 def levels_of(panel: Panel, conditions: Conditions) -> tuple[Level, ...]:
     """The values from which a panel is coloured: those of its first metric that has any, for all share their unit."""
     return next((found for name in panel.metrics if (found := conditions.levels_of(panel.table, name))), ())
+
+
+def title_of(panel: Panel, names: Sequence[str], logged: Collection[str]) -> str:
+    """Its own title; where only what accompanies its first metric was `logged`, such as validation, that name."""
+    is_alone = len(names) == 1 and panel.chart == "line"
+    is_first = catalog.find_spelling(panel.table, panel.metrics[0], logged) is not None
+    return names[0] if is_alone and not is_first else panel.title
 
 
 def find_names(panel: Panel, logged: Iterable[str]) -> tuple[str, ...]:

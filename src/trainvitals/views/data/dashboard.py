@@ -16,7 +16,7 @@ def describe_panels(conditions: Conditions) -> PanelsJson:
         "panels": [_describe_panel(panel, conditions) for panel in panels.PANELS],
         "scheduled": list(panels.SCHEDULED),
         "metrics": {
-            table: [metric._asdict() for metric in (*rows, *(catalog.RL if table == "training" else ()))]
+            table: [metric._asdict() for metric in (*rows, *(catalog.MEANINGS if table == "training" else ()))]
             for table, rows in catalog.TABLES.items()
         },
         "thresholds": [

@@ -69,11 +69,12 @@ def queries_of(panel: Panel, spelling: Spelling) -> list[Query]:
             )
         ]
     found = []
-    for metric in panel.metrics:
+    columns = panel.without_validation  # Prometheus has validation under the names that were logged
+    for metric in columns:
         row = catalog.find(panel.table, metric)
         name = f"{series(panel.table, metric, spelling)}{chosen}"
         expression = f"rate({name}{RATE})" if row is not None and row.kind == "counter" else name
-        found.append(Query(expression, f"{legend} {_short(metric)}" if len(panel.metrics) > 1 else legend))
+        found.append(Query(expression, f"{legend} {_short(metric)}" if len(columns) > 1 else legend))
     if panel.limit is not None:
         limit = f"{series(panel.table, panel.limit, spelling)}{chosen}"
         found.append(Query(f"max({limit})", "limit", is_limit=True))

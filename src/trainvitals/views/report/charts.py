@@ -59,7 +59,8 @@ def _find_chart(reader: Reader, name: str, origin: float) -> SvgChart:
 
 def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> SvgChart | None:
     """None where nothing of it was measured."""
-    names = panels.find_names(panel, reader.names(panel.table))
+    logged = set(reader.names(panel.table))
+    names = panels.find_names(panel, logged)
     if not names or panel.chart == "states":
         return None
     axis = "step" if panel.table == "training" else "time"
@@ -78,7 +79,7 @@ def _panel_chart(reader: Reader, panel: panels.Panel, origin: float) -> SvgChart
         return None
     shift = 0.0 if axis == "step" else origin or float(min(item.x[0] for item in found))
     return SvgChart(
-        panel.title,
+        panels.title_of(panel, names, logged),
         _lines(found, panel.by, shift),
         unit=f"{panel.unit}/s" if panel.is_rate else panel.unit,
         axis=axis,
@@ -116,7 +117,8 @@ def _metric_chart(reader: Reader, name: str) -> SvgChart:
 def _own_chart(name: str, lines: list[SvgLine]) -> SvgChart:
     """A metric alone: called as its panel is, or by its own name."""
     metric = catalog.find("training", name)
-    declared = next((panel for panel in panels.PANELS if panel.metrics == (metric.name if metric else name,)), None)
+    alone = (metric.name if metric else name,)
+    declared = next((panel for panel in panels.PANELS if panel.without_validation == alone), None)
     own = _ENDING.sub("", name).replace("_", " ") if metric and metric.name == name else name
     panel = declared or panels.own_panel(name)
     return SvgChart(
