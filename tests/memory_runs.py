@@ -279,6 +279,14 @@ class MemoryReader:
         rows = [row for file, rows in files if file.attempt == newest for row in rows if row.get("step") is not None]
         return [(row["step"], parse_time(row["timestamp"]) or 0.0) for row in rows[-count:]]
 
+    def first_steps(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for file, rows in self._files("training"):
+            for row in rows:
+                if row.get("step") is not None:
+                    found.setdefault(file.attempt, row["step"])
+        return found
+
     def histogram_names(self) -> list[str]:
         return list(dict.fromkeys(str(row["name"]) for row in self._run.histograms))
 

@@ -190,6 +190,7 @@ def test_a_resumed_run_shows_the_newest_attempt_and_can_show_all(tmp_path: Path)
         assert run.series(["loss"])[0].y.tolist() == expected
         assert len(run.series(["loss"], all_attempts=True)[0].y) == 19
         assert run.series(["loss"], max_points=1000)[0].y.tolist() == expected
+        assert run.first_steps() == {1: 0, 2: 5, 3: 8}
 
 
 def test_the_same_step_twice_and_steps_that_go_back_are_all_kept(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme } from "./data/store.ts";
 import { formatClock, formatSpan } from "./logic/format.ts";
-import { RUN_PAGES, type Route } from "./logic/route.ts";
+import { chartQuery, RUN_PAGES, type Route } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
 import { Benchmark } from "./pages/benchmark.tsx";
 import { Compare } from "./pages/compare.tsx";
@@ -15,7 +15,7 @@ import { Runs } from "./pages/runs.tsx";
 import { System } from "./pages/system.tsx";
 import { Training } from "./pages/training.tsx";
 import { Icon } from "./ui/icons.tsx";
-import { Empty, Link, Loading, Problem, runRoute, Status } from "./ui/parts.tsx";
+import { Empty, Link, Loading, Problem, Status } from "./ui/parts.tsx";
 
 const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
   overview: { title: "Overview", view: Overview },
@@ -95,14 +95,9 @@ function shortcuts(event: KeyboardEvent): void {
   if (Date.now() - lead > 1500) return;
   lead = 0;
   const page = RUN_PAGES.find((name) => (name === "rl" ? "p" : name[0]) === event.key); // p as in policy: r is for runs
-  if (page && route.value.run) go({ page, run: route.value.run, query: new Map() });
+  if (page && route.value.run) go({ page, run: route.value.run, query: chartQuery(route.value) });
   else if (event.key === "r") go({ page: "runs", run: null, query: new Map() });
   else if (event.key === "c") go({ page: "compare", run: null, query: new Map() });
-}
-
-// The zoom is kept across the pages of a run.
-function zoomQuery(at: Route): [string, string][] {
-  return ["zx", "from", "to"].flatMap((name): [string, string][] => (at.query.has(name) ? [[name, at.query.get(name)![0]]] : []));
 }
 
 // Some pages are of runs that have something to show there.
@@ -125,7 +120,7 @@ function Side() {
         <span>trainvitals</span>
       </Link>
       {key !== null && RUN_PAGES.filter((page) => isShown(page, at)).map((page) => (
-        <Link key={page} to={runRoute(key, page, zoomQuery(at))} current={at.page === page}>
+        <Link key={page} to={{ page, run: key, query: chartQuery(at) }} current={at.page === page}>
           <Icon name={page} /><span>{PAGES[page].title}</span>
           {page === "alerts" && (run.value?.firing.length ?? 0) > 0 && <b class="count">{run.value!.firing.length}</b>}
         </Link>

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { EventRow, Series } from "../src/data/types.ts";
-import { collectAnnotations, place } from "../src/logic/marks.ts";
+import { annotateAttempts, collectAnnotations, place } from "../src/logic/marks.ts";
 
 const AT = "2026-01-01T00:01:00Z";
 const event = (more: Partial<EventRow>): EventRow => ({ timestamp: AT, severity: "info", ...more });
@@ -28,4 +28,11 @@ test("a mark has a place on every axis, on that of a metric by its step", () => 
   assert.equal(place(annotations, "epoch", null, epoch)[0].x, 1.5);
   assert.deepEqual(place(annotations, "epoch", null, null), []);
   assert.deepEqual(place(collectAnnotations([event({ severity: "warning", message: "slow" })], []), "step", null, null), []);
+});
+
+test("every attempt but the first is marked at its first step, or at its time", () => {
+  const attempt = (number: number, started: string, first_step: number | null) => ({ number, status: "failed", started, seconds: 1, first_step, host: "h", cause: null });
+  const annotations = annotateAttempts([attempt(1, AT, 0), attempt(2, AT, 120), attempt(3, AT, null)]);
+  assert.deepEqual(place(annotations, "step", AT, null).map((mark) => [mark.x, mark.text, mark.divides]), [[120, "attempt 2 started", true]]);
+  assert.equal(place(annotations, "time", AT, null).length, 2);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Metric, Panel, Row, Series } from "../src/data/types.ts";
 import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
-import { first, formatRoute, number, parseRoute, withQuery } from "../src/logic/route.ts";
+import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, toggleLog, withQuery } from "../src/logic/route.ts";
 import { filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
 
@@ -61,7 +61,25 @@ test("names are grouped by prefix and searched by words or expression", () => {
   assert.deepEqual(search(["val/loss", "loss", "acc"], "val loss"), ["val/loss"]);
   assert.deepEqual(search(["val/loss", "loss"], "/^loss$/"), ["loss"]);
   assert.deepEqual(search(["a"], "/(/"), []);
+  const many = ["block_0/norm", "aux/x", "val/loss", "train/loss", "block_10/norm", "lr"];
+  assert.deepEqual(groupByPrefix(many).map((group) => group.name), ["", "train", "val", "aux", "block_*"]);
+  assert.deepEqual(groupByPrefix(many).at(-1)!.metrics, ["block_0/norm", "block_10/norm"]);
   assert.deepEqual(groupByPrefix(["__proto__", "constructor/x"]).length, 2);
+});
+
+test("log scale and hidden lines are in the address, and go along to the next page", () => {
+  let route = parseRoute("#/run/k/training?q=loss&from=1&to=2");
+  assert.deepEqual([isLog(route, "Loss", false), isLog(route, "Gradient norm", true)], [false, true]);
+  route = toggleLog(toggleLog(route, "Loss", false), "Gradient norm", true);
+  route = hideLines(route, "Loss", ["train/loss", "val/loss"], new Set(["val/loss"]));
+  route = hideLines(route, "Speed: all", ["rank 0", "rank 1"], new Set(["rank 1"]));
+  const back = parseRoute(formatRoute(route));
+  assert.deepEqual([isLog(back, "Loss", false), isLog(back, "Gradient norm", true), isLog(back, "Accuracy", false)], [true, false, false]);
+  assert.deepEqual([...hiddenLines(back, "Loss", ["train/loss", "val/loss"])], ["val/loss"]);
+  assert.deepEqual([...hiddenLines(back, "Speed: all", ["rank 0", "rank 1"])], ["rank 1"]);
+  assert.deepEqual([...chartQuery(back).keys()].sort(), ["from", "hide", "linear", "log", "to"]);
+  const plain = hideLines(hideLines(back, "Loss", ["train/loss", "val/loss"], new Set()), "Speed: all", ["rank 0", "rank 1"], new Set());
+  assert.deepEqual([plain.query.has("hide"), toggleLog(plain, "Loss", false).query.has("log")], [false, false]);
 });
 
 test("GPU 2 comes before GPU 10, host by host", () => {

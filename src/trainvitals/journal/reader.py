@@ -276,6 +276,19 @@ class RunReader:
             return [(step, micros / 1e6) for step, micros in found if step != NO_STEP][-count:]
         return []
 
+    @_of_one_state
+    def first_steps(self) -> dict[int, int]:
+        """The first step that each attempt of the lowest participant logged."""
+        streams = self._streams("training")
+        found = {
+            attempt: step
+            for stream in streams
+            if stream.participant == streams[0].participant
+            for attempt in stream.attempts()
+            if (step := self._first_step_of(stream, attempt)) is not None
+        }
+        return dict(sorted(found.items()))
+
     def histogram_names(self) -> list[str]:
         """Those that were logged, imported or received, then those that `watch` measured."""
         return media.list_histogram_names(self.folder, self.media())
@@ -484,11 +497,14 @@ class RunReader:
         for attempt in reversed(stream.attempts()):
             if ceiling is not None:
                 limits[attempt] = ceiling
-            firsts = (self._first_step(*part) for part in stream.parts if part[0].attempt == attempt)
-            first = next((step for step in firsts if step is not None), None)
+            first = self._first_step_of(stream, attempt)
             if first is not None:
                 ceiling = first if ceiling is None else min(ceiling, first)
         return limits
+
+    def _first_step_of(self, stream: _Stream, attempt: int) -> int | None:
+        firsts = (self._first_step(*part) for part in stream.parts if part[0].attempt == attempt)
+        return next((step for step in firsts if step is not None), None)
 
     def _first_step(self, name: FileName, path: Path, sealed: bool) -> int | None:
         if not sealed:

@@ -552,6 +552,59 @@ def test_a_run_that_ends_is_shown_as_ended(serve: Callable[..., Server], open_ta
     tab.wait("document.querySelector('.head .status')?.innerText === 'finished'")
 
 
+@pytest.fixture
+def resumed(tmp_path: Path) -> str:
+    """A run of two attempts with validation, nested configuration and a group per block."""
+    for attempt, steps in enumerate((range(30), range(20, 60))):
+        config = {"lr": 0.1, "model": {"dim": 256}}
+        run = trainvitals.init(
+            project="p", name="r", dir=tmp_path, agent=False, config=config, notes="why", tags=["a"], resume=attempt > 0
+        )
+        for step in steps:
+            blocks = {f"block_{block}/norm": 1.0 for block in range(3)}
+            run.log({"train/loss": 1 / (step + 1), "train/lr": 0.1, "samples_per_sec": 9.0, **blocks}, step=step)
+            run.log({"val/loss": 2 / (step + 1)}, step=step)
+        run.finish()
+    return Path(run.folder).name
+
+
+def test_the_overview_has_validation_attempts_and_what_the_run_was_made_of(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path, resumed: str
+) -> None:
+    tab = open_tab()
+    tab.page.goto(link(serve(tmp_path), resumed))
+    legend = "[...document.querySelectorAll('[data-chart=Loss] .legend button')].map(b => b.innerText.trim()).join()"
+    tab.wait(f"{legend} === 'train/loss,val/loss'")
+    facts = tab.page.locator(".fact-title").all_inner_texts()
+    assert {"loss", "validation loss", "learning rate", "samples / s"} <= set(facts)
+    details = tab.page.get_by_label("configuration").inner_text().split()
+    assert details == ["lr", "0.1", "model.dim", "256"]
+    environment = tab.page.get_by_label("environment").inner_text()
+    assert "why" in environment and "command" in environment and "host" in environment
+    attempts = tab.page.locator(".section", has=tab.page.get_by_role("heading", name="Attempts")).locator("tbody tr")
+    assert [row.split("\t")[3] for row in attempts.all_inner_texts()] == ["0", "20"]
+
+
+def test_groups_are_folded_and_log_scale_and_hidden_lines_stay_in_the_address(
+    serve: Callable[..., Server], open_tab: Open, tmp_path: Path, resumed: str
+) -> None:
+    tab = open_tab()
+    tab.page.goto(link(serve(tmp_path), resumed))
+    tab.page.locator("[data-chart=Loss]").get_by_role("button", name="log", exact=True).click()
+    tab.page.locator("[data-chart=Loss] .legend button", has_text="val/loss").click()
+    tab.page.get_by_role("link", name="Training", exact=True).click()
+    headings = "[...document.querySelectorAll('.section h2')].map(h => h.innerText).join()"
+    tab.wait(f"{headings} === 'Metrics,train,val,block_*'")
+    tab.page.get_by_role("button", name="val", exact=True).click()
+    tab.wait("!document.querySelector('[data-chart=\"val/loss\"]')")
+    tab.page.reload()
+    tab.wait("document.querySelector('[data-chart=\"train/loss\"]')")
+    assert tab.page.locator("[data-chart='val/loss']").count() == 0
+    tab.page.get_by_role("link", name="Overview", exact=True).click()
+    tab.page.locator("[data-chart=Loss]").get_by_role("button", name="log", exact=True, pressed=True).wait_for()
+    tab.page.locator("[data-chart=Loss] .legend button.off", has_text="val/loss").wait_for()
+
+
 def test_ten_thousand_metrics_do_not_freeze_the_page(
     serve: Callable[..., Server], open_tab: Open, tmp_path: Path
 ) -> None:

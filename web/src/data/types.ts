@@ -73,6 +73,18 @@ export interface Asked {
   asked: AlertRow;
 }
 
+// One start of a run.
+export interface Attempt {
+  number: number | null;
+  status: string;
+  started: string | null;
+  seconds: number | null;
+  // The first step that it logged
+  first_step: number | null;
+  host: string;
+  cause: string | null;
+}
+
 // One measurement of one model.
 export interface Benchmark {
   format?: number;
@@ -660,6 +672,7 @@ export interface Run {
   layers: Record<string, number>;
   histograms: string[];
   ranks: Rank[];
+  attempts: Attempt[];
   firing: AlertRow[];
   damage: Damage;
   details: Record<string, unknown>;

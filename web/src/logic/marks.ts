@@ -1,11 +1,13 @@
 // Which events and alerts are marked on charts, and where.
 import { interpolate } from "../data/inline.ts";
-import type { AlertRow, EventRow, Series } from "../data/types.ts";
+import type { AlertRow, Attempt, EventRow, Series } from "../data/types.ts";
 
 export interface Mark {
   x: number;
   severity: string;
   text: string;
+  // Whether it divides the chart, however harmless it is.
+  divides?: boolean;
 }
 
 export interface Annotation {
@@ -13,6 +15,14 @@ export interface Annotation {
   step?: number;
   severity: string;
   text: string;
+  divides?: boolean;
+}
+
+// Where a run was started again.
+export function annotateAttempts(attempts: Attempt[]): Annotation[] {
+  return attempts.slice(1).flatMap((attempt) => (
+    attempt.started === null ? [] : [{ timestamp: attempt.started, step: attempt.first_step ?? undefined, severity: "info", text: `attempt ${attempt.number} started`, divides: true }]
+  ));
 }
 
 function isBad(severity: string | undefined): boolean {
@@ -36,7 +46,7 @@ export function place(annotations: Annotation[], axis: string, started: string |
   const origin = started ? Date.parse(started) / 1000 : 0;
   return annotations.flatMap((item): Mark[] => {
     const x = placeOf(item, axis, origin, scale);
-    return typeof x === "number" && Number.isFinite(x) ? [{ x, severity: item.severity, text: item.text }] : [];
+    return typeof x === "number" && Number.isFinite(x) ? [{ x, severity: item.severity, text: item.text, divides: item.divides }] : [];
   });
 }
 

@@ -6,20 +6,30 @@ export interface Group {
   metrics: string[];
 }
 
-// "val/loss" belongs to "val"; a name without a slash to the first group. Layers have a separate chart.
+// "val/loss" belongs to "val", "block_3/norm" with the other blocks to "block_*"; a name without a slash to the first
+// group. Layers have a separate chart.
 export function groupByPrefix(names: string[], skip: ReadonlySet<string> = new Set()): Group[] {
   const groups = new Map<string, string[]>();
   for (const name of names) {
     const slash = name.indexOf("/");
     const prefix = slash > 0 ? name.slice(0, slash) : "";
     if (skip.has(prefix)) continue;
-    const found = groups.get(prefix);
+    const group = prefix.replace(/\d+/g, "*");
+    const found = groups.get(group);
     if (found) found.push(name);
-    else groups.set(prefix, [name]);
+    else groups.set(group, [name]);
   }
   return [...groups]
-    .sort(([a], [b]) => (a === "" ? -1 : b === "" ? 1 : a.localeCompare(b)))
+    .sort(([a], [b]) => rankOf(a) - rankOf(b) || a.localeCompare(b))
     .map(([name, metrics]) => ({ name, metrics }));
+}
+
+// What everybody looks for first, then the others, and at the end those of which a model has one per layer.
+function rankOf(prefix: string): number {
+  if (prefix === "") return 0;
+  if (/^train/i.test(prefix)) return 1;
+  if (/^(val|eval|test)/i.test(prefix)) return 2;
+  return /\*|layer|block|grad|weight|param/i.test(prefix) ? 4 : 3;
 }
 
 // Every word must occur; /text/ is a regular expression.

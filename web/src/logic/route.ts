@@ -62,3 +62,33 @@ export function withQuery(route: Route, changes: Record<string, string | number 
   }
   return { ...route, query };
 }
+
+// -- how charts are shown, by their titles: `log` and `linear` where it is not as declared, `hide` for single lines
+
+const KEPT = ["zx", "from", "to", "smooth", "log", "linear", "hide"];
+
+// What goes along from one page of a run to the next.
+export function chartQuery(route: Route): Map<string, string[]> {
+  return new Map([...route.query].filter(([name]) => KEPT.includes(name)));
+}
+
+export function isLog(route: Route, chart: string, declared: boolean): boolean {
+  return (route.query.get(declared ? "linear" : "log") ?? []).includes(chart) !== declared;
+}
+
+export function toggleLog(route: Route, chart: string, declared: boolean): Route {
+  const name = declared ? "linear" : "log";
+  const charts = route.query.get(name) ?? [];
+  return withQuery(route, { [name]: charts.includes(chart) ? charts.filter((item) => item !== chart) : [...charts, chart] });
+}
+
+export function hiddenLines(route: Route, chart: string, lines: string[]): Set<string> {
+  const hidden = route.query.get("hide") ?? [];
+  return new Set(hidden.length ? lines.filter((line) => hidden.includes(`${chart}: ${line}`)) : []);
+}
+
+export function hideLines(route: Route, chart: string, lines: string[], hidden: ReadonlySet<string>): Route {
+  const own = new Set(lines.map((line) => `${chart}: ${line}`));
+  const others = (route.query.get("hide") ?? []).filter((item) => !own.has(item));
+  return withQuery(route, { hide: [...others, ...[...hidden].map((line) => `${chart}: ${line}`)] });
+}

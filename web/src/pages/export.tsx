@@ -3,7 +3,7 @@ import { about, panels, run, source } from "../data/page.ts";
 import { setZoom, zoom } from "../data/store.ts";
 import type { Run, Series } from "../data/types.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
-import { formatClock, formatConfig, formatCount, formatValue, formatX } from "../logic/format.ts";
+import { formatCount, formatX } from "../logic/format.ts";
 import { search, seriesTitle } from "../logic/metrics.ts";
 import { download } from "../ui/download.ts";
 import { Choice, Problem, Search, Section } from "../ui/parts.tsx";
@@ -60,9 +60,6 @@ export function Export() {
         <Section title="Export"><p>This is a self-contained report. The raw data is in the run folder.</p></Section>
       )}
       <Selection known={known} />
-      <Section title="Run details" actions={<button type="button" onClick={() => download(fileName(known.id, "json"), "application/json", JSON.stringify(known, null, 2))}>save as JSON</button>}>
-        <Details known={known.details} />
-      </Section>
       {live && (
         <Section title="On the command line">
           <pre class="text">{`trainvitals export ${known.id} --format parquet --table all -o ${known.id}.parquet
@@ -123,39 +120,4 @@ function Selection({ known }: { known: Run }) {
       <p class="note">At most {MOST_POINTS.toLocaleString("en-US")} points per metric; peaks are kept. Each chart also has buttons to save it as PNG or CSV.</p>
     </Section>
   );
-}
-
-function Details({ known }: { known: Record<string, unknown> }) {
-  const config = (known.config ?? {}) as Record<string, unknown>;
-  const rows: [string, unknown][] = [
-    ["folder", known.folder], ["command", Array.isArray(known.command) ? known.command.join(" ") : known.command], ["started", formatClock(known.started as string)],
-    ["host", describeHost(known.host)], ["python", short(known.python, ["version"])],
-    ["git", describeGit(known.git)], ["packages", short(known.packages)], ["notes", known.notes],
-  ];
-  return (
-    <div class="two">
-      <dl class="details">{rows.filter(([, value]) => value).map(([name, value]) => <><dt>{name}</dt><dd>{formatConfig(value)}</dd></>)}</dl>
-      <dl class="details">{Object.entries(config).map(([name, value]) => <><dt>{name}</dt><dd>{formatConfig(value)}</dd></>)}</dl>
-    </div>
-  );
-}
-
-function describeHost(value: unknown): string {
-  const host = (value ?? {}) as Record<string, unknown>;
-  const memory = typeof host.memory_total_mb === "number" ? formatValue(host.memory_total_mb, "MB") : "";
-  return [host.name, host.distribution, host.cpu_count && `${host.cpu_count} CPUs`, memory].filter(Boolean).join(", ");
-}
-
-function describeGit(value: unknown): string {
-  const git = (value ?? {}) as Record<string, unknown>;
-  const commit = String(git.commit ?? "").slice(0, 12);
-  return [[git.branch, commit].filter(Boolean).join(" "), git.dirty && "uncommitted changes"].filter(Boolean).join(", ");
-}
-
-function short(value: unknown, keys?: string[]): string {
-  if (typeof value !== "object" || value === null) return "";
-  return Object.entries(value)
-    .filter(([key, item]) => (!keys || keys.includes(key)) && item !== null && item !== "" && item !== false)
-    .map(([key, item]) => (keys?.length === 1 ? String(item) : `${key} ${item}`))
-    .join(", ");
 }

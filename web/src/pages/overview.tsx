@@ -4,9 +4,10 @@ import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
 import { TopFindings } from "./findings.tsx";
+import { Attempts, RunDetails } from "../ui/details.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
-import { namesOf, ownPanel, PanelChart } from "../ui/panel.tsx";
+import { namesOf, ownPanel, PanelChart, spelling } from "../ui/panel.tsx";
 import { Empty, Fact, Link, runRoute, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
@@ -48,6 +49,8 @@ export function Overview() {
         </Section>
       )}
       <Ranks known={known} />
+      <Attempts attempts={known.attempts} />
+      <RunDetails known={known} />
     </>
   );
 }
@@ -93,22 +96,31 @@ function short(value: Value): string {
 }
 
 function Facts({ known }: { known: Run }) {
-  const metric = (...names: string[]) => known.metrics.find((item) => names.includes(item.name));
-  const loss = metric("loss", "train_loss", "train/loss", "training_loss");
-  const accuracy = metric("accuracy", "acc", "train/accuracy");
-  const rate = metric("throughput_samples_per_sec", "throughput");
-  const norm = metric("gradient_norm", "grad_norm", "train/grad_norm");
-  const speed = metric("learning_rate", "lr", "train/learning_rate");
+  const metric = (name: string) => {
+    const logged = spelling("training", name);
+    return known.metrics.find((item) => item.name === logged);
+  };
+  const loss = metric("loss");
+  const validation = metric("validation_loss");
+  const accuracy = metric("accuracy");
+  const validated = metric("validation_accuracy");
+  const samples = metric("throughput_samples_per_sec");
+  const tokens = metric("throughput_tokens_per_sec");
+  const norm = metric("gradient_norm");
+  const rate = metric("learning_rate");
   const epoch = metric("epoch");
   const total = known.progress.total_steps;
   return (
     <div class="facts">
       <Fact title="step" value={known.step === null ? "–" : known.step.toLocaleString("en-US")} note={total ? `of ${total.toLocaleString("en-US")}` : epoch ? `epoch ${formatValue(epoch.last)}` : undefined} />
       {loss && <Fact title="loss" value={formatValue(loss.last)} note={loss.low !== null ? `min ${formatValue(loss.low)}` : undefined} tone={typeof loss.last === "string" ? "critical" : ""} />}
+      {validation && <Fact title="validation loss" value={formatValue(validation.last)} note={validation.low !== null ? `min ${formatValue(validation.low)}` : undefined} tone={typeof validation.last === "string" ? "critical" : ""} />}
       {accuracy && <Fact title="accuracy" value={formatValue(accuracy.last)} note={`max ${formatValue(accuracy.high)}`} />}
+      {validated && <Fact title="validation accuracy" value={formatValue(validated.last)} note={`max ${formatValue(validated.high)}`} />}
       {norm && <Fact title="gradient norm" value={formatValue(norm.last)} note={`max ${formatValue(norm.high)}`} />}
-      {speed && <Fact title="learning rate" value={formatValue(speed.last)} />}
-      {rate && <Fact title="samples / s" value={short(rate.last)} note={`max ${short(rate.high)}`} />}
+      {rate && <Fact title="learning rate" value={formatValue(rate.last)} />}
+      {samples && <Fact title="samples / s" value={short(samples.last)} note={`max ${short(samples.high)}`} />}
+      {tokens && <Fact title="tokens / s" value={short(tokens.last)} note={`max ${short(tokens.high)}`} />}
       <Fact title="step time" value={known.step_seconds === null ? "–" : formatSeconds(known.step_seconds)} />
       <Fact title={known.live ? "running for" : "duration"} value={formatSpan(known.seconds)} note={known.live ? `since ${formatClock(known.started)}` : formatClock(known.started)} />
       {known.energy_joules !== null && <Fact title="GPU energy" value={formatEnergy(known.energy_joules)} note={known.simulated ? "simulated" : undefined} />}

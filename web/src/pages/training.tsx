@@ -9,7 +9,7 @@ import { Heatmap } from "../ui/heatmap.tsx";
 import { HistogramChart } from "../ui/histogram.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { useMarks } from "../ui/marks.ts";
-import { namesOf, ownPanel, panelOf, PanelChart } from "../ui/panel.tsx";
+import { namesOf, panelOf, PanelChart } from "../ui/panel.tsx";
 import { Choice, Empty, Search, Section, Smoothing, smoothingOf } from "../ui/parts.tsx";
 
 const PAGE = 48;
@@ -24,19 +24,18 @@ export function Training() {
   const text = first(route, "q") ?? "";
   const smoothing = smoothingOf(route);
   const spread = (first(route, "ranks") ?? "auto") as "auto" | "band" | "lines";
-  const pinned = useSignal<string[]>(parsePins(remembered("pins")));
+  const [pinned, pin] = useNames("pins");
   const marks = useMarks(axis);
-  const pin = (name: string) => {
-    pinned.value = pinned.value.includes(name) ? pinned.value.filter((item) => item !== name) : [...pinned.value, name];
-    remember("pins", JSON.stringify(pinned.value));
-  };
-  // Declared panels come first, then a chart for each remaining metric.
-  const declared = (panels.value?.panels ?? []).filter((panel) => panel.table === "training");
-  const drawn = new Set(declared.flatMap((panel) => namesOf(panel)));
+  const [folded, fold] = useNames("folded");
   const found = new Set(search(names, text));
-  const shownPanels = declared.filter((panel) => namesOf(panel).some((name) => found.has(name)));
-  const rest = [...found].filter((name) => !drawn.has(name) && name !== "step");
-  const groups = groupByPrefix(rest, HIDDEN);
+  const declared = (panels.value?.panels ?? []).filter((panel) => panel.table === "training" && namesOf(panel).some((name) => found.has(name)));
+  const rl = declared.filter((panel) => panel.group === "rl");
+  // By the name that decides the group: panels that stay whole, then a chart for each remaining metric.
+  const whole = new Map(declared.filter((panel) => panel.group !== "rl" && isWhole(namesOf(panel))).map((panel) => [namesOf(panel)[0], panel]));
+  const drawn = new Set([...rl, ...whole.values()].flatMap((panel) => namesOf(panel)));
+  const usual = declared.flatMap((panel) => namesOf(panel)).filter((name) => found.has(name));
+  const alone = [...new Set([...usual, ...found])].filter((name) => !drawn.has(name) && name !== "step");
+  const groups = groupByPrefix([...whole.keys(), ...alone], HIDDEN);
   const axes: (readonly [string, string])[] = names.includes("epoch") ? [...AXES, ["epoch", "epoch"]] : [...AXES];
   if (!axes.some(([name]) => name === axis)) axes.push([axis, axis]);
   const chart = (panel: Panel, name: string) => (
@@ -48,13 +47,13 @@ export function Training() {
       spread={spread}
       marks={marks}
       actions={
-        <button type="button" class={pinned.value.includes(name) ? "on" : ""} aria-pressed={pinned.value.includes(name)} title="pin to the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
+        <button type="button" class={pinned.includes(name) ? "on" : ""} aria-pressed={pinned.includes(name)} title="pin to the top" aria-label={`pin ${name}`} onClick={() => pin(name)}>
           <Icon name="pin" />
         </button>
       }
     />
   );
-  const pins = pinned.value.filter((name) => names.includes(name));
+  const pins = pinned.filter((name) => names.includes(name));
   if (!names.length) {
     return (
       <Empty title="No metrics logged yet">
@@ -74,10 +73,11 @@ export function Training() {
         )}
       </div>
       {pins.length > 0 && !text && <Section title="Pinned"><div class="charts">{pins.map((name) => chart({ ...panelOf(name), id: `pin:${name}` }, name))}</div></Section>}
-      {[["Training", shownPanels.filter((panel) => panel.group !== "rl")] as const, ["Reinforcement learning", shownPanels.filter((panel) => panel.group === "rl")] as const].map(([title, charts]) => (
-        charts.length > 0 && <Section key={title} title={title}><div class="charts">{charts.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>
-      ))}
-      {groups.map((group) => <MetricGroup key={group.name} title={group.name || "More metrics"} names={group.metrics} chart={chart} />)}
+      {rl.length > 0 && <Section title="Reinforcement learning"><div class="charts">{rl.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
+      {groups.map((group) => {
+        const title = group.name || "Metrics";
+        return <MetricGroup key={title} title={title} names={group.metrics} folded={folded.includes(title) && !text} onFold={() => fold(title)} chart={(name) => chart(whole.get(name) ?? panelOf(name), name)} />;
+      })}
       {!found.size && <Empty title={`No metrics match “${text}”`}><p>{formatCount(names.length, "metric")} in total.</p></Empty>}
       {Object.keys(known.layers).length > 0 && !text && <LayerMap runKey={known.key} measures={Object.keys(known.layers)} step={known.step} />}
       {known.histograms.length > 0 && !text && <Histograms runKey={known.key} names={known.histograms} />}
@@ -85,7 +85,22 @@ export function Training() {
   );
 }
 
-function parsePins(text: string | null): string[] {
+// A panel of several metrics of one group is drawn as it was declared; else each metric is with its group.
+function isWhole(names: string[]): boolean {
+  return names.length > 1 && groupByPrefix(names).length === 1;
+}
+
+// Names that this browser remembers, and how to add one or take it out.
+function useNames(key: string): [string[], (name: string) => void] {
+  const names = useSignal<string[]>(parseNames(remembered(key)));
+  const toggle = (name: string) => {
+    names.value = names.value.includes(name) ? names.value.filter((item) => item !== name) : [...names.value, name];
+    remember(key, JSON.stringify(names.value));
+  };
+  return [names.value, toggle];
+}
+
+function parseNames(text: string | null): string[] {
   try {
     const found: unknown = JSON.parse(text ?? "[]");
     return Array.isArray(found) ? found.filter((item): item is string => typeof item === "string") : [];
@@ -94,12 +109,12 @@ function parsePins(text: string | null): string[] {
   }
 }
 
-function MetricGroup({ title, names, chart }: { title: string; names: string[]; chart: (panel: Panel, name: string) => preact.JSX.Element }) {
+function MetricGroup({ title, names, folded, onFold, chart }: { title: string; names: string[]; folded: boolean; onFold(): void; chart: (name: string) => preact.JSX.Element }) {
   const [limit, setLimit] = useState(PAGE);
   return (
-    <Section title={title} note={`${names.length.toLocaleString("en-US")}`}>
-      <div class="charts">{names.slice(0, limit).map((name) => chart(ownPanel(name), name))}</div>
-      {names.length > limit && (
+    <Section title={title} note={`${names.length.toLocaleString("en-US")}`} folded={folded} onFold={onFold}>
+      {!folded && <div class="charts">{names.slice(0, limit).map(chart)}</div>}
+      {!folded && names.length > limit && (
         <button type="button" class="more" onClick={() => setLimit(limit + PAGE)}>show {Math.min(PAGE, names.length - limit)} more ({(names.length - limit).toLocaleString("en-US")} hidden)</button>
       )}
     </Section>

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { dark, setZoom, zoom } from "../data/store.ts";
+import { dark, go, route, setZoom, zoom } from "../data/store.ts";
 import type { Series } from "../data/types.ts";
 import { describeBroken } from "../logic/broken.ts";
 import { join, meanOfNeighbours, positive, stack, type Column } from "../logic/align.ts";
@@ -11,6 +11,7 @@ import { lineStyle } from "../logic/colors.ts";
 import { fileName, toCsv } from "../logic/csv.ts";
 import { formatShort, formatSpan, formatTimes, formatValue, formatX } from "../logic/format.ts";
 import type { Mark } from "../logic/marks.ts";
+import { hiddenLines, hideLines, isLog as isLogIn, toggleLog } from "../logic/route.ts";
 import { smooth } from "../logic/smooth.ts";
 import { download } from "./download.ts";
 import { Icon } from "./icons.tsx";
@@ -102,6 +103,14 @@ function xValues(axis: string): uPlot.Axis.Values {
   return (_, ticks) => ticks.map(formatShort);
 }
 
+// There is nothing between two steps.
+const WHOLE_STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+
+function aroundOne(x: number, axis: string): [number, number] {
+  const room = axis === "time" ? 5 : 1;
+  return [x - room, x + room];
+}
+
 // Units short enough for every tick label; the others are shown beside the title.
 const SHORT_UNITS = new Set(["MB", "GB", "MB/s", "s", "J", "%", "°C", "W", "MHz", "s/s", "J/s"]);
 
@@ -134,15 +143,14 @@ export function Chart(props: ChartProps) {
   const box = useRef<HTMLElement>(null);
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
-  const hidden = useSignal<ReadonlySet<string>>(new Set());
-  const log = useSignal(props.log ?? false);
   const tip = useSignal<Tip | null>(null);
   const [full, toggleFull] = useFullScreen(box);
-  const isLog = log.value;
+  const isLog = isLogIn(route.value, props.title, props.log ?? false);
+  const hidden = hiddenLines(route.value, props.title, props.titles);
   const latest = useRef(props);
   latest.current = props;
 
-  const shownAt = props.series.map((_, at) => at).filter((at) => !hidden.value.has(props.titles[at]));
+  const shownAt = props.series.map((_, at) => at).filter((at) => !hidden.has(props.titles[at]));
   const shown: ChartProps = {
     ...props,
     series: shownAt.map((at) => props.series[at]),
@@ -151,7 +159,7 @@ export function Chart(props: ChartProps) {
   };
   const drawn = useMemo(
     () => arrange(shown, isLog),
-    [props.series, props.titles.join("\n"), props.smoothing, isLog, dark.value, hidden.value, props.kind],
+    [props.series, props.titles.join("\n"), props.smoothing, isLog, dark.value, [...hidden].join("\n"), props.kind],
   );
   const drawnRef = useRef(drawn);
   drawnRef.current = drawn;
@@ -173,7 +181,7 @@ export function Chart(props: ChartProps) {
     const options: uPlot.Options = {
       width: Math.max(place.current.clientWidth, 120),
       height: heightOf(props),
-      padding: [8, 18, 0, 0],
+      padding: [8, props.axis === "time" ? 34 : 18, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: `axis-${props.axis}`, setSeries: false },
@@ -186,11 +194,13 @@ export function Chart(props: ChartProps) {
       scales: {
         x: {
           time: props.axis === "time",
-          range: (_, low, high) => {
+          range: (u, low, high) => {
             const to = zoomRef.current;
             if (to) return [to.start, to.end];
-            if (low === high) return [low - 1, high + 1];
-            return [low, high];
+            // A single value would get a range of years from uPlot.
+            const [only, ...others] = u.data[0];
+            if (only !== undefined && !others.length) return aroundOne(only, props.axis);
+            return low === high ? aroundOne(low, props.axis) : [low, high];
           },
         },
         y: {
@@ -199,7 +209,7 @@ export function Chart(props: ChartProps) {
         },
       },
       axes: [
-        { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis) },
+        { stroke: text, grid, ticks: grid, font, size: 28, space: 70, values: xValues(props.axis), ...(props.axis === "step" && { incrs: WHOLE_STEPS }) },
         { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 26, gap: 4, values: yTicks(props.unit ?? ""), ...(steps && { incrs: steps }) },
       ],
       series: [
@@ -252,16 +262,17 @@ export function Chart(props: ChartProps) {
     plot.current?.redraw(false);
   }, [props.marks]);
 
+  const hide = (lines: ReadonlySet<string>) => go(hideLines(route.value, props.title, props.titles, lines), true);
   const toggle = (title: string, only: boolean) => {
     const all = new Set(props.titles);
     if (only) {
       const others = new Set([...all].filter((item) => item !== title));
-      hidden.value = others.size === hidden.value.size && !hidden.value.has(title) ? new Set() : others;
+      hide(others.size === hidden.size && !hidden.has(title) ? new Set() : others);
       return;
     }
-    const next = new Set(hidden.value);
+    const next = new Set(hidden);
     if (!next.delete(title)) next.add(title);
-    hidden.value = next.size >= all.size ? new Set() : next;
+    hide(next.size >= all.size ? new Set() : next);
   };
   const onKey = (event: KeyboardEvent) => keyboard(event, plot.current, props.axis, toggleFull);
   const broken = describeBroken(props.series);
@@ -281,7 +292,7 @@ export function Chart(props: ChartProps) {
         >
           {props.actions}
           {props.canLog && (
-            <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => (log.value = !isLog)}>log</button>
+            <button type="button" class={isLog ? "on" : ""} aria-pressed={isLog} title="logarithmic axis" onClick={() => go(toggleLog(route.value, props.title, props.log ?? false), true)}>log</button>
           )}
           {zoomed && <button type="button" title="reset zoom" aria-label="reset zoom" onClick={() => setZoom(null)}><Icon name="reset" /></button>}
         </Tools>
@@ -317,8 +328,8 @@ export function Chart(props: ChartProps) {
               <button
                 type="button"
                 key={title}
-                class={hidden.value.has(title) ? "off" : ""}
-                aria-pressed={!hidden.value.has(title)}
+                class={hidden.has(title) ? "off" : ""}
+                aria-pressed={!hidden.has(title)}
                 title={`${title}: click to hide or show, Shift-click to show only this`}
                 onClick={(event) => toggle(title, event.shiftKey)}
               >
@@ -439,7 +450,7 @@ function drawMarks(u: uPlot, props: ChartProps, drawn: Drawn): void {
   const many = marks.filter(isBad).length > MANY_MARKS;
   for (const mark of marks) {
     const x = Math.round(u.valToPos(mark.x, "x", true));
-    const isTick = many || !isBad(mark);
+    const isTick = !mark.divides && (many || !isBad(mark));
     ctx.strokeStyle = css(mark.severity === "critical" ? "--critical" : mark.severity === "warning" ? "--warning" : "--text-dim");
     ctx.lineWidth = ratio;
     ctx.setLineDash(isTick ? [] : [2 * ratio, 3 * ratio]);

@@ -48,7 +48,7 @@ export function GpuGrid() {
   const feed = useFeed(known?.key ?? null, known?.tables.gpu ? { names: NAMES, table: "gpu", x: "time", points: 60 } : null);
   const gpus = collectGpus(feed.value.series ?? []);
   if (!gpus.length) return null;
-  if (gpus.length <= MANY) return <div class="gpu-grid" data-gpus={gpus.length}>{gpus.map((gpu) => <Card key={gpu.id} gpu={gpu} />)}</div>;
+  if (gpus.length <= MANY) return <div class={`gpu-grid ${gpus.length % 4 ? "" : "fours"}`} data-gpus={gpus.length}>{gpus.map((gpu) => <Card key={gpu.id} gpu={gpu} />)}</div>;
   const hosts = [...new Set(gpus.map((gpu) => gpu.labels.host))];
   return (
     <div class="gpu-hosts" data-gpus={gpus.length}>

@@ -1,8 +1,8 @@
-// Events and alerts as marks on the charts of a run.
+// Attempts, events and alerts as marks on the charts of a run.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useFeed } from "../data/feed.ts";
 import { newAlerts, newEvents, run, source } from "../data/store.ts";
-import { collectAnnotations, place, type Annotation, type Mark } from "../logic/marks.ts";
+import { annotateAttempts, collectAnnotations, place, type Annotation, type Mark } from "../logic/marks.ts";
 
 const PLAIN = ["step", "time", "relative"];
 const SCALE_POINTS = 1000;
@@ -24,5 +24,6 @@ export function useMarks(axis: string): Mark[] {
   const feed = useFeed(key ?? null, PLAIN.includes(axis) ? null : { names: [axis], table: "training", x: "step", points: SCALE_POINTS });
   const scale = feed.value.series?.[0] ?? null;
   const started = run.value?.started;
-  return useMemo(() => place(annotations, axis, started, scale), [annotations, axis, started, scale]);
+  const attempts = run.value?.attempts;
+  return useMemo(() => place([...annotateAttempts(attempts ?? []), ...annotations], axis, started, scale), [annotations, attempts, axis, started, scale]);
 }

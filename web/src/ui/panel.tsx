@@ -3,7 +3,7 @@ import { useFeed } from "../data/feed.ts";
 import { panels, run, stale, zoom } from "../data/store.ts";
 import type { SeriesQuery } from "../data/source.ts";
 import type { Metric, Panel } from "../data/types.ts";
-import { findSpelling, panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
+import { findSpelling, groupByPrefix, panelNames, seriesTitle, shortName } from "../logic/metrics.ts";
 import type { Mark } from "../logic/marks.ts";
 import { Chart, heightOf } from "./chart.tsx";
 import { Problem, useNear } from "./parts.tsx";
@@ -43,6 +43,11 @@ export function namesOf(panel: Panel): string[] {
   return panelNames(panel, loggedIn(panel.table), rowsOf(panel.table));
 }
 
+// As title_of in views/panels.py: what is only the validation of a panel goes by the name it was logged with.
+function panelTitle(panel: Panel, names: string[]): string {
+  return names.length === 1 && panel.chart === "line" && panel.metrics[0] !== names[0] && spelling(panel.table, panel.metrics[0]) === undefined ? names[0] : panel.title;
+}
+
 // A panel for an undeclared metric, as own_panel in views/panels.py.
 export function ownPanel(name: string, table = "training"): Panel {
   const known = panels.value?.metrics[table]?.find((metric) => metric.name === name || metric.aliases.includes(name));
@@ -53,10 +58,13 @@ export function ownPanel(name: string, table = "training"): Panel {
   };
 }
 
-// The declared panel with this metric only, else a new one.
+// A metric alone: drawn as its panel is, under the name it was logged with.
 export function panelOf(name: string): Panel {
-  const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.metrics.length === 1 && namesOf(panel)[0] === name);
-  return declared ?? ownPanel(name);
+  const own = ownPanel(name);
+  const declared = panels.value?.panels.find((panel) => panel.table === "training" && panel.chart === "line" && namesOf(panel).includes(name));
+  if (!declared) return own;
+  const group = groupByPrefix(namesOf(declared)).find((item) => item.metrics.includes(name));
+  return { ...declared, id: own.id, metrics: [name], title: declared.metrics[0] === name && group?.metrics.length === 1 ? declared.title : own.title };
 }
 
 export function PanelChart(props: PanelChartProps) {
@@ -64,6 +72,7 @@ export function PanelChart(props: PanelChartProps) {
   const [place, near] = useNear<HTMLDivElement>(props.atTop);
   const known = run.value;
   const names = namesOf(panel);
+  const title = panelTitle(panel, names);
   const limitName = panel.limit && known?.tables[panel.table]?.names.includes(panel.limit) ? panel.limit : null;
   const subjects = panel.table === "training" ? Math.max(known?.ranks.length ?? 1, 1) : (known?.tables[panel.table]?.labels.length ?? 1);
   const spread = props.spread ?? "auto";
@@ -91,7 +100,7 @@ export function PanelChart(props: PanelChartProps) {
       {error && !series ? <Problem error={error} /> : null}
       {series ? (
         <Chart
-          title={panel.title}
+          title={title}
           series={series}
           titles={titlesOf(series, panel)}
           axis={props.axis}
@@ -110,7 +119,7 @@ export function PanelChart(props: PanelChartProps) {
           help={helpOf(panel)}
         />
       ) : (
-        !error && <div class="chart waiting" style={{ height: `${heightOf(props) + 34}px` }}><h3>{panel.title}</h3></div>
+        !error && <div class="chart waiting" style={{ height: `${heightOf(props) + 34}px` }}><h3>{title}</h3></div>
       )}
     </div>
   );

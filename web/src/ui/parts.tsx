@@ -63,10 +63,10 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-export function Section({ title, children, note, actions, id }: { title: string; children: ComponentChildren; note?: ComponentChildren; actions?: ComponentChildren; id?: string }) {
+export function Section({ title, children, note, actions, id, folded, onFold }: { title: string; children: ComponentChildren; note?: ComponentChildren; actions?: ComponentChildren; id?: string; folded?: boolean; onFold?(): void }) {
   return (
     <section class="section" id={id}>
-      <header><h2>{title}</h2>{note && <span class="note">{note}</span>}<span class="tools">{actions}</span></header>
+      <header><h2>{onFold ? <button type="button" class="fold" aria-expanded={!folded} onClick={onFold}>{title}</button> : title}</h2>{note && <span class="note">{note}</span>}<span class="tools">{actions}</span></header>
       {children}
     </section>
   );

@@ -19,6 +19,7 @@ from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.progress import PACE_STEPS, find_pace, find_progress, find_step_time
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.status import RankStatus
+from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.journal.summaries import MetricSummary
@@ -26,7 +27,17 @@ from trainvitals.views.data.cost import add_details, find_co2, find_cost
 from trainvitals.views.data.layers import layer_measures
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.run_rows import MAX_VALUES, ListedRun, read_row_of
-from trainvitals.views.data.shapes import AlertsJson, CostJson, EventsJson, Plain, RowJson, RunJson, TableJson, UnitJson
+from trainvitals.views.data.shapes import (
+    AlertsJson,
+    AttemptJson,
+    CostJson,
+    EventsJson,
+    Plain,
+    RowJson,
+    RunJson,
+    TableJson,
+    UnitJson,
+)
 
 MAX_NAMES = 20_000
 COST_POINTS = 2000
@@ -94,6 +105,7 @@ def describe_run(reader: Reader, key: str, prices: Prices = NO_PRICES) -> RunJso
         "layers": layer_measures(reader.names()),
         "histograms": reader.histogram_names(),
         "ranks": [_describe_rank(*rank) for rank in ranks],
+        "attempts": _describe_attempts(reader),
         "firing": [alert.as_json() for alert in row.firing],
         "damage": asdict(reader.damage()),
         "details": _details(info),
@@ -145,6 +157,28 @@ def _describe_rank(participant: Participant, host: str, rank: RankStatus) -> Pla
     return {**participant.labels, "rank": str(participant.rank), "host": host, **known}
 
 
+def _describe_attempts(reader: Reader) -> list[AttemptJson]:
+    attempts = reader.info.file.attempts
+    first_steps = reader.first_steps() if attempts else {}
+    return [
+        {
+            "number": attempt.number,
+            "status": attempt.status,
+            "started": attempt.started,
+            "seconds": _seconds_between(attempt.started, attempt.ended),
+            "first_step": first_steps.get(attempt.number or 0),
+            "host": attempt.host,
+            "cause": str(attempt.cause) if attempt.cause is not None else None,
+        }
+        for attempt in attempts
+    ]
+
+
+def _seconds_between(start: str | None, end: str | None) -> float | None:
+    began, ended = parse_time(start), parse_time(end)
+    return ended - began if began is not None and ended is not None else None
+
+
 def _pace(ranks: Sequence[RankStatus], reader: Reader, row: ListedRun) -> float | None:
     """Seconds per step of one rank by the clock: of a live run from its newest steps, else what the agent measured of
     the slowest, else from the newest steps that are not sealed, else from the beginning and end of the run."""
@@ -167,8 +201,7 @@ def describe_cost(
     cost = find_cost(prices, names, row.seconds(), row.energy_joules)
     if cost is None:
         return None
-    metric = catalog.find("training", "loss")
-    logged = next((name for name in ("loss", *(metric.aliases if metric else ())) if name in latest), None)
+    logged = catalog.find_spelling("training", "loss", latest)
     found = reader.series([logged], max_points=COST_POINTS, participants=lowest_of(reader)) if logged else []
     loss = Curve(found[0].x, found[0].y) if found else None
     return add_details(cost, row.seconds(), latest.get("epoch"), seconds_left, loss)

@@ -180,6 +180,18 @@ class RankJson(TypedDict):
     cause: NotRequired[str]
 
 
+class AttemptJson(TypedDict):
+    """One start of a run."""
+
+    number: int | None
+    status: str
+    started: str | None
+    seconds: float | None
+    first_step: Annotated[int | None, "The first step that it logged"]
+    host: str
+    cause: str | None
+
+
 class RunJson(RowJson):
     """Everything about a run but its series."""
 
@@ -193,6 +205,7 @@ class RunJson(RowJson):
     layers: dict[str, int]
     histograms: Sequence[str]
     ranks: list[Annotated[Plain, Wire(RankJson)]]
+    attempts: list[AttemptJson]
     firing: list[AlertJson]
     damage: Annotated[Plain, Wire(Damage)]
     details: Plain
