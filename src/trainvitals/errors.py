@@ -46,9 +46,10 @@ def no_such_gpu(missing: Sequence[object], present: Sequence[object]) -> str:
     return f"no {word} {', '.join(map(str, missing))}; available: {', '.join(map(str, present))}"
 
 
-def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+def nearest(word: str, known: Iterable[str], prefix: str = "", most: int = 1) -> str:
     """`, did you mean 'interval'?` or an empty string. `prefix` is common to them all, and ignored for similarity."""
     import difflib  # 10 ms, and wanted only by who mistyped something
 
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f", did you mean '{prefix}{close[0]}'?" if close else ""
+    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
+    listed = " or ".join(f"'{prefix}{one}'" for one in close)
+    return f", did you mean {listed}?" if close else ""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainvitals import runtime
+from trainvitals.errors import RunNotFound
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.documents.run import RunFile
 
@@ -38,6 +39,34 @@ def test_runs_are_listed_oldest_first_by_id_and_where_that_does_not_tell_by_when
         "20260101-000009-copied-1111",
     ]
     assert run_folder.find("latest", tmp_path).name == names[-1]
+
+
+def test_a_run_is_found_by_name_or_part_and_the_nearest_names_are_suggested(tmp_path: Path) -> None:
+    for run_id, name in {
+        "20260101-000001-lr0-001-bs32-aaaa": "lr0.001-bs32",
+        "20260101-000002-lr0-001-bs64-bbbb": "lr0.001-bs64",
+        "20260101-000003-again-cccc": "again",
+        "20260101-000004-again-dddd": "again",
+        "imported": "",
+    }.items():
+        make(tmp_path, run_id, None)
+        folder = tmp_path / "p" / run_id
+        run_folder.write_run(folder, replace(run_folder.read_run(folder), name=name))
+
+    def find(text: str, **more: bool) -> str:
+        return run_folder.find(text, tmp_path, **more).name
+
+    assert find("lr0.001-bs32") == find("lr0-001-bs32") == find("BS32") == find("aaaa") == find("20260101-000001")
+    assert find("again") == "20260101-000004-again-dddd", "the newest of a name"
+    assert find("port") == "imported"
+    with pytest.raises(RunNotFound, match=r"'bs' matches 2 runs: 20260101-000001-.*, 20260101-000002-"):
+        find("bs")
+    with pytest.raises(RunNotFound, match=r"no run 'lr0.001-bs33'.*, did you mean 'lr0.001-bs32' or .*'lr0.001-bs64'"):
+        find("lr0.001-bs33")
+    with pytest.raises(RunNotFound, match="no run 'bs32'"):
+        find("bs32", by_part=False)
+    with pytest.raises(RunNotFound, match="no run ''"):
+        find("")
 
 
 @pytest.mark.promise(

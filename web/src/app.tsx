@@ -145,7 +145,7 @@ function Head() {
   const at = route.value;
   const known = run.value;
   if (at.run === null) {
-    return <header class="head"><h1>{at.page === "compare" ? "Compare" : "Runs"}</h1>{!source.value?.isLive && <span class="badge">report</span>}</header>;
+    return <header class="head"><h1>{at.page === "compare" ? "Compare" : "Runs"}</h1>{!source.value?.isLive && <span class="badge">report</span>}<Connection /></header>;
   }
   return (
     <header class="head">
@@ -155,14 +155,18 @@ function Head() {
       {known && known.attempt > 1 && <span class="badge">attempt {known.attempt}</span>}
       {known && <span class="dim">{known.project}</span>}
       {!source.value?.isLive && <span class="badge">report</span>}
-      {stale.value && (
-        <span class="badge critical" role="status">{connected.value ? "No data" : "Disconnected"} for {formatSpan((now.value - heard.value) / 1000)}{!connected.value && ", reconnecting…"}</span>
-      )}
+      <Connection />
       <span class="head-rest">
         <RunPicker />
       </span>
     </header>
   );
+}
+
+// Whether what is shown may be old.
+function Connection() {
+  if (!stale.value) return null;
+  return <span class="badge critical" role="status">{connected.value ? "No data" : "Disconnected"} for {formatSpan((now.value - heard.value) / 1000)}{!connected.value && ", reconnecting…"}</span>;
 }
 
 function RunPicker() {

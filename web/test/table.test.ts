@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Metric, Panel, Row, Series } from "../src/data/types.ts";
 import { byDevice, findSpelling, groupByPrefix, panelNames, search, seriesTitle } from "../src/logic/metrics.ts";
 import { chartQuery, first, formatRoute, hiddenLines, hideLines, isLog, number, parseRoute, toggleLog, withQuery } from "../src/logic/route.ts";
-import { filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
+import { findUnknown, parseSearch, searchRows } from "../src/logic/search.ts";
+import { columnTitles, filterRows, groupRows, interesting, sortRows } from "../src/logic/table.ts";
 import { heat, lineStyle } from "../src/logic/colors.ts";
 
 const row = (more: Partial<Row>): Row => ({
@@ -30,14 +32,30 @@ test("parts of the query change without touching the rest", () => {
   assert.equal(first(route, "q"), undefined);
 });
 
-test("runs are found by words and by conditions on configuration and results", () => {
-  const rows = [row({ key: "a", name: "alpha", config: { lr: 0.1 }, summary: { loss: 2 } }), row({ key: "b", name: "beta", config: { lr: 0.01 }, summary: { loss: "NaN" } })];
-  const keys = (text: string) => filterRows(rows, { text, status: "", project: "" }).map((item) => item.key);
-  assert.deepEqual(keys("ALPHA"), ["a"]);
-  assert.deepEqual(keys("lr>0.05"), ["a"]);
-  assert.deepEqual(keys("lr<=0.01"), ["b"]);
-  assert.deepEqual(keys("loss<3"), ["a"]);
-  assert.deepEqual(keys("constructor=1"), []);
+// What the server finds too: tests/views/data/test_run_search.py reads the same cases.
+const searches = JSON.parse(readFileSync(new URL("../../tests/data/run_search.json", import.meta.url), "utf8")) as {
+  rows: Row[]; cases: [string, string[]][]; errors: [string, string, string][]; unknown: [string, string][];
+};
+
+test("runs are found as the server finds them", () => {
+  for (const [text, keys] of searches.cases) {
+    const { parts, problem } = parseSearch(text);
+    assert.equal(problem, null, text);
+    assert.deepEqual(searchRows(searches.rows, parts).map((item) => item.key), keys, text);
+  }
+});
+
+test("an error names the part that is wrong and what to type, and the other parts count", () => {
+  for (const [text, message, hint] of searches.errors) assert.deepEqual(parseSearch(text).problem, { message, hint }, text);
+  for (const [text, message] of searches.unknown) assert.equal(findUnknown(searches.rows, parseSearch(text).parts), message, text);
+  assert.deepEqual(parseSearch("lr>0.01 loss<").parts.map((part) => part.text), ["lr>0.01"]);
+  assert.deepEqual(parseSearch('lr>0.01 tag:"two wo').parts.map((part) => part.text), ["lr>0.01"]);
+});
+
+test("a project and a status are chosen beside the search", () => {
+  const keys = (project: string, status: string) => filterRows(searches.rows, { parts: [], project, status }).map((item) => item.key);
+  assert.deepEqual(keys("sweep", ""), ["small", "large"]);
+  assert.deepEqual(keys("sweep", "failed"), ["large"]);
 });
 
 test("what is missing comes last, whichever way a table is sorted", () => {
@@ -56,11 +74,26 @@ test("columns that differ are offered before those that are the same", () => {
   assert.deepEqual(interesting(rows), ["summary.loss", "config.lr", "config.seed"]);
 });
 
+test("the metric that most runs have comes first, under whatever name, and what few have last", () => {
+  const named = (count: number, summary: Row["summary"]) => Array.from({ length: count }, () => row({ summary }));
+  const rows = [...named(15, { epoch: 1, "val/loss": 1, "train/loss": 1 }), ...named(5, { epoch: 1, loss: 1 })];
+  assert.deepEqual(interesting(rows), ["summary.train/loss", "summary.val/loss", "summary.epoch", "summary.loss"]);
+  assert.equal(interesting(rows.slice(15))[0], "summary.loss");
+});
+
+test("two columns never have the same title", () => {
+  const titles = columnTitles(["config.lr", "summary.lr", "summary.loss", "config.step"], ["run", "step"]);
+  assert.deepEqual([...titles.values()], ["lr (config)", "lr (last)", "loss", "step (config)"]);
+});
+
 test("names are grouped by prefix and searched by words or expression", () => {
   assert.deepEqual(groupByPrefix(["loss", "val/loss", "val/acc"]).map((group) => group.name), ["", "val"]);
   assert.deepEqual(search(["val/loss", "loss", "acc"], "val loss"), ["val/loss"]);
   assert.deepEqual(search(["val/loss", "loss"], "/^loss$/"), ["loss"]);
-  assert.deepEqual(search(["a"], "/(/"), []);
+  assert.deepEqual(search(["a", "b/(/c"], "/(/"), ["b/(/c"]);
+  assert.deepEqual(search(["block_1/attn", "block_2/attn", "block_3/attn"], "block_(1|2)/attn"), ["block_1/attn", "block_2/attn"]);
+  assert.deepEqual(search(["loss (raw", "loss"], "loss (raw"), ["loss (raw"]);
+  assert.deepEqual(search(["top.1", "top21"], "top.1 ^top"), ["top.1", "top21"]);
   const many = ["block_0/norm", "aux/x", "val/loss", "train/loss", "block_10/norm", "lr"];
   assert.deepEqual(groupByPrefix(many).map((group) => group.name), ["", "train", "val", "aux", "block_*"]);
   assert.deepEqual(groupByPrefix(many).at(-1)!.metrics, ["block_0/norm", "block_10/norm"]);

@@ -229,7 +229,7 @@ class Runs(Protocol):
         ...
 
     def find(self, reference: str) -> str:
-        """The key of a run by key, id, beginning of an id, name, or `latest`; raises RunNotFound."""
+        """The key of a run by key, id, name, unique part of either, or `latest`; raises RunNotFound."""
         ...
 
     def describe(self, key: str) -> RunInfo:

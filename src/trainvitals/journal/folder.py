@@ -186,8 +186,9 @@ def read_state(folder: Path, run: RunFile | None = None) -> tuple[str, Cause | N
     return run.status, run.cause
 
 
-def find(reference: str | Path, root: Path) -> Path:
-    """The folder of a run given as a path, a run id, the beginning of one, a name, or `latest`."""
+def find(reference: str | Path, root: Path, *, by_part: bool = True) -> Path:
+    """The folder of a run given as a path, a run id, the beginning of one, a name, `latest` or, with `by_part`, a part
+    of an id or name that no other run has."""
     text = str(reference)
     path = Path(text)
     if (path / layout.RUN_FILE).is_file():
@@ -200,18 +201,27 @@ def find(reference: str | Path, root: Path) -> Path:
     by_id = [folder for folder in folders if folder.name == text]
     # An empty text, such as a variable that is not set, begins every id and means none.
     matches = by_id or [folder for folder in folders if text and folder.name.startswith(text)]
+    names: dict[Path, str] = {}
     if not matches:
-        matches = [f for f in folders if (run := find_run(f)) is not None and run.name == text]
+        names = {folder: run.name for folder in folders if (run := find_run(folder)) is not None}
+        matches = [folder for folder, name in names.items() if text and name == text]
         matches = matches[-1:]  # several runs may share a name: the newest is meant
+    if not matches and text and by_part:
+        part = text.lower()
+        matches = [f for f in folders if part in f.name.lower() or part in names.get(f, "").lower()]
     if len(matches) == 1:
         return matches[0]
     if matches:
         listing = ", ".join(folder.name for folder in matches[:5])
-        raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}", hint="type more of the run id")
-    raise RunNotFound(
-        f"no run '{text}' in {root}{nearest(text, (f.name for f in folders))}",
-        hint="list them: trainvitals runs",
-    )
+        more = ", ..." if len(matches) > 5 else ""
+        raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}{more}", hint="type more of its name or id")
+    known = {name for name in names.values() if name} | {_readable_part(folder.name) for folder in folders}
+    raise RunNotFound(f"no run '{text}' in {root}{nearest(text, known, most=3)}", hint="list them: trainvitals runs")
+
+
+def _readable_part(run_id: str) -> str:
+    """`baseline` of `20261115-223601-baseline-k3f9`."""
+    return run_id[_STAMP_LENGTH + 1 : -5] if _STAMP.match(run_id) else run_id
 
 
 def list_folders(root: Path) -> list[Path]:

@@ -50,7 +50,7 @@ class FolderRuns:
         return list(self._folders)
 
     def find(self, reference: str) -> str:
-        """The key of a run by key, id, beginning of an id, name, or `latest`; raises RunNotFound."""
+        """The key of a run by key, id, name, unique part of either, or `latest`; raises RunNotFound."""
         keys = self.list_keys()
         if reference in self._folders:
             return reference

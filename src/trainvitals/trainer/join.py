@@ -156,7 +156,8 @@ def note_end(run: Path) -> None:
 
 def _find_resumable(root: Path, project: Path, name: str | None, resume: bool | str | os.PathLike[str]) -> Path | None:
     if resume is not True:
-        return folder.find(os.fspath(resume), root)  # type: ignore[arg-type]
+        # Not by a part of its name: a training must not continue a run that only resembles the one meant.
+        return folder.find(os.fspath(resume), root, by_part=False)  # type: ignore[arg-type]
     for candidate in reversed(folder.list_folders(project.parent)):
         run = folder.find_run(candidate) or RunFile()
         if candidate.parent == project and name in (None, run.name):

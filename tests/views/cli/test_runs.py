@@ -43,9 +43,10 @@ def test_runs_are_listed_oldest_first(machine: Any, make_run: Callable[..., Path
     first = make_run("first", last_step=99)
     second = make_run("second", status="failed", cause="ValueError: no", project="cifar")
     lines = machine.run("runs").stdout.splitlines()
-    assert lines[0].split() == ["run", "status", "problems", "last", "step", "time", "started", "project"]
+    assert lines[0].split() == ["name", "run", "id", "status", "problems", "last", "step", "time", "started", "project"]
     ordered = sorted([first.name, second.name])
-    assert [line.split()[0] for line in lines[1:]] == ordered
+    assert [line.split()[1] for line in lines[1:]] == ordered
+    assert {line.split()[0] for line in lines[1:]} == {"first", "second"}
     text = "\n".join(lines)
     assert "1 min 40 s" in text
     assert "ValueError: no" in text
@@ -80,17 +81,41 @@ def test_runs_as_json_have_what_a_script_needs(machine: Any, make_run: Callable[
 
 
 def test_runs_can_be_chosen(machine: Any, make_run: Callable[..., Path]) -> None:
-    make_run("one")
+    first = make_run("one")
     failed = make_run("two", status="failed")
     other = make_run("three", project="cifar")
 
     def listed(*flags: str) -> list[str]:
         return [row["id"] for row in json.loads(machine.run("runs", "--json", *flags).stdout)]
 
+    assert listed("status:failed") == [failed.name]
+    assert listed("-status:failed", "--limit", "1", "-tag:a", "project:mnist") == [first.name]
+    assert listed("name~^t", "-host:x") == sorted([failed.name, other.name])
+    assert listed("THREE") == [other.name]
     assert listed("--status", "failed") == [failed.name]
     assert listed("--project", "cifar") == [other.name]
     assert listed("--project", "nothing") == []
     assert len(listed("--limit", "2")) == 2
+
+
+def test_a_search_that_is_wrong_or_finds_nothing_says_why(machine: Any, make_run: Callable[..., Path]) -> None:
+    make_run("one", config={"lr": 0.1})
+    done = machine.run("runs", "lr>much")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'much' in 'lr>much' is not a number\n  type a number, such as lr>0.01" in done.stderr
+    done = machine.run("runs", "lrr>0.01")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no matching runs" in done.stderr and "no run has 'lrr', did you mean 'lr'?" in done.stderr
+
+
+def test_a_run_is_named_by_any_part_that_no_other_has(machine: Any, make_run: Callable[..., Path]) -> None:
+    folder = make_run("lr0.001-bs32")
+    make_run("lr0.01-bs32")
+    for reference in ("lr0.001-bs32", "lr0-001-bs32", "R0.001"):
+        assert folder.name in machine.run("runs", "show", reference).stdout
+    done = machine.run("runs", "show", "bs32")
+    assert done.returncode == 1 and "'bs32' matches 2 runs: " in done.stderr and folder.name in done.stderr
+    assert "did you mean 'lr0.001-bs32'" in machine.run("runs", "show", "lr0.001-bs33").stderr
 
 
 def test_a_run_whose_process_is_gone_is_crashed(machine: Any, make_run: Callable[..., Path]) -> None:

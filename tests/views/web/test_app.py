@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -34,7 +35,9 @@ def test_runs_are_listed_newest_first_with_config_and_results(server: Server, ke
 def test_runs_are_found_by_project_status_and_words(server: Server) -> None:
     assert [row["name"] for row in ask(server, "/runs?project=other").json()["runs"]] == [HOSTILE]
     assert ask(server, "/runs?status=running").json()["total"] == 0
-    assert [row["name"] for row in ask(server, "/runs?text=candidate").json()["runs"]] == ["candidate"]
+    assert [row["name"] for row in ask(server, "/runs?q=candidate").json()["runs"]] == ["candidate"]
+    found = ask(server, f"/runs?q={quote('config.lr<0.08 name~^CAND')}").json()
+    assert [row["name"] for row in found["runs"]] == ["candidate"]
 
 
 def test_a_series_has_every_value_and_nan_beside_it(server: Server, keys: list[str]) -> None:
@@ -127,6 +130,7 @@ def test_answers_are_compressed_and_not_sent_twice(server: Server, keys: list[st
         ("/runs/{key}/stacks/nothing.txt", 404, "no file"),
         ("/compare?run={key}&run={key}", 400, "two different"),
         ("/compare?run={key}&run=gone", 404, "no run 'gone'"),
+        ("/runs?q=a+status:fialed", 400, "'fialed' in 'status:fialed' is not a status"),
         ("/nowhere", 404, "not found"),
     ],
 )

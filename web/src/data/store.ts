@@ -1,7 +1,7 @@
 // What the page knows, as signals. One run is followed at a time: the one in the address.
 import { computed, effect, signal, untracked } from "@preact/signals";
 import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
-import type { Listener, Source } from "./source.ts";
+import { SourceError, type Listener, type Source } from "./source.ts";
 import type { About, AlertRow, EventRow, Increment, Panels, Run, Runs } from "./types.ts";
 
 export const source = signal<Source | null>(null);
@@ -21,7 +21,11 @@ export const connected = signal(true);
 export const heard = signal(Date.now());
 export const now = signal(Date.now());
 const STALE_MS = 8000;
-export const stale = computed(() => !!source.value?.isLive && !!run.value && (!connected.value || now.value - heard.value > STALE_MS));
+// A run is streamed and silence means something; a list is asked for, and only while somebody looks.
+export const stale = computed(() => {
+  if (!source.value?.isLive) return false;
+  return route.value.run === null ? !connected.value : !!run.value && (!connected.value || now.value - heard.value > STALE_MS);
+});
 
 // -- the theme
 
@@ -127,6 +131,9 @@ export async function refreshRuns(): Promise<void> {
   } catch (error) {
     runsError.value = error as Error;
   }
+  if (route.value.run !== null) return; // its stream knows
+  connected.value = !(runsError.value instanceof SourceError && runsError.value.status === 0);
+  if (connected.value) heard.value = Date.now();
 }
 
 const listener: Listener = {

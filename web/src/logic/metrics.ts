@@ -1,5 +1,6 @@
 // Names of metrics: groups by prefix, search, and the lines' titles.
 import type { Labels, Metric, Panel, Series } from "../data/types.ts";
+import { toExpression } from "./search.ts";
 
 export interface Group {
   name: string;
@@ -32,23 +33,17 @@ function rankOf(prefix: string): number {
   return /\*|layer|block|grad|weight|param/i.test(prefix) ? 4 : 3;
 }
 
-// Every word must occur; /text/ is a regular expression.
+// Every word must occur, as it is or as a regular expression; /text/ is one expression, with its spaces.
 export function search(names: string[], text: string): string[] {
   const wanted = text.trim();
   if (!wanted) return names;
   const pattern = /^\/(.+)\/$/.exec(wanted);
-  if (pattern) {
-    try {
-      const expression = new RegExp(pattern[1], "i");
-      return names.filter((name) => expression.test(name.slice(0, 500)));
-    } catch {
-      return [];
-    }
-  }
-  const words = wanted.toLowerCase().split(/\s+/);
+  const whole = pattern && toExpression(pattern[1]);
+  if (whole) return names.filter((name) => whole.test(name.slice(0, 500)));
+  const words = wanted.split(/\s+/).map((word) => ({ text: word.toLowerCase(), expression: toExpression(word) }));
   return names.filter((name) => {
     const low = name.toLowerCase();
-    return words.every((word) => low.includes(word));
+    return words.every(({ text, expression }) => low.includes(text) || expression?.test(name.slice(0, 500)));
   });
 }
 

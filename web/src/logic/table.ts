@@ -1,12 +1,9 @@
 // The table of runs: columns, filter, sort and group. Names are hostile: nothing here indexes an object unchecked.
 import type { Row } from "../data/types.ts";
 import { toNumber } from "./format.ts";
+import { own, searchRows, type Part } from "./search.ts";
 
 export type ColumnId = string; // "name", "config.lr", "summary.loss"
-
-function own(object: Record<string, unknown>, key: string): unknown {
-  return Object.hasOwn(object, key) ? object[key] : undefined;
-}
 
 function read(row: Row, id: ColumnId): unknown {
   if (id.startsWith("config.")) return own(row.config, id.slice(7));
@@ -16,63 +13,57 @@ function read(row: Row, id: ColumnId): unknown {
 
 export const compareCells = { read };
 
-// The columns worth showing: what was logged, and configuration that differs between runs; the most common first.
-export function interesting(rows: Row[], most = 60): ColumnId[] {
+// The columns worth showing: what most of these runs logged, and configuration that differs between them.
+export function interesting(rows: Row[], most = 2000): ColumnId[] {
   const summary = new Map<string, number>();
-  const config = new Map<string, Set<string>>();
-  for (const row of rows.slice(0, 2000)) {
+  const config = new Map<string, { count: number; values: Set<string> }>();
+  const read = rows.slice(0, 2000);
+  for (const row of read) {
     for (const name of Object.keys(row.summary)) summary.set(name, (summary.get(name) ?? 0) + 1);
     for (const [name, value] of Object.entries(row.config)) {
-      const seen = config.get(name) ?? new Set();
-      if (seen.size < 5) seen.add(JSON.stringify(value));
+      const seen = config.get(name) ?? { count: 0, values: new Set() };
+      seen.count += 1;
+      if (seen.values.size < 2) seen.values.add(JSON.stringify(value));
       config.set(name, seen);
     }
   }
-  const rank = (name: string) => (name === "loss" ? 0 : name.includes("val") ? 1 : name === "accuracy" ? 2 : 3);
-  const measured = [...summary].sort(([a, na], [b, nb]) => rank(a) - rank(b) || nb - na || a.localeCompare(b)).map(([name]) => `summary.${name}`);
-  const differing = [...config].filter(([, values]) => values.size > 1).map(([name]) => `config.${name}`);
-  const same = [...config].filter(([, values]) => values.size <= 1).map(([name]) => `config.${name}`);
+  const isCommon = (count: number) => count * 2 >= read.length;
+  const measured = [...summary].sort(([a, na], [b, nb]) => (
+    Number(isCommon(nb)) - Number(isCommon(na)) || (isCommon(na) ? rank(a) - rank(b) || nb - na : nb - na || rank(a) - rank(b)) || a.localeCompare(b)
+  )).map(([name]) => `summary.${name}`);
+  const byCount = [...config].sort(([, a], [, b]) => b.count - a.count);
+  const differing = byCount.filter(([, seen]) => seen.values.size > 1).map(([name]) => `config.${name}`);
+  const same = byCount.filter(([, seen]) => seen.values.size <= 1).map(([name]) => `config.${name}`);
   return [...measured.slice(0, 3), ...differing, ...measured.slice(3), ...same].slice(0, most);
 }
 
-const CONDITION = /^([\w./-]+)(<=|>=|!=|=|<|>)(.+)$/;
-
-// Words that must occur, and conditions such as lr>0.01 or optimizer=adam.
-export function filterRows(rows: Row[], wanted: { text: string; status: string; project: string }): Row[] {
-  const words = wanted.text.trim().split(/\s+/).filter(Boolean);
-  const conditions = words.map((word) => CONDITION.exec(word));
-  return rows.filter((row) => {
-    if (wanted.status && row.status !== wanted.status) return false;
-    if (wanted.project && row.project !== wanted.project) return false;
-    return words.every((word, at) => {
-      const condition = conditions[at];
-      if (condition) {
-        const [, name, operator, value] = condition;
-        const cell = own(row.config, name) ?? own(row.summary, name) ?? own(row as unknown as Record<string, unknown>, name);
-        if (cell !== undefined && cell !== null) return holds(cell, operator, value);
-      }
-      return searched(row).includes(word.toLowerCase());
-    });
-  });
+// The loss of the training, then what was validated, then accuracy.
+function rank(name: string): number {
+  const isLoss = /(^|[/_.])loss$/.test(name);
+  if (/(^|[/_.])(val|valid|validation|eval|test)([/_.]|$)/.test(name)) return isLoss ? 1 : 2;
+  return isLoss ? 0 : /(^|[/_.])acc(uracy)?$/.test(name) ? 3 : 4;
 }
 
-function holds(cell: unknown, operator: string, value: string): boolean {
-  const left = toNumber(cell as number | string);
-  const right = Number(value);
-  if (left !== null && !Number.isNaN(right)) {
-    if (operator === "=") return left === right;
-    if (operator === "!=") return left !== right;
-    if (operator === "<") return left < right;
-    if (operator === ">") return left > right;
-    return operator === "<=" ? left <= right : left >= right;
-  }
-  const same = String(cell).toLowerCase() === value.toLowerCase();
-  return operator === "=" ? same : operator === "!=" ? !same : false;
+// No two of the same name: "lr (config)" and "lr (last)" where both are shown, or where `taken` has it.
+export function columnTitles(ids: ColumnId[], taken: string[]): Map<ColumnId, string> {
+  const names = [...taken, ...ids.map(columnName)];
+  return new Map(ids.map((id) => {
+    const isShared = names.filter((name) => name === columnName(id)).length > 1;
+    return [id, isShared ? `${columnName(id)} (${columnKind(id)})` : columnName(id)];
+  }));
 }
 
-function searched(row: Row): string {
-  const config = Object.entries(row.config).map(([key, value]) => `${key}=${value}`);
-  return [row.id, row.name, row.project, row.status, row.host, ...row.tags, ...config].join(" ").toLowerCase();
+export function columnName(id: ColumnId): string {
+  return id.replace(/^(config|summary)\./, "");
+}
+
+export function columnKind(id: ColumnId): string {
+  return id.startsWith("config.") ? "config" : "last";
+}
+
+export function filterRows(rows: Row[], wanted: { parts: Part[]; status: string; project: string }): Row[] {
+  const chosen = rows.filter((row) => (!wanted.status || row.status === wanted.status) && (!wanted.project || row.project === wanted.project));
+  return searchRows(chosen, wanted.parts);
 }
 
 // By one column; "-" in front turns it round. What is missing comes last either way.

@@ -4,13 +4,19 @@ import { about, refreshRuns, remember, remembered, runs, runsError, setQuery, so
 import { go } from "../data/store.ts";
 import type { Row } from "../data/types.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
-import { first } from "../logic/route.ts";
-import { compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
+import { search } from "../logic/metrics.ts";
+import { first, formatRoute } from "../logic/route.ts";
+import { findUnknown, parseSearch } from "../logic/search.ts";
+import { columnKind, columnName, columnTitles, compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
 import { Icon } from "../ui/icons.tsx";
+import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
 import { Table, type TableColumn } from "../ui/table.tsx";
 
 const SHOWN = 100;
+const USUAL_COLUMNS = 6;
+const MOST_GROUPINGS = 60;
+const OWN_TITLES = ["select", "run", "status", "step", "time", "started", "project", "tags"];
 
 export function Runs() {
   const route = usePageRoute();
@@ -21,16 +27,26 @@ export function Runs() {
   const group = first(route, "group") ?? "";
   const sort = first(route, "sort") ?? "-started";
   const chosen = useSignal<ReadonlySet<string>>(new Set());
-  const columns = useSignal<ColumnId[] | null>(parseColumns(remembered("columns")));
+  // Each project has its own, and all of them together have theirs.
+  const place = project ? `columns.${project}` : "columns";
+  const columns = useSignal<ReadonlyMap<string, ColumnId[] | null>>(new Map());
+  const wanted = columns.value.has(place) ? columns.value.get(place)! : parseColumns(remembered(place));
   const [limit, setLimit] = useState(SHOWN);
   const [doomed, setDoomed] = useState<Row[]>([]);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => void refreshRuns(), []);
   const all = answer?.runs ?? [];
-  const possible = useMemo(() => interesting(all), [all]);
-  const extra = columns.value ?? possible.slice(0, 6);
-  const rows = useMemo(() => sortRows(filterRows(all, { text, status, project }), sort), [all, text, status, project, sort]);
+  const { parts, problem } = useMemo(() => parseSearch(text), [text]);
+  const rows = useMemo(() => sortRows(filterRows(all, { parts, status, project }), sort), [all, parts, status, project, sort]);
+  const usual = useMemo(() => interesting(rows).slice(0, USUAL_COLUMNS), [rows]);
+  const extra = wanted ?? usual;
+  const titles = columnTitles(extra, OWN_TITLES);
+  const possible = useMemo(() => interesting(filterRows(all, { parts: [], status: "", project })), [all, project]);
   const groups = useMemo(() => groupRows(rows, group), [rows, group]);
+  const chooseColumns = (ids: ColumnId[] | null) => {
+    columns.value = new Map(columns.value).set(place, ids);
+    remember(place, JSON.stringify(ids));
+  };
   if (runsError.value && !answer) return <main class="page"><Problem error={runsError.value} /></main>;
   if (!answer) return <main class="page" id="main"><Loading /></main>;
   if (!all.length) {
@@ -77,16 +93,10 @@ export function Runs() {
         <Search label="search runs" placeholder={`search ${formatCount(all.length, "run")}, e.g. lr>0.01   /`} value={text} onInput={(value) => setQuery({ q: value || undefined }, true)} />
         {answer.projects.length > 1 && <Choice label="project" value={project} options={[["", "all"], ...answer.projects.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ project: value || undefined })} />}
         <Choice label="status" value={status} options={[["", "all"], ...statuses.map((name) => [name, name] as const)]} onChange={(value) => setQuery({ status: value || undefined })} />
-        <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
-        <details class="menu"><summary>columns</summary>
-          <div>{possible.map((id) => (
-            <label key={id}><input type="checkbox" checked={extra.includes(id)} onChange={() => {
-              columns.value = extra.includes(id) ? extra.filter((item) => item !== id) : [...extra, id];
-              remember("columns", JSON.stringify(columns.value));
-            }} />{id.replace(/^(config|summary)\./, "")} <span class="dim">{id.startsWith("config.") ? "config" : "last"}</span></label>
-          ))}</div>
-        </details>
+        <Choice label="group by" value={group} options={[["", "none"], ["project", "project"], ["status", "status"], ["host", "host"], ["tags", "tags"], ...possible.filter((id) => id.startsWith("config.")).slice(0, MOST_GROUPINGS).map((id) => [id, id.slice(7)] as const)]} onChange={(value) => setQuery({ group: value || undefined })} />
+        <Menu title="columns">{() => <ColumnChoice possible={possible} chosen={extra} isUsual={wanted === null} onChange={chooseColumns} />}</Menu>
       </div>
+      {problem && <p class="search-problem" role="status"><b>{problem.message}</b>: {problem.hint}</p>}
       {chosen.value.size > 0 && (
         <div class="chosen" role="status">
           <span>{chosen.value.size} selected</span>
@@ -98,7 +108,7 @@ export function Runs() {
       )}
       {error && <Problem error={error} />}
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
-      {rows.length === 0 && <Empty title="No runs match these filters"><p>{formatCount(all.length, "run")} in total.</p></Empty>}
+      {rows.length === 0 && <Empty title="No runs match these filters"><p>{[findUnknown(all, parts), `${formatCount(all.length, "run")} in total`].filter(Boolean).join("; ")}.</p></Empty>}
       {groups.map((part) => (
         <section class="section" key={part.name}>
           {group && <header><h2>{part.name}</h2><span class="note">{part.rows.length}</span></header>}
@@ -107,12 +117,13 @@ export function Runs() {
             columns={[
               { title: "select", head: <span class="sr">select</span> },
               column("name", "run"), column("status", "status"), column("step", "step", true), column("seconds", "time", true), column("started", "started"), column("project", "project"),
-              ...extra.map((id) => column(id, id.replace(/^(config|summary)\./, ""), true)),
+              ...extra.map((id) => column(id, titles.get(id)!, true)),
               column("tags", "tags"),
             ]}
             rows={part.rows.slice(0, limit).map((row) => ({
               key: row.key,
               class: chosen.value.has(row.key) ? "picked" : "",
+              onOpen: (event) => (event.ctrlKey || event.metaKey ? void open(formatRoute(runRoute(row.key)), "_blank") : go(runRoute(row.key))),
               cells: [
                 { show: <input type="checkbox" aria-label={`select ${row.name}`} checked={chosen.value.has(row.key)} onChange={() => toggle(row.key)} /> },
                 { show: <><Link to={runRoute(row.key)} title={row.id}>{row.name}</Link>{row.simulated && <span class="badge warning">simulated</span>}{row.name !== row.id && <span class="dim">{row.id}</span>}</>, class: "run-name" },
@@ -131,6 +142,34 @@ export function Runs() {
       ))}
     </main>
   );
+}
+
+function ColumnChoice({ possible, chosen, isUsual, onChange }: { possible: ColumnId[]; chosen: ColumnId[]; isUsual: boolean; onChange(ids: ColumnId[] | null): void }) {
+  const [text, setText] = useState("");
+  const [before] = useState(chosen); // those come first, and nothing moves while boxes are ticked
+  const offered = [...before, ...possible.filter((id) => !before.includes(id))];
+  const found = new Set(search(offered.map(columnName), text));
+  const shown = offered.filter((id) => found.has(columnName(id)));
+  return (
+    <>
+      <header>
+        <input class="search" type="search" aria-label="search columns" placeholder={`search ${formatCount(offered.length, "column")}`} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} ref={focusOnce} />
+        <button type="button" disabled={isUsual} onClick={() => onChange(null)}>reset</button>
+      </header>
+      {shown.map((id) => (
+        <label key={id} title={columnName(id)}>
+          <input type="checkbox" checked={chosen.includes(id)} onChange={() => onChange(chosen.includes(id) ? chosen.filter((item) => item !== id) : [...chosen, id])} />
+          <span class="menu-name">{columnName(id)}</span><span class="dim">{columnKind(id)}</span>
+        </label>
+      ))}
+      {shown.length === 0 && <p class="dim">No columns match “{text}”</p>}
+    </>
+  );
+}
+
+// A stable function: Preact calls it when the box appears, not whenever the list is drawn again.
+function focusOnce(box: HTMLElement | null): void {
+  box?.focus();
 }
 
 function show(row: Row, id: ColumnId): string {

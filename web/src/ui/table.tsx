@@ -19,6 +19,8 @@ export interface TableRow {
   key: string;
   class?: string;
   cells: TableCell[];
+  // What a click on the row does, where it hits no link, button or box.
+  onOpen?(event: MouseEvent): void;
   // Expanded below the row.
   below?: ComponentChildren;
 }
@@ -32,13 +34,19 @@ export function Table({ columns, rows, class: name }: { columns: TableColumn[]; 
         </thead>
         <tbody>
           {rows.flatMap((row) => [
-            <tr key={row.key} class={row.class}>{row.cells.map((cell, at) => <Cell key={at} cell={cell} column={columns[at]} />)}</tr>,
+            <tr key={row.key} class={`${row.class ?? ""} ${row.onOpen ? "opens" : ""}`} onClick={(event) => row.onOpen && isMeant(event) && row.onOpen(event)}>{row.cells.map((cell, at) => <Cell key={at} cell={cell} column={columns[at]} />)}</tr>,
             row.below && <tr key={`${row.key} below`}><td colSpan={columns.length}>{row.below}</td></tr>,
           ])}
         </tbody>
       </table>
     </div>
   );
+}
+
+// Not a click on something else within, and not the end of selecting text.
+function isMeant(event: MouseEvent): boolean {
+  const target = event.target as HTMLElement;
+  return !target.closest("a, button, input, label, select, summary") && !getSelection()?.toString();
 }
 
 function Cell({ cell, column }: { cell: TableCell; column: TableColumn }) {

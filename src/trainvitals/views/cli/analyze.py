@@ -13,7 +13,7 @@ from trainvitals.journal.encoding import parse_time
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.reader import open_run
 from trainvitals.safe_text import one_line
-from trainvitals.views.cli.arguments import Parser, UsageError, number, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, resolve_settings
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, width
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import list_rows
@@ -35,7 +35,10 @@ _SHOWN_PLACES = 3
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="run id or its beginning, name, folder, or 'latest' (default: latest)"
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help=f"{RUN_HELP} (default: latest)",
     )
     parser.add_argument(
         "--metric", metavar="NAME", action="append", help="only this metric; may be repeated (default: the main ones)"

@@ -21,6 +21,9 @@ from trainvitals.settings.table import find
 from trainvitals.stderr import print_line
 from trainvitals.views.cli import terminal
 
+RUN_HELP = "name, run id or a unique part of either, folder, or 'latest'"
+"""How a run is named on a command line: as `journal.folder.find` understands it."""
+
 
 class UsageError(TrainvitalsError):
     """A command line that cannot be understood; exit code 2."""
@@ -51,13 +54,24 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self.setting_names: list[str] = []
+        self.search = ""
+        """The argument that takes the words of a search, if the command searches."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "), hint=f"see: {self.prog} --help")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments; raises UsageError for what is not known."""
+        left_out: list[str] = []
+        if self.search:
+            # Our flags have one letter or two dashes: `-tag:a` is a part of a search, what must not be.
+            left_out = [word for word in arguments if len(word) > 2 and word[0] == "-" and word[1] != "-"]
+            arguments = [word for word in arguments if word not in left_out]
         known, unknown = self.parse_known_args(list(arguments))
+        if self.search:
+            words = [word for word in unknown if not word.startswith("-")]  # those after a flag
+            setattr(known, self.search, [*getattr(known, self.search), *words, *left_out])
+            unknown = [word for word in unknown if word not in words]
         if unknown:
             word = unknown[0].partition("=")[0]
             if word.startswith("-") and word != "-":
@@ -70,6 +84,11 @@ class Parser(argparse.ArgumentParser):
     def flags(self) -> list[str]:
         """Every flag of this command."""
         return sorted(flag for action in self._actions for flag in action.option_strings)
+
+    def add_search(self, name: str, metavar: str, help: str) -> None:
+        """Words of a search, some of which may begin with a dash."""
+        self.add_argument(name, metavar=metavar, nargs="*", help=help)
+        self.search = name
 
     def add_settings(self, *names: str) -> None:
         """A flag for each of these settings."""
@@ -234,13 +253,16 @@ def run_command(prog: str, module: ModuleType, help: str, arguments: Sequence[st
         return 0
     names = [action.name for action in actions]
     chosen = actions[0]
+    parser = make_parser(prog, module, help, chosen)
     if arguments and not arguments[0].startswith("-"):
-        word, arguments = arguments[0], arguments[1:]
-        if word not in names:
+        word = arguments[0]
+        if word in names:
+            chosen, arguments = actions[names.index(word)], arguments[1:]
+            parser = make_parser(prog, module, help, chosen)
+        elif not parser.search or nearest(word, names):
+            search = f"; to search for it: {parser.prog} {one_line(word)}" if parser.search else ""
             raise UsageError(
                 f"unknown action '{one_line(word)}'{nearest(word, names)}",
-                hint=f"see: {prog} --help",
+                hint=f"see: {prog} --help{search}",
             )
-        chosen = actions[names.index(word)]
-    parsed = make_parser(prog, module, help, chosen).parse(arguments)
-    return chosen.execute(parsed)
+    return chosen.execute(parser.parse(arguments))

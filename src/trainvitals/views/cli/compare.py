@@ -10,7 +10,7 @@ from typing import Any
 
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
-from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 from trainvitals.views.cli.report import find_runs
 from trainvitals.views.cli.terminal import Cell, Paint, draw_table, is_terminal, shorten, width
 from trainvitals.views.data import quantities
@@ -34,7 +34,10 @@ _STYLES = {"better": "green", "worse": "red", "different": "yellow", "same": "di
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="two or more runs: run id or its beginning, name, folder, or 'latest'"
+        "run",
+        metavar="RUN",
+        nargs="+",
+        help=f"two or more runs: {RUN_HELP}",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
-from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 from trainvitals.views.cli.terminal import Paint
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
         "run",
         metavar="RUN",
         nargs="?",
-        help="run id or its beginning, name, folder, or 'latest' (default: latest)",
+        help=f"{RUN_HELP} (default: latest)",
     )
     parser.add_argument(
         "--csv",

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from trainvitals.journal.contracts import Reader
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
-from trainvitals.views.cli.arguments import Parser, UsageError, one_of, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file, write_whole
 from trainvitals.views.cli.terminal import is_terminal
 from trainvitals.views.data import quantities
@@ -40,7 +40,7 @@ ARCHIVE = "zip"
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--format",
         type=one_of(*FORMATS, *DRAWN, ARCHIVE),

@@ -11,7 +11,7 @@ from trainvitals.journal import folder as run_folder
 from trainvitals.journal.folder_runs import name_runs
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
-from trainvitals.views.cli.arguments import Parser, UsageError, number, one_of, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, number, one_of, resolve_settings
 from trainvitals.views.cli.files import check_target, write_file
 from trainvitals.views.data import quantities
 
@@ -33,7 +33,10 @@ trainvitals report latest -o - --format json | jq .runs[0].diagnosis.findings
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'; several are compared"
+        "run",
+        metavar="RUN",
+        nargs="+",
+        help=f"{RUN_HELP}; several are compared",
     )
     parser.add_argument(
         "-o",

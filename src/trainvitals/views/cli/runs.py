@@ -11,13 +11,13 @@ from typing import Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal import layout
-from trainvitals.journal.documents.run import ENDED, RUNNING, UNREADABLE
 from trainvitals.journal.encoding import spell_all
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.run_info import RunInfo
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_error, print_line
 from trainvitals.views.cli.arguments import (
+    RUN_HELP,
     Action,
     Parser,
     UsageError,
@@ -33,19 +33,19 @@ from trainvitals.views.cli.terminal import (
     confirm,
     draw_table,
     is_terminal,
+    shorten,
     style_status,
     width,
 )
 from trainvitals.views.data import quantities
 from trainvitals.views.data.run_rows import ListedRun, read_row
-
-STATUSES = (RUNNING, "stalled", "hung", *ENDED, UNREADABLE)
-
+from trainvitals.views.data.run_search import STATUSES, Part, SearchError, find_unknown, parse_search, search_rows
 
 # -- list
 
 
 def _add_list(parser: Parser) -> None:
+    parser.add_search("query", "QUERY", "only runs that match, such as 'lr>0.01 tag:a -status:failed' (in quotes)")
     parser.add_settings("dir")
     parser.add_argument("--project", metavar="NAME", help="only runs of this project")
     parser.add_argument(
@@ -62,11 +62,15 @@ def _add_list(parser: Parser) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     runs = FolderRuns(Path(resolve_settings(arguments).dir))
+    try:
+        parts = parse_search(" ".join(arguments.query))
+    except SearchError as error:
+        raise UsageError(error.message, hint=error.hint) from error
     limit = arguments.limit or (50 if is_terminal(sys.stdout) and not arguments.json else None)
     found: list[ListedRun] = []
     left_out = 0
     for key in reversed(runs.list_keys()):
-        if limit is not None and len(found) == limit:
+        if limit is not None and len(found) == limit and not parts:
             left_out += 1
             continue
         try:
@@ -75,19 +79,36 @@ def _list(arguments: argparse.Namespace) -> int:
             continue  # removed or half-copied between listing and reading
         if arguments.project in (None, row.info.project) and arguments.status in (None, row.info.status):
             found.append(row)
+    unknown = ""
+    if parts:
+        found, unknown = _search(found, parts)
+        left_out = max(len(found) - limit, 0) if limit is not None else 0
+        found = found[:limit]
     found.reverse()
     if arguments.json:
         print(json.dumps([_as_json(row) for row in found], indent=2))
         return 0
     if not found:
-        reason = "no matching runs" if arguments.project or arguments.status else "no runs"
-        print_line(f"{reason} in {runs.place}")
+        if parts or arguments.project or arguments.status:
+            print_line(f"no matching runs in {runs.place}{f': {unknown}' if unknown else ''}")
+            print_error("  list all of them: trainvitals runs")
+            return 0
+        print_line(f"no runs in {runs.place}")
         print_error("  start one: trainvitals run -- python train.py")
         return 0
     print(_draw_list(found))
     if left_out:
         print_line(f"{left_out:,} older runs not shown: use --limit N")
     return 0
+
+
+def _search(rows: list[ListedRun], parts: list[Part]) -> tuple[list[ListedRun], str]:
+    """The rows that are searched for, and the name that none of them has if there are none."""
+    from trainvitals.views.data.run_details import describe_row
+
+    described = {row.key: describe_row(row) for row in rows}
+    keys = {row["key"] for row in search_rows(list(described.values()), parts)}
+    return [row for row in rows if row.key in keys], "" if keys else find_unknown(described.values(), parts)
 
 
 def _as_json(row: ListedRun) -> dict[str, Any]:
@@ -119,7 +140,8 @@ def _as_json(row: ListedRun) -> dict[str, Any]:
 def _draw_list(found: list[ListedRun]) -> str:
     rows = [
         (
-            Cell(one_line(row.info.id), "bold"),
+            Cell(shorten(_name(row.info), 40), "bold"),
+            one_line(row.info.id),
             Cell(row.info.status, style_status(row.info.status, row.health.severity)),
             Cell(one_line(row.problems)[:60], SEVERITY_STYLES.get(row.health.severity, "dim")),
             quantities.format_step(row.last_step),
@@ -130,9 +152,14 @@ def _draw_list(found: list[ListedRun]) -> str:
         )
         for row in found
     ]
-    header = ("run", "status", "problems", "last step", "time", "started", "project", "")
+    header = ("name", "run id", "status", "problems", "last step", "time", "started", "project", "")
     columns = width(sys.stdout) if is_terminal(sys.stdout) else None
-    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(3, 4), optional=(7, 6, 5, 4, 3))
+    return draw_table(header, rows, paint=Paint(sys.stdout), columns=columns, right=(4, 5), optional=(8, 7, 6, 5, 4, 0))
+
+
+def _name(info: RunInfo) -> str:
+    """As its user called it; of a run without a name the id says everything."""
+    return one_line(info.name) if info.name != info.id else ""
 
 
 def _remark(info: RunInfo) -> str:
@@ -148,7 +175,7 @@ def _remark(info: RunInfo) -> str:
 
 
 def _add_show(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", help="run id or its beginning, name, folder, or 'latest'")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_settings("dir")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
@@ -180,7 +207,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _add_rm(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'")
+    parser.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
     parser.add_settings("dir")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
@@ -256,7 +283,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _add_seal(parser: Parser) -> None:
-    parser.add_argument("run", metavar="RUN", nargs="+", help="run id or its beginning, name, folder, or 'latest'")
+    parser.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
     parser.add_settings("dir", "keep_jsonl")
 
 
@@ -298,7 +325,10 @@ def _seal(arguments: argparse.Namespace) -> int:
 
 def _add_check(parser: Parser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="*", help="run id or its beginning, name, folder, or 'latest' (default: all runs)"
+        "run",
+        metavar="RUN",
+        nargs="*",
+        help=f"{RUN_HELP} (default: all runs)",
     )
     parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
     parser.add_settings("dir")
@@ -329,8 +359,14 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if left else 0
 
 
+_LIST_EXAMPLES = """
+trainvitals runs
+trainvitals runs --status failed --json
+trainvitals runs 'lr>0.01 val/acc>=0.9' '-tag:old'
+trainvitals runs 'name~^resnet(18|50)' project:cifar
+"""
 ACTIONS = (
-    Action("list", "list the runs", "trainvitals runs\ntrainvitals runs --status failed --json", _add_list, _list),
+    Action("list", "list the runs", _LIST_EXAMPLES, _add_list, _list),
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
     Action("rm", "remove ended runs", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
     Action(

@@ -10,7 +10,7 @@ from pathlib import Path
 from trainvitals.journal import folder as run_folder
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.settings import Settings
-from trainvitals.views.cli.arguments import Parser, UsageError, resolve_settings
+from trainvitals.views.cli.arguments import RUN_HELP, Parser, UsageError, resolve_settings
 
 DESCRIPTION = (
     "Hardware and training on one screen. Without RUN: this machine and its active runs; with RUN: that run, live "
@@ -26,7 +26,7 @@ trainvitals top --json | jq .gpus          # one frame as JSON
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="run id, its beginning, name, path, or 'latest'")
+    parser.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--gpu", metavar="INDEX", action="append", default=[], help="only this GPU; may be repeated")
     parser.add_settings("interval", "gpus", "simulate_gpus", "dir")
     parser.add_argument("--once", action="store_true", help="print one frame as text and exit")

@@ -27,6 +27,7 @@ from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
 from trainvitals.views.data.layers import LAYER_MEASURES, describe_histograms, describe_layers
 from trainvitals.views.data.participants import choose_participants
+from trainvitals.views.data.run_search import SearchError, parse_search, search_rows
 from trainvitals.views.data.series import describe_series, describe_states
 from trainvitals.views.data.shapes import (
     AboutJson,
@@ -47,7 +48,6 @@ from trainvitals.views.data.shapes import (
     Plain,
     RemovedJson,
     ReportSummaryJson,
-    RowJson,
     RunJson,
     RunsJson,
     SeriesAnswerJson,
@@ -133,17 +133,13 @@ def list_runs(web: Web, values: Values) -> RunsJson:
         rows = [row for row in rows if row["project"] == values["project"]]
     if values["status"]:
         rows = [row for row in rows if row["status"] == values["status"]]
-    if values["text"]:
-        wanted = values["text"].lower().split()
-        rows = [row for row in rows if all(word in _searched(row) for word in wanted)]
+    if values["q"]:
+        try:
+            rows = search_rows(rows, parse_search(values["q"]))
+        except SearchError as error:
+            raise BadRequest(error.message, hint=error.hint) from error
     shown = rows[values["offset"] : values["offset"] + values["limit"]]
     return {"total": len(rows), "projects": projects, "runs": [web.runs.encode_row(row) for row in shown]}
-
-
-def _searched(row: RowJson) -> str:
-    words = [row["id"], row["name"], row["project"], row["status"], *row["tags"]]
-    words += [f"{key}={value}" for key, value in row["config"].items()]
-    return " ".join(words).lower()
 
 
 def machine(web: Web, values: Values) -> MachineJson:
@@ -418,7 +414,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (
             Parameter("project", "Only runs of this project"),
             Parameter("status", "Only runs with this status", most=40),
-            Parameter("text", "Only runs with these words in id, name, project, tags or configuration"),
+            Parameter("q", "Only runs that this search finds, such as `lr>0.01 tag:a -status:failed`"),
             Parameter("offset", "Number of items to skip", "integer", default=0, low=0, high=1_000_000),
             Parameter("limit", "Maximum number of items", "integer", default=MAX_RUNS, low=1, high=MAX_RUNS),
         ),
