@@ -56,7 +56,23 @@ def test_the_edge_does_not_jump_where_a_series_was_not_logged() -> None:
     """Two GPUs are read in turn: at each moment there is a value of one of them."""
     even, odd = np.arange(0.0, 100, 2), np.arange(1.0, 100, 2)
     band = make_band([(even, np.full(50, 10.0)), (odd, np.full(50, 90.0))], 1000)
-    assert set(band.low[1:]) == {10.0} and set(band.high[1:-1]) == {90.0} and set(band.mean[1:-1]) == {50.0}
+    assert set(band.low) == {10.0} and set(band.high) == {90.0} and set(band.mean) == {50.0}
+
+
+@pytest.mark.parametrize("points", [7, 60, 199, 200, 1000])
+@pytest.mark.parametrize("seed", range(5))
+def test_64_gpus_read_at_different_moments_have_no_notch(points: int, seed: int) -> None:
+    """One GPU is far below the others, and each is read at its own moment of the interval: nowhere, not even at the
+    ends, is a piece of the band without it."""
+    dice = np.random.default_rng(seed)
+    series = []
+    for gpu in range(64):
+        moments = np.sort(np.arange(200) * 2.0 + dice.uniform(0, 2) + dice.uniform(-0.3, 0.3, 200))
+        series.append((moments, np.full(200, 5.0 if gpu == 3 else 90.0)))
+    band = make_band(series, points)
+    assert len(band.x) == min(points, 200)
+    assert set(band.low) == {5.0} and set(band.high) == {90.0}
+    assert np.allclose(band.mean, (63 * 90 + 5) / 64)
 
 
 def test_a_series_that_ended_is_not_drawn_on() -> None:

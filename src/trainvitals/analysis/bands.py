@@ -36,6 +36,7 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
     total, seen, logged = np.zeros(count), np.zeros(count), np.zeros(count, dtype=bool)
     broken: dict[int, float] = {}
     for x, y in full:
+        interval = float(np.median(np.diff(x))) if len(x) > 1 else 0.0
         finite = np.isfinite(y)
         strange = np.empty(0, dtype=np.int64)
         if not finite.all():
@@ -55,11 +56,14 @@ def make_band(series: Sequence[tuple[Floats, Floats]], points: int) -> Band:
         with np.errstate(over="ignore", invalid="ignore"):
             means = np.add.reduceat(y, starts) / counts[known]
         # Series that are not logged at the same moments each miss a piece now and then: there a series is where the
-        # line between its neighbours is, or the edge of the band would jump.
+        # line between its neighbours is, or the edge of the band would jump. At its ends a value holds for as long as
+        # the series usually waits for the next one.
         missed = counts == 0
-        missed[: known[0]] = missed[known[-1] :] = missed[strange] = False
+        missed[: np.searchsorted(edges[1:], x[0] - interval)] = False
+        missed[np.searchsorted(edges[:-1], x[-1] + interval, side="right") :] = False
+        missed[strange] = False
         between = np.flatnonzero(missed)
-        guessed = np.interp(between, known, means)
+        guessed = np.interp(between, known, means, left=y[0], right=y[-1])
         low[between] = np.minimum(low[between], guessed)
         high[between] = np.maximum(high[between], guessed)
         # The mean is of the series' means: a rank that logs twice as often does not count twice.

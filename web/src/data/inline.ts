@@ -198,6 +198,14 @@ function band(group: Series[]): Series[] {
       const [sum, seen] = sums.get(place) ?? [0, 0];
       sums.set(place, [sum + y, seen + 1]);
     });
+    // Stands in a piece that this series misses.
+    const fill = (missed: number, value: number) => {
+      if (strange.has(missed)) return;
+      low[missed] = Math.min(low[missed], value);
+      high[missed] = Math.max(high[missed], value);
+      means[missed] += value;
+      members[missed]++;
+    };
     // The mean is of the series' means: a rank that logs twice as often does not count twice.
     const known = [...sums].map(([place, [sum, seen]]) => ({ place, mean: sum / seen })).sort((a, b) => a.place - b.place);
     known.forEach(({ place, mean }, at) => {
@@ -207,14 +215,20 @@ function band(group: Series[]): Series[] {
       // A piece that this series misses between two others: there it is where the line between them is.
       const next = known[at + 1];
       for (let missed = place + 1; next && missed < next.place; missed++) {
-        if (strange.has(missed)) continue;
-        const value = mean + ((next.mean - mean) * (missed - place)) / (next.place - place);
-        low[missed] = Math.min(low[missed], value);
-        high[missed] = Math.max(high[missed], value);
-        means[missed] += value;
-        members[missed]++;
+        fill(missed, mean + ((next.mean - mean) * (missed - place)) / (next.place - place));
       }
     });
+    // At its ends a value holds for as long as the series usually waits for the next one.
+    const finite = series.x.map((_, at) => at).filter((at) => series.y[at] !== null);
+    if (!finite.length) continue;
+    const [first, last] = [finite[0], finite[finite.length - 1]];
+    const interval = usualInterval(series.x);
+    for (let missed = known[0].place - 1; missed >= 0 && start + (missed + 1) * width >= series.x[first] - interval; missed--) {
+      fill(missed, series.y[first]!);
+    }
+    for (let missed = known[known.length - 1].place + 1; missed < count && start + missed * width <= series.x[last] + interval; missed++) {
+      fill(missed, series.y[last]!);
+    }
   }
   // A piece without any value is not a gap, only a place between two logged ones.
   const some = members.map((_, at) => at).filter((at) => logged.has(at) || broken.has(at));
@@ -227,6 +241,11 @@ function band(group: Series[]): Series[] {
     members: group.length, x: some.map(middle), y: known(means.map((sum, at) => sum / members[at])), low: known(low), high: known(high),
     nonfinite: some.flatMap((at, place): [number, string][] => (broken.has(at) ? [[place, broken.get(at)!]] : [])),
   }];
+}
+
+function usualInterval(x: number[]): number {
+  const waits = x.slice(1).map((value, at) => value - x[at]).sort((a, b) => a - b);
+  return waits.length ? (waits[(waits.length - 1) >> 1] + waits[waits.length >> 1]) / 2 : 0;
 }
 
 // The value at x, in a straight line between two that are known.
