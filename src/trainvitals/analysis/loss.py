@@ -3,13 +3,13 @@ Tested in tests/analysis/test_diagnosis.py."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from trainvitals.analysis.episodes import find_rises, find_spikes
 from trainvitals.analysis.findings import Curve, Finding, Floats, Measurements, NotJudged
+from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.robust import scale_of, thin
 from trainvitals.analysis.speed import slots_of
 from trainvitals.analysis.wording import count_of, percent, show
@@ -222,13 +222,7 @@ def detect_plateau(measured: Measurements, conditions: Conditions) -> list[Findi
     ]
 
 
-_EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]|$)")
 _BETTER_HIGH = ("acc", "f1", "auc", "map", "bleu", "rouge", "iou", "score")
-
-
-def is_held_out(name: str) -> bool:
-    """Whether it is measured on data that is not trained on."""
-    return _EVALUATION.search(name.lower()) is not None
 
 
 def detect_overfit(measured: Measurements, conditions: Conditions) -> list[Finding]:

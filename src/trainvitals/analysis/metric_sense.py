@@ -1,4 +1,5 @@
-"""Which way a metric is better, from its name. Tested in tests/analysis/test_comparison.py."""
+"""Which way a metric is better, and on which data it is measured, from its name.
+Tested in tests/analysis/test_comparison.py."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ _HIGHER = (
     "iou",
 )
 _HIGHER_PARTS = ("samples_per_sec", "tokens_per_sec", "throughput", "accuracy")
+_EVALUATION = re.compile(r"(^|[^a-z])(val|valid|validation|eval|dev|test)([^a-z]|$)")
 _SHARES = ("acc", "accuracy", "f1", "auc", "map", "iou")
+
+
+def is_held_out(name: str) -> bool:
+    """Whether it is measured on data that is not trained on."""
+    return _EVALUATION.search(name.lower()) is not None
 
 
 def is_share(name: str) -> bool:

@@ -23,9 +23,12 @@ from trainvitals.journal.folder_runs import refer_to
 from trainvitals.journal.reader import RunReader
 from trainvitals.views.data.run_details import describe_run
 from trainvitals.views.report.data import make_data
+from trainvitals.views.tui import screen
 from trainvitals.views.tui.feed import Feed, judge_machine
+from trainvitals.views.tui.machine_alerts import find_machine_alerts
 from trainvitals.views.tui.options import TopOptions
-from trainvitals.views.tui.snapshot import Gpu, Request, Snapshot
+from trainvitals.views.tui.snapshot import Gpu, ProcessRow, Request, Snapshot
+from trainvitals.views.tui.view import View
 
 MakeFeed = Callable[..., Feed]
 
@@ -34,6 +37,11 @@ def until(feed: Feed, ready: Callable[[Snapshot], object]) -> Snapshot:
     """Look until it is so."""
     found = wait_until(lambda: [snapshot] if ready(snapshot := feed.read()) else [], lambda: f"not {feed.read()}")
     return found[0]
+
+
+def as_text(snapshot: Snapshot, view: View, width: int, height: int) -> str:
+    lines = screen.draw(snapshot, view, width, height).lines
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 def write_latest(samples: dict[str, object], *, age: float = 0.0, **more: object) -> None:
@@ -243,6 +251,75 @@ def test_a_process_on_a_gpu_is_listed_with_what_it_uses(fake_nvml) -> None:  # t
     feed.stop()
     (mine,) = [process for process in snapshot.processes if process.gpus]
     assert (mine.pid, mine.gpus, mine.gpu_memory_mb) == (os.getpid(), ("1",), 4096.0)
+
+
+def test_the_overview_shows_who_is_on_which_gpu_and_the_driver(fake_nvml) -> None:  # type: ignore[no-untyped-def]
+    """By GPU and then by memory; a process on several GPUs is one row."""
+    parent = os.getppid()
+    fake_nvml.script(
+        "count = 3\n"
+        f"gpu.1.procs = C:self:4294967296:55;C:{parent}:8589934592:20\n"
+        "gpu.2.procs = C:self:1073741824:5\n"
+        "gpu.0.procs = C:4999999:2147483648:1\n"
+    )
+    fake_nvml.load()
+    feed = Feed(TopOptions(sources=("nvidia",), interval=0.1))
+    snapshot = until(feed, lambda s: len(s.gpus) == 3 and len(s.on_gpus) == 3 and s.on_gpus[2].gpus == ("1", "2"))
+    feed.stop()
+    rows = [(row.pid, row.gpus, row.gpu_memory_mb) for row in snapshot.on_gpus]
+    assert rows == [(4999999, ("0",), 2048.0), (parent, ("1",), 8192.0), (os.getpid(), ("1", "2"), 5120.0)]
+    assert snapshot.driver.startswith("driver ") and ", CUDA " in snapshot.driver
+    for width, height in ((80, 24), (120, 40), (200, 60)):
+        text = as_text(snapshot, View(), width, height)
+        assert snapshot.driver in text and "3 processes on the GPUs" in text
+    assert f"{os.getpid()}" in as_text(snapshot, View(), 120, 40)
+
+
+def test_processes_on_gpus_fold_into_one_line_where_there_is_no_room() -> None:
+    gpus = tuple(Gpu(f"{i}", f"{i}", "H100", f"{i}", {"utilization_percent": 50}, 0.0) for i in range(64))
+    rows = tuple(
+        ProcessRow(1000 + i, f"train.py --rank {i}", "alice" if i else "bob", (f"{i}",), gpu_memory_mb=1024.0)
+        for i in range(64)
+    )
+    system = {"cpu_usage_percent": 50.0, "memory_usage_percent": 40.0}
+    snapshot = Snapshot(time=1.0, gpus=gpus, on_gpus=rows, system=system)
+    small = as_text(snapshot, View(), 80, 20)
+    assert "64 processes on the GPUs: alice 63.0 GB, bob 1.0 GB" in small and " 63 " in small
+    large = as_text(snapshot, View(), 200, 60)
+    assert "train.py --rank 5" in large and "more: alice" in large and "press 3" in large
+
+
+def test_a_hot_gpu_is_an_alert_without_a_run() -> None:
+    def gpu(index: str, **values: float) -> Gpu:
+        return Gpu(index, index, "H100", index, values, 100.0)
+
+    gpus = (
+        gpu("0", temperature_celsius=60.0, memory_percent=99.9),
+        gpu("1", temperature_celsius=83.0),
+        gpu("2", temperature_celsius=91.0, memory_temperature_celsius=99.0),
+    )
+    alerts = find_machine_alerts(gpus, Conditions())
+    assert [(row.rule, row.severity, row.labels["gpu_index"]) for row in alerts] == [
+        ("gpu_temperature_high", "critical", "2"),
+        ("gpu_temperature_high", "warning", "1"),
+        ("gpu_memory_temperature_high", "warning", "2"),
+    ]
+    assert alerts[0].message == "GPU 2 is at 91 °C (limit 90 °C)"
+    assert "99°C" in alerts[2].message
+    assert judge_machine(gpus, alerts)[:3] == ("critical", "critical", alerts[0].message)
+    # One threshold for colors, rules and this.
+    assert find_machine_alerts(gpus[1:2], Conditions({"gpu_temperature_celsius": 85})) == ()
+    snapshot = Snapshot(time=101.0, gpus=gpus, active=alerts, firing=alerts, health=judge_machine(gpus, alerts))
+    assert "critical: GPU 2 is at 91 °C" in as_text(snapshot, View(), 80, 24)
+    page = as_text(snapshot, View(page="alerts"), 120, 24)
+    assert "3 active on this machine" in page and "gpu_memory_temperature_high" in page
+
+
+def test_a_validation_loss_is_charted_beside_the_loss(make_feed, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = [{"timestamp": format_time(story.START + i), "step": i, "val/loss": 1.0 / (i + 1)} for i in range(9)]
+    story.write_lines(next(folder.glob("training_metrics_*.rank0.jsonl")), rows)
+    panels = [panel.id for panel in make_feed(run=folder).read().panels]
+    assert panels[panels.index("loss") + 1] == "own:val/loss" and panels.count("own:val/loss") == 1
 
 
 def test_without_gpus_and_runs_the_busiest_processes_are_listed() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from textual.geometry import Size
 
+from trainvitals.alerts import records
+from trainvitals.journal.documents.rows import new_alert_row
 from trainvitals.views.panels import BY_ID
 from trainvitals.views.tui.feed import Feed
 from trainvitals.views.tui.keys import BOX, KEYS, find_action, press
 from trainvitals.views.tui.options import TopOptions
-from trainvitals.views.tui.snapshot import Chart, Line, ProcessRow, Snapshot
+from trainvitals.views.tui.snapshot import Chart, Line, ProcessRow, RunState, Snapshot
 from trainvitals.views.tui.view import PAGES, View
 
 SIZE = Size(100, 30)
@@ -101,6 +103,30 @@ def test_the_wheel_does_not_answer_a_question() -> None:
     assert scroll is not None
     scroll(desk)
     assert desk.view.asking is not None and desk.view.row == 1
+
+
+@pytest.mark.parametrize(("key", "control", "said"), [("a", "ack", "acknowledged"), ("z", "silence", "silenced")])
+def test_an_alert_is_acknowledged_or_silenced_in_the_run_folder(
+    key: str, control: str, said: str, tmp_path: Path
+) -> None:
+    alert = new_alert_row(state="firing", rule="gpu_lost", severity="critical", message="GPU 3 is lost")
+    over = new_alert_row(state="resolved", rule="loss_nan", message="over")
+    run = RunState("a", "a", "p", str(tmp_path), "running", "", True, 0.0, None, 1, simulated=False)
+    shown = Snapshot(time=1.0, run=run, alerts=(over, alert), active=(alert,), firing=(alert,))
+    desk = Paper(view=View(page="alerts", readonly=True), snapshot=shown)
+    press_all(desk, key)
+    assert "--readonly" in desk.view.message and records.read_rows(tmp_path) == []
+    desk = Paper(view=View(page="alerts"), snapshot=shown)
+    press_all(desk, key)
+    (row,) = records.read_rows(tmp_path)
+    assert (row.control, row.rule, row.until is not None) == (control, "gpu_lost", control == "silence")
+    assert said in desk.view.message
+    desk.view.selected["alerts"] = 1
+    press_all(desk, key)
+    assert "no longer active" in desk.view.message and len(records.read_rows(tmp_path)) == 1
+    without = Paper(view=View(page="alerts"), snapshot=replace(shown, run=None))
+    press_all(without, key)
+    assert "no active run" in without.view.message
 
 
 def test_every_key_can_be_pressed_before_there_is_anything_to_show(

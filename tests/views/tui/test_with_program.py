@@ -47,6 +47,21 @@ def test_the_exit_code_is_the_programs_own(code: str, expected: int, capfdbinary
     assert b"hello" in capfdbinary.readouterr().out
 
 
+def test_leaving_the_dashboard_says_that_the_program_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error, and not if it has ended already."""
+    program = Program([sys.executable, "-c", "input()"], 80, 24)
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        os.write(program._terminal, b"\n")  # now it may end
+
+    monkeypatch.setattr("trainvitals.views.tui.with_program.print_line", hear)
+    assert program.stay_with() == 0
+    assert len(said) == 1 and "the program continues" in said[0]
+    assert program.stay_with() == 0 and len(said) == 1
+
+
 def test_the_program_has_a_terminal_of_the_given_size() -> None:
     program = Program([sys.executable, "-c", "import os; print(os.get_terminal_size())"], 77, 11)
     wait_until(lambda: program.code is not None, "its end")

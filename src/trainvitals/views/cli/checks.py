@@ -171,9 +171,7 @@ def _describe_source(row: SourceRow, units: int, facts: Mapping[str, Any]) -> st
     if isinstance(gpus, list) and gpus:
         names = [str(gpu.get("name") or gpu.get("gpu_name") or "GPU") for gpu in gpus if isinstance(gpu, Mapping)]
         counted = [f"{names.count(item)} x {item}" if names.count(item) > 1 else item for item in dict.fromkeys(names)]
-        driver = facts.get("driver_version") or facts.get("driver")
-        cuda = f", CUDA {facts['cuda_version']}" if facts.get("cuda_version") else ""
-        return ", ".join(counted) + (f"; driver {driver}{cuda}" if driver else "")
+        return "; ".join(filter(None, (", ".join(counted), quantities.format_driver(facts))))
     if row.kind == "gpu":
         return f"{units} GPU{'s' if units != 1 else ''}, {row.name}"
     if row.kind == "host":

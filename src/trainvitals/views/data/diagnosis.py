@@ -13,7 +13,7 @@ import numpy as np
 from trainvitals import __version__, catalog
 from trainvitals.analysis.diagnosis import Diagnosis, Gap, diagnose
 from trainvitals.analysis.findings import Curve, Device, Finding, Floats, Measurements
-from trainvitals.analysis.loss import is_held_out
+from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.analysis.statistics import describe_values
 from trainvitals.conditions import Conditions

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # numpy
@@ -175,6 +176,12 @@ def format_cost(cost: CostJson) -> str:
     more = ", ".join(f"{amount:,.2f} {what}" for key, what in details if isinstance(amount := cost.get(key), float))
     total = f"{cost['amount']:,.2f} {cost['currency']}".rstrip()
     return "; ".join(filter(None, (f"{total} of {cost['of']}", more, cost["basis"])))
+
+
+def format_driver(facts: Mapping[str, object]) -> str:
+    """`driver 550.54.15, CUDA 12.4`, of what a source of GPUs says of itself; empty if it does not."""
+    driver, cuda = facts.get("driver_version") or facts.get("driver"), facts.get("cuda_version")
+    return (f"driver {driver}" + (f", CUDA {cuda}" if cuda else "")) if driver else ""
 
 
 def format_step(step: int | None) -> str:

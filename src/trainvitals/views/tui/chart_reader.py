@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from trainvitals import catalog
+from trainvitals.analysis.metric_sense import is_held_out
 from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
 from trainvitals.views.tui.hardware import LIVE_TABLES, Hardware
 from trainvitals.views.tui.snapshot import Chart, Line, Request
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 MAX_LINES = 64
 """Curves in one chart; more cannot be distinguished."""
 DETAIL_SECONDS = 5.0
+MOST_HELD_OUT = 2
+"""Validation losses that are shown beside the loss; a run with a dozen data sets has the others behind."""
 COARSE_POINTS = 1000
 """A curve with fewer points is in full resolution."""
 
@@ -37,7 +40,8 @@ class ChartReader:
         self._detail: tuple[tuple[object, ...], float, list[Detail]] | None = None
 
     def find_panels(self, shown: ShownRun | None, live: Hardware | None, words: str) -> tuple[Panel, ...]:
-        """The panels that have data, most important first; then the user's own metrics."""
+        """The panels that have data, most important first, with a validation loss beside the loss; then the user's own
+        metrics."""
         logged: dict[str, set[str]] = {}
         for table in ("training", *LIVE_TABLES):
             names = set(shown.curves.names(table)) if shown is not None else set()
@@ -105,12 +109,12 @@ def _choose_panels(logged: Mapping[str, Iterable[str]]) -> tuple[Panel, ...]:
     declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
     declared.sort(key=lambda panel: panel.importance)
     used = {name for panel in declared if panel.table == "training" for name in find_names(panel, logged["training"])}
-    own = [
-        own_panel(name)
-        for name in sorted(logged["training"])
-        if name not in used and catalog.find("training", name) is None
-    ]
-    return (*declared, *own)
+    names = [name for name in sorted(logged["training"]) if name not in used and catalog.find("training", name) is None]
+    # The loss on held-out data is the other half of the loss: beside it, not behind everything that was declared.
+    held_out = [name for name in names if is_held_out(name) and "loss" in name.casefold()]
+    place = next((at + 1 for at, panel in enumerate(declared) if panel.id == "loss"), 0)
+    declared[place:place] = [own_panel(name) for name in held_out[:MOST_HELD_OUT]]
+    return (*declared, *(own_panel(name) for name in names if name not in held_out[:MOST_HELD_OUT]))
 
 
 def _texts(panel: Panel) -> tuple[str, ...]:

@@ -11,17 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trainvitals import runtime
 from trainvitals.analysis.health import Health
 from trainvitals.journal import registrations
 from trainvitals.journal.contracts import RunRef
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.documents.rows import AlertRow
 from trainvitals.sources import RankProcess, World
 from trainvitals.views.data.run_rows import ListedRun, list_rows
 from trainvitals.views.tui.chart_reader import ChartReader
 from trainvitals.views.tui.hardware import HISTORY, Hardware, MachineState
+from trainvitals.views.tui.machine_alerts import find_machine_alerts
 from trainvitals.views.tui.options import TopOptions
 from trainvitals.views.tui.paced import Paced
 from trainvitals.views.tui.run_choice import RunChoice
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 RUNS_SECONDS = 5.0
 REGISTERED_SECONDS = 1.0
 PROCESS_SECONDS = 1.5
+ON_GPUS_SECONDS = 3.0
+"""Who is on the GPUs changes seldom, and the overview is made to stay open."""
 FIRST_SAMPLE_SECONDS = 0.1
 KEPT_EVENTS = 2000
 
@@ -54,6 +58,7 @@ class Feed:
         self._charts = ChartReader(options.gpus)
         self._process_list: ProcessList | None = None
         self._processes: Paced[tuple[ProcessRow, ...]] = Paced(self._read_processes, PROCESS_SECONDS, ())
+        self._on_gpus: Paced[tuple[ProcessRow, ...]] = Paced(self._read_on_gpus, ON_GPUS_SECONDS, ())
         self._runs: Paced[tuple[ListedRun, ...]] = Paced(self._list_runs, RUNS_SECONDS, ())
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -136,6 +141,9 @@ class Feed:
         panels = self._charts.find_panels(shown, live, request.filter)
         charted = panels[request.offset : request.offset + max(request.charts, 0)]
         charts = tuple(self._charts.read(panel, shown, live, request) for panel in charted)
+        with_users = bool(gpus) and live is not None and not self.options.simulate_gpus
+        on_gpus = self._find_on_gpus(request.page) if with_users else ()
+        machine_alerts = find_machine_alerts(gpus, self.options.conditions)
         snapshot = Snapshot(
             time=now,
             host=runtime.host_name(),
@@ -144,7 +152,11 @@ class Feed:
             system=machine.system,
             processes=self._processes.get() if request.page == "processes" else self._processes.last,
             runs=self._runs.get() if request.page == "runs" else self._runs.last,
-            health=judge_machine(gpus),
+            driver=self._process_list.driver if with_users and self._process_list is not None else "",
+            on_gpus=on_gpus,
+            health=judge_machine(gpus, machine_alerts),
+            active=machine_alerts,
+            firing=machine_alerts,
             events=tuple(self._hardware.notices),
             output=tuple(self.options.output()) if self.options.output is not None else (),
             panels=panels,
@@ -202,11 +214,23 @@ class Feed:
         return not wanted or gpu.index.split(":")[0] in wanted or gpu.uuid in wanted
 
     def _read_processes(self) -> tuple[ProcessRow, ...]:
+        return self._make_process_list().read(self.registered.last)
+
+    def _read_on_gpus(self) -> tuple[ProcessRow, ...]:
+        return self._make_process_list().read_on_gpus()
+
+    def _find_on_gpus(self, page: str) -> tuple[ProcessRow, ...]:
+        if page == "overview" and not self._on_gpus.get():
+            self._on_gpus.expire()  # the driver is read in the background: look again soon, which costs nothing
+        wanted = self.options.gpus
+        return tuple(row for row in self._on_gpus.last if not wanted or set(row.gpus) & set(wanted))
+
+    def _make_process_list(self) -> ProcessList:
         if self._process_list is None:
             from trainvitals.views.tui.processes import ProcessList
 
             self._process_list = ProcessList(self._world)
-        return self._process_list.read(self.registered.last)
+        return self._process_list
 
     def _list_runs(self) -> tuple[ListedRun, ...]:
         runs = self.options.runs
@@ -220,9 +244,12 @@ def _read_registered() -> list[Registration]:
     return [entry for _, entry in registrations.read_all()]
 
 
-def judge_machine(gpus: Sequence[Gpu]) -> Health:
-    """The health of this machine when no run is shown: the only possible problem is a GPU that does not respond."""
+def judge_machine(gpus: Sequence[Gpu], alerts: Sequence[AlertRow] = ()) -> Health:
+    """The health of this machine when no run is shown: GPUs that do not respond, and what is wrong with the others."""
     troubled = [gpu for gpu in gpus if gpu.problem and gpu.problem != "asleep"]
+    if alerts and (not troubled or alerts[0].severity == "critical"):
+        grave: Literal["warning", "critical"] = "critical" if alerts[0].severity == "critical" else "warning"
+        return Health(grave, grave, alerts[0].message)
     if not troubled:
         return WELL
     more = f" (and {len(troubled) - 1} more)" if len(troubled) > 1 else ""

@@ -110,6 +110,15 @@ KEYS: tuple[Key, ...] = (
         "processes",
         "processes",
     ),
+    Key(
+        ("a",),
+        lists.acknowledge_alert,
+        "a",
+        "acknowledge the selected alert: no reminders; disabled by --readonly",
+        "alerts",
+        "alerts",
+    ),
+    Key(("z",), lists.silence_alert, "z", "silence its rule for an hour; disabled by --readonly", "alerts", "alerts"),
 )
 
 _ACTIONS = {(key.on, name): key.action for key in KEYS for name in key.keys}

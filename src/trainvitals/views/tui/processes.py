@@ -16,6 +16,7 @@ from trainvitals.errors import TrainvitalsError
 from trainvitals.journal.documents.registration import Registration
 from trainvitals.journal.identity import Participant
 from trainvitals.sources import BusyUnit, World
+from trainvitals.views.data.quantities import format_driver
 from trainvitals.views.tui.snapshot import ProcessRow
 
 BUSIEST = 40
@@ -28,7 +29,19 @@ class ProcessList:
 
     def __init__(self, world: World) -> None:
         self._known: dict[int, psutil.Process] = {}
+        self._has_read = False
         self._gpus = GpuProcesses(world)
+
+    @property
+    def driver(self) -> str:
+        """Versions of the driver that names the processes; empty until it is known."""
+        return self._gpus.driver
+
+    def read_on_gpus(self) -> tuple[ProcessRow, ...]:
+        """Only those on GPUs, by GPU and then by memory, the most first."""
+        on_gpus = self._gpus.read()
+        found = [process for pid, gpu in on_gpus.items() if (process := self._read_one(pid, gpu, None)) is not None]
+        return tuple(sorted(found, key=lambda row: (*map(int, row.gpus[:1]), -(row.gpu_memory_mb or 0.0), row.pid)))
 
     def read(self, runs: Sequence[Registration], *, with_gpus: bool = True) -> tuple[ProcessRow, ...]:
         """Processes of GPUs and runs, including the runs' children; the busiest of the machine if there are none."""
@@ -40,7 +53,8 @@ class ProcessList:
                 for child in self._children(entry.pid):
                     of_runs.setdefault(child, (entry.run_id, entry.participant))
         wanted = sorted({*on_gpus, *of_runs}) or self._everybody()
-        if not self._known:
+        if not self._has_read:
+            self._has_read = True
             # CPU usage is known from the second reading on: take the first one now.
             for pid in wanted:
                 self._read_one(pid, None, None)
@@ -117,6 +131,7 @@ class GpuProcesses:
     no other."""
 
     def __init__(self, world: World) -> None:
+        self.driver = ""
         self._world = world
         self._units: dict[str, BusyUnit] = {}
         self._asked = 0.0
@@ -131,10 +146,7 @@ class GpuProcesses:
             if not self._units and not self._looking:
                 self._looking = True
                 threading.Thread(target=self._look, name="top-gpu-processes", daemon=True).start()
-            for key, unit in list(self._units.items()):
-                if key not in self._busy:
-                    self._busy.add(key)
-                    threading.Thread(target=self._ask, args=(key, unit), daemon=True).start()
+            self._ask_all()
         found: dict[int, dict[str, Any]] = {}
         for unit in list(self._units.values()):
             for process in unit.processes:
@@ -146,17 +158,26 @@ class GpuProcesses:
                         entry[name] = (entry[name] or 0.0) + value
         return found
 
+    def _ask_all(self) -> None:
+        for key, unit in list(self._units.items()):
+            if key not in self._busy:
+                self._busy.add(key)
+                threading.Thread(target=self._ask, args=(key, unit), daemon=True).start()
+
     def _look(self) -> None:
         try:
             for row in sources.REGISTRY:
                 if row.names_processes:
                     self._units |= {unit.key: unit for unit in self._find_units(row.name)}
+            self._ask_all()
         finally:
             self._looking = False
 
     def _find_units(self, name: str) -> list[BusyUnit]:
         try:
-            units = sources.create(name, self._world).discover()
+            source = sources.create(name, self._world)
+            units = source.discover()
+            self.driver = format_driver(source.describe()) or self.driver
         except Exception:  # noqa: BLE001 - the boundary around a source: no GPU of this vendor, so nobody uses one
             return []
         return [unit for unit in units if hasattr(unit, "processes")]  # type: ignore[misc]

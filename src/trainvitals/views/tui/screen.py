@@ -28,7 +28,7 @@ HINTS: dict[str, str] = {
     "charts": "? help  / choose  enter enlarge  ←→ crosshair  ↑↓ zoom  l log  s save",
     "processes": "? help  / filter  o sort  k signal  space details",
     "ranks": "? help  / filter  space details  q quit",
-    "alerts": "? help  / filter  space details",
+    "alerts": "? help  a acknowledge  z silence  / filter  space details",
     "events": "? help  / filter  space details",
     "runs": "? help  / filter  enter show  space details",
 }

@@ -169,7 +169,11 @@ class Snapshot:
     """Where the hardware numbers are from: `agent`, `own sampling`, `run folder`, or empty before the first."""
     gpus: tuple[Gpu, ...] = ()
     system: Mapping[str, Value] = field(default_factory=dict)
+    driver: str = ""
+    """Versions of the GPUs' driver, where it is known."""
     processes: tuple[ProcessRow, ...] = ()
+    on_gpus: tuple[ProcessRow, ...] = ()
+    """The processes on the GPUs shown, by GPU and memory; read for the overview."""
     run: RunState | None = None
     runs: tuple[ListedRun, ...] = ()
     health: Health = WELL

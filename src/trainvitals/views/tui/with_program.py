@@ -21,6 +21,7 @@ from types import FrameType
 from trainvitals.errors import TrainvitalsError
 from trainvitals.safe_text import one_line
 from trainvitals.settings import Settings
+from trainvitals.stderr import print_line
 from trainvitals.views.tui import check_extra
 
 KEPT_LINES = 2000
@@ -148,6 +149,8 @@ class Program:
         """After the dashboard: print the recent output, pass on the rest, and exit with its exit code."""
         _write(self.output.raw())
         self._relay.set()
+        if self.code is None:
+            print_line("the dashboard is closed, the program continues: Ctrl-C stops it")
         before = {number: signal.signal(number, self.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         while not self._ended.wait(0.2):
             pass

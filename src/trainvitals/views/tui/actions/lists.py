@@ -1,12 +1,20 @@
-"""On the processes and runs pages."""
+"""On the processes, alerts and runs pages."""
 
 from __future__ import annotations
 
+import getpass
+import time
+from functools import partial
+from pathlib import Path
+
+from trainvitals.alerts import records
 from trainvitals.errors import TrainvitalsError
 from trainvitals.views.tui.actions import Desk
 from trainvitals.views.tui.actions.moving import show_page
-from trainvitals.views.tui.pages.lists import shown_processes, shown_runs
+from trainvitals.views.tui.pages.lists import shown_alerts, shown_processes, shown_runs
 from trainvitals.views.tui.view import PROCESS_SORTS, SIGNALS
+
+SILENCE_SECONDS = 3600.0
 
 
 def sort_by_next(desk: Desk) -> None:
@@ -42,6 +50,33 @@ def answer(desk: Desk, key: str) -> None:
         view.show_message(send(process, name), "warning")
     except TrainvitalsError as error:
         view.show_message(error.message, "critical")
+
+
+def control_alert(desk: Desk, control: str, done: str, seconds: float | None = None) -> None:
+    """Ask the agent to acknowledge or silence the rule of the selected alert, as `trainvitals alerts` does."""
+    view, run = desk.view, desk.snapshot.run
+    rows = shown_alerts(desk.snapshot, view)
+    if view.row >= len(rows):
+        return
+    row = rows[view.row]
+    if view.readonly:
+        view.show_message("changing alerts is disabled by --readonly", "warning")
+    elif row not in desk.snapshot.active:
+        view.show_message(f"{row.rule} is no longer active")
+    elif run is None or not run.live:
+        view.show_message(f"nobody is notified of {row.rule}: no active run", "warning")
+    else:
+        until = time.time() + seconds if seconds is not None else None
+        try:
+            records.ask(Path(run.folder), control, row.rule, getpass.getuser(), until)
+        except (OSError, TrainvitalsError) as error:
+            view.show_message(f"cannot change {row.rule}: {error}", "critical")
+        else:
+            view.show_message(f"{row.rule}: {done}")
+
+
+acknowledge_alert = partial(control_alert, control="ack", done="acknowledged, no reminders")
+silence_alert = partial(control_alert, control="silence", done="silenced for an hour", seconds=SILENCE_SECONDS)
 
 
 def show_run(desk: Desk) -> None:

@@ -237,19 +237,22 @@ def needed_lines(gpus: Sequence[Gpu], width: int) -> list[int]:
     return [_rows_of(len(gpus), width, cell) for cell in _cells(gpus)]
 
 
-def draw_gpus(gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, heading: bool) -> Block:
+def draw_gpus(
+    gpus: tuple[Gpu, ...], width: int, height: int, view: View, selected: int | None, driver: str | None
+) -> Block:
     """The block in at most `height` lines: a line each, or side by side in the most detailed layout that fits.
 
-    GPUs that still do not fit are counted, and scroll into view with the selected one.
+    GPUs that still do not fit are counted, and scroll into view with the selected one. `driver` is for the heading;
+    None is no heading.
     """
-    top = 1 if heading else 0
+    top = 0 if driver is None else 1
     room = max(height - top, 0)
     cell = None
     if room < len(gpus) + 1:
         cell = next((cell for cell in _cells(gpus) if _rows_of(len(gpus), width, cell) <= room), _cells(gpus)[-1])
         if width // cell.least < 2:
             cell = None
-    lines = [_heading(gpus, width, view.palette, cell)] if heading else []
+    lines = [] if driver is None else [_heading(gpus, driver, width, view.palette, cell)]
     if cell is None:
         block = _draw_table(gpus, width, room, view, selected, top)
     else:
@@ -257,11 +260,13 @@ def draw_gpus(gpus: tuple[Gpu, ...], width: int, height: int, view: View, select
     return block._replace(lines=lines + block.lines)
 
 
-def _heading(gpus: tuple[Gpu, ...], width: int, palette: Palette, cell: _Cell | None) -> Line:
+def _heading(gpus: tuple[Gpu, ...], driver: str, width: int, palette: Palette, cell: _Cell | None) -> Line:
     simulated = any(gpu.simulated for gpu in gpus)
     title, right = describe(gpus), totals(gpus)
     if cell is not None:
         right = f"{cell.numbers}   {right}".rstrip()
+    if driver and len(title) + len(driver) + len(right) + 10 <= width:
+        title = f"{title}  {driver}"
     line = rule(f"{title}  SIMULATED" if simulated else title, width, palette, right)
     if simulated and len(line) > 2:
         line[1:2] = [Segment(f"{title}  ", palette.dim), Segment("SIMULATED", palette.warning)]
@@ -338,9 +343,11 @@ def _draw_cells(
 
 def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, view: View) -> Line:
     palette = view.palette
-    index = Segment(f" {fit(gpu.index, index_width, right=True)}", palette.strong)
-    room = width - index_width - 1
     text, grave = marks(gpu)
+    # The list says beside the bar what is wrong; here the GPU's number is colored, and a bar looks the same in both.
+    marked = palette.severity(grave) if grave and cell.details else palette.strong
+    index = Segment(f" {fit(gpu.index, index_width, right=True)}", marked)
+    room = width - index_width - 1
     if gpu.problem:
         style = palette.severity(grave) if grave else palette.dim
         return [index, Segment(fit(f" {text}" if len(text) < room or cell.details else "  ✕", room), style)]
@@ -361,6 +368,5 @@ def _draw_cell(gpu: Gpu, index_width: int, width: int, cell: _Cell, view: View) 
             Segment(fit(format_measure(memory, "%"), 5, right=True), palette.severity(full) if full else palette.dim),
             Segment(fit(degrees, 4, right=True), palette.severity(hot) if hot else palette.dim),
         ]
-    style = palette.severity(grave) if grave else palette.accent
     size = max(room - 1 - width_of(numbers), 1)
-    return [index, Segment(" "), *bar(None if use is None else use / 100, size, style, palette), *numbers]
+    return [index, Segment(" "), *bar(None if use is None else use / 100, size, palette.accent, palette), *numbers]

@@ -22,13 +22,18 @@ from trainvitals.views.data.run_rows import ListedRun
 from trainvitals.views.tui.pages import Page, empty, row_hits, rule
 from trainvitals.views.tui.paint import Line, fit, heat
 from trainvitals.views.tui.snapshot import ProcessRow, RankRow, Snapshot
-from trainvitals.views.tui.table import Column, draw_table
+from trainvitals.views.tui.table import Column, draw_heading, draw_row, draw_table, lay_out
 from trainvitals.views.tui.view import PROCESS_SORTS, View
 
 T = TypeVar("T")
 
 STRAGGLER = 1.2
 """A rank whose median step takes this many times the median of all is marked."""
+
+MOST_GPU_NAMES = 16
+"""Characters of the GPUs of one process on the overview; more of them are counted."""
+LEAST_ON_GPUS = 5
+"""Lines of the table of who is on the GPUs, if not all of them fit: heading, titles, two processes, the others."""
 
 R = TypeVar("R", AlertRow, EventRow)
 
@@ -120,6 +125,52 @@ def draw_processes(snapshot: Snapshot, view: View, width: int, height: int) -> P
         word = f"busiest {word} on this machine"
     order = f"by {sort} {'↓' if view.descending else '↑'}"
     return _page(columns, rows, view, width, height, rule(f"{len(rows)} {word}", width, palette, order))
+
+
+def draw_on_gpus(rows: Sequence[ProcessRow], view: View, width: int, height: int) -> list[Line]:
+    """Who is on which GPU, in at most `height` lines: a table, or one line if that is all there is room for."""
+    palette = view.palette
+    if not rows or height < 1:
+        return []
+    heading = f"{len(rows)} {'process' if len(rows) == 1 else 'processes'} on the GPUs"
+    if height < min(len(rows) + 2, LEAST_ON_GPUS):
+        return [[Segment(fit(f" {heading}: {_summarize(rows)}", width), palette.dim)]]
+
+    def measure(name: str, unit: str) -> Callable[[ProcessRow], str]:
+        return lambda row: format_measure(getattr(row, name), unit).replace(" ", "")
+
+    def plain(_: ProcessRow) -> Style:
+        return palette.text
+
+    def gpus_of(row: ProcessRow) -> str:
+        text = ",".join(row.gpus)
+        return text if len(text) <= MOST_GPU_NAMES else f"{len(row.gpus)} GPUs"
+
+    columns: list[Column[ProcessRow]] = [
+        text_column("GPU", _longest(map(gpus_of, rows), 3, 16), 1, gpus_of, lambda _: palette.strong, right=True),
+        text_column("USER", 8, 3, lambda row: row.user, plain, most=_longest((row.user for row in rows), 8, 16)),
+        text_column("PID", 7, 2, lambda row: str(row.pid), plain, right=True),
+        text_column("GPU MEM", 7, 4, measure("gpu_memory_mb", "MB"), plain, right=True),
+        text_column("SM", 5, 5, measure("sm_percent", "%"), plain, right=True),
+        text_column("COMMAND", 16, 6, lambda row: row.command, lambda _: palette.dim, most=400),
+    ]
+    placed = lay_out(columns, width - 2)
+    shown = rows if len(rows) <= height - 2 else rows[: height - 3]
+    lines = [rule(heading, width, palette), [Segment(" "), *draw_heading(placed, palette)]]
+    lines += [[Segment(" "), *draw_row(placed, row, palette)] for row in shown]
+    if len(shown) < len(rows):
+        rest = rows[len(shown) :]
+        lines.append([Segment(fit(f" {len(rest)} more: {_summarize(rest)}; press 3", width), palette.dim)])
+    return lines
+
+
+def _summarize(rows: Sequence[ProcessRow]) -> str:
+    """`alice 412.0 GB, bob 3.1 GB`: whose they are and the GPU memory of each, where it is known."""
+    held: dict[str, list[float]] = {}
+    for row in rows:
+        held.setdefault(row.user or "unknown user", []).extend([] if row.gpu_memory_mb is None else [row.gpu_memory_mb])
+    users = sorted(held.items(), key=lambda item: -sum(item[1]))
+    return ", ".join(f"{user} {format_measure(sum(memory), 'MB')}" if memory else user for user, memory in users)
 
 
 # -- ranks
@@ -289,6 +340,8 @@ def draw_alerts(snapshot: Snapshot, view: View, width: int, height: int) -> Page
         text_column("MESSAGE", 24, 1, message_of, colour, most=400),
     ]
     title = f"{len(snapshot.firing)} active, {count_of(len(snapshot.alerts), 'change')} in total"
+    if snapshot.run is None:
+        title = f"{len(snapshot.firing)} active on this machine"
     return _page(columns, rows, view, width, height, rule(title, width, palette))
 
 

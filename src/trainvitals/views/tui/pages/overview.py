@@ -10,7 +10,7 @@ from trainvitals.views.tui.pages import Hit, Page, empty, rule
 from trainvitals.views.tui.pages.charts import draw_grid
 from trainvitals.views.tui.pages.gpus import COMPACT_WIDTH, draw_gpus, needed_lines
 from trainvitals.views.tui.pages.host import draw_host
-from trainvitals.views.tui.pages.lists import grouped_alerts
+from trainvitals.views.tui.pages.lists import LEAST_ON_GPUS, draw_on_gpus, grouped_alerts
 from trainvitals.views.tui.pages.strip import draw_strip
 from trainvitals.views.tui.paint import Line, fit
 from trainvitals.views.tui.snapshot import Snapshot
@@ -30,6 +30,8 @@ OUTPUT_HEIGHT = 14
 """A lower page has no output pane; the events page shows it."""
 NOTE_LINES = 3
 ALERT_LINES = 4
+ON_GPUS_SHARE = 4
+"""The table of who is on the GPUs takes at most this part of the page: charts need room too."""
 LEAST_LINES = 4
 """Lines of a run without hardware."""
 
@@ -68,11 +70,13 @@ def draw(snapshot: Snapshot, view: View, width: int, height: int) -> Page:
             max(min(room - reserve, _wanted(len(snapshot.gpus), width, room)), 1),
             view,
             view.row if view.details or view.selected.get("overview") is not None else None,
-            heading=roomy,
+            driver=snapshot.driver if roomy else None,
         )
         view.visible, view.gpu_columns = max(block.shown, 1), block.across
         hits += [hit._replace(top=hit.top + len(lines), bottom=hit.bottom + len(lines)) for hit in block.hits]
         lines += block.lines
+        users, host_lines = _on_gpus(snapshot, view, width, height - pane - len(lines), host_lines)
+        lines += users
         if roomy and len(lines) + len(host_lines) < height - pane - CHART_HEIGHT:
             lines.append([])
     room = max(height - pane - len(lines), 0)
@@ -120,6 +124,19 @@ def _wanted(count: int, width: int, room: int) -> int:
         return count + 2
     across = max(width // COMPACT_WIDTH, 1)
     return -(-count // across) + 1
+
+
+def _on_gpus(snapshot: Snapshot, view: View, width: int, room: int, host: list[Line]) -> tuple[list[Line], list[Line]]:
+    """Who is on the GPUs, and what is left of the host: its last line gives way to one line about them."""
+    rows = snapshot.on_gpus
+    if not rows:
+        return [], host
+    free = room - len(host)
+    if free < 1 and len(host) > HOST_LINES:
+        host, free = host[:-1], free + 1
+    most = max((room + len(snapshot.gpus)) // ON_GPUS_SHARE, LEAST_ON_GPUS)
+    charts = CHART_HEIGHT if snapshot.charts and free > CHART_HEIGHT else 0
+    return draw_on_gpus(rows, view, width, min(free - charts, most, len(rows) + 2)), host
 
 
 def _alert_lines(snapshot: Snapshot, view: View, width: int, room: int) -> list[Line]:
