@@ -10,6 +10,7 @@ demo: $(VENV)/bin/trainvitals
 
 $(VENV)/bin/trainvitals: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	@echo 'Installing trainvitals and its dependencies into $(VENV); this can take a few minutes.'
 	$(VENV)/bin/pip install --quiet --editable '.[demo]'
 	@touch $@
 
