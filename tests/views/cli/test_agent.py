@@ -61,6 +61,7 @@ def test_status_shows_the_runs_and_the_sources(watched_machine: Any) -> None:
         assert process.poll() is None
         text = watched_machine.run("agent", "status").stdout
     assert watched_machine.only_run()[0].name in text
+    assert re.search(r" running +0 +- ", text)  # the command itself is not a rank
     assert re.search(r"simulated:SIM-\S+ +ok +\d+\.\d s +\d+\.\d ms", text)
     assert re.search(r"amd +none +no AMD GPU", text)
     stopped = watched_machine.run("agent", "stop")

@@ -13,6 +13,7 @@ from trainvitals import runtime
 from trainvitals.errors import AgentError
 from trainvitals.journal import registrations
 from trainvitals.journal.documents.latest import Latest, LatestRun, read_agent
+from trainvitals.journal.documents.run import COMMAND
 from trainvitals.journal.encoding import parse_time
 from trainvitals.safe_text import one_line
 from trainvitals.stderr import print_line
@@ -101,9 +102,10 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _run_row(run: LatestRun) -> tuple[str, ...]:
-    steps = [rank.step for rank in run.ranks.values() if rank.step is not None]
+    ranks = [rank for rank in run.ranks.values() if rank.kind != COMMAND]
+    steps = [rank.step for rank in ranks if rank.step is not None]
     step = f"{max(steps):,}" if steps else quantities.NONE
-    return one_line(run.run_id), run.state, str(len(run.ranks)), step, one_line(run.folder)
+    return one_line(run.run_id), run.state, str(len(ranks)), step, one_line(run.folder)
 
 
 def _source_rows(latest: Latest) -> list[tuple[str, ...]]:
