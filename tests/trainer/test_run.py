@@ -33,6 +33,7 @@ from trainvitals.journal.documents.run import RunFile
 from trainvitals.journal.identity import Participant
 from trainvitals.journal.reader import RunReader, open_run
 from trainvitals.journal.run_info import list_runs
+from trainvitals.trainer.refusals import MAX_NAMES
 from trainvitals.trainer.run import Run
 
 
@@ -227,6 +228,18 @@ def test_what_is_no_number_is_refused_in_strict_mode_and_counted_otherwise(value
     strict = trainvitals.init(strict=True)
     with pytest.raises(MetricError, match="odd"):
         strict.log({"odd": value})
+
+
+def test_every_refused_name_is_told_of_once_but_not_without_end(capfd: Any) -> None:
+    with trainvitals.init() as run:
+        for step in range(3):
+            run.log({"prompt": "text", "image": [1, 2], "loss": 1.0}, step=step)
+        told = capfd.readouterr().err
+        assert told.count("'prompt' is") == 1 and told.count("'image' is") == 1
+        for step in range(3, 1000):
+            run.log({f"text_{step}": "text"}, step=step)
+    assert capfd.readouterr().err.count("not a number") == MAX_NAMES - 2
+    assert run.refused == 6 + 997
 
 
 def test_what_is_no_mapping_is_refused_and_none_is_nothing() -> None:

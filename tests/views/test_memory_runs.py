@@ -21,10 +21,11 @@ from trainvitals.journal.encoding import format_time
 from trainvitals.journal.folder_runs import FolderRuns, refer_to
 from trainvitals.journal.layout import FileName
 from trainvitals.settings import resolve
-from trainvitals.views.cli.details import draw_details, read_diagnosis, read_price
+from trainvitals.views.cli.details import draw_details, read_price
 from trainvitals.views.cli.summary import draw_summary, read_summary
 from trainvitals.views.cli.terminal import Paint
 from trainvitals.views.data.comparison import describe_comparison
+from trainvitals.views.data.diagnosis import read_findings
 from trainvitals.views.data.export import FORMATS, Rows, write_rows
 from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.wire import encode
@@ -199,7 +200,7 @@ def test_the_summary_in_the_terminal_is_the_same(folders: FolderRuns, memory: Me
         lines = draw_summary(summary, paint, next_steps=False).splitlines()
         settings = resolve({})
         price = read_price(reader, summary, settings)
-        details = draw_details(summary, read_diagnosis(reader, settings), price, reader, paint, None)
+        details = draw_details(summary, read_findings(reader, settings), price, reader, paint, None)
         return "\n".join([*(line for line in lines if not set(line.split()) & {"folder", "history"}), details])
 
     in_both(folders, memory, draw)

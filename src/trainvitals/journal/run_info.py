@@ -50,6 +50,14 @@ def default_root() -> Path:
     return Path(resolve().dir)
 
 
+def shorten_path(path: Path) -> str:
+    """The path as somebody here would type it."""
+    try:
+        return f"./{path.absolute().relative_to(Path.cwd())}"
+    except (ValueError, OSError):
+        return str(path)
+
+
 def list_runs(root: str | Path | None = None) -> list[RunInfo]:
     """All runs below `root`, oldest first. One that cannot be read is `unreadable`, with the reason as its cause."""
     found = []

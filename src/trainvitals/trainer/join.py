@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,17 +182,22 @@ def find_last_step(run: Path, rank: ranks.Rank) -> int:
 
 
 def _last_step_in(path: Path) -> int | None:
+    return next((row["step"] for row in read_backwards(path) if isinstance(row.get("step"), int)), None)
+
+
+def read_backwards(path: Path) -> Iterator[dict[str, Any]]:
+    """The newest lines of a file, the last one first: those in its last megabyte."""
     with open(path, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - (1 << 20), 0))
-        for line in reversed(file.read().splitlines()):
-            try:
-                step = orjson.loads(line).get("step")
-            except (orjson.JSONDecodeError, AttributeError):
-                continue
-            if isinstance(step, int):
-                return step
-    return None
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            yield row
 
 
 def restart_count(environ: Mapping[str, str]) -> int:

@@ -7,6 +7,9 @@ from trainvitals.errors import MetricError
 from trainvitals.handlers import is_from_handler
 from trainvitals.stderr import print_line
 
+MAX_NAMES = 20
+"""Refused names that are told of: a program may make new ones in every step."""
+
 
 class Refusals:
     """Of one run."""
@@ -16,13 +19,16 @@ class Refusals:
         """Values that were not numbers and so were not logged."""
         self.is_strict = strict
         self._warned: set[str] = set()
+        self._names: set[str] = set()
 
-    def refuse(self, what: str, outcome: str = "not logged") -> None:
-        """Raises MetricError in strict mode."""
+    def refuse(self, what: str, outcome: str = "not logged", *, name: str = "") -> None:
+        """Every `name` is told of once. Raises MetricError in strict mode."""
         self.count += 1
         if self.is_strict:
             raise MetricError(what, hint="log numbers only; put text and lists in config= or run.event()")
-        self.warn_once("refused", f"{what}: {outcome} (shown once; further ones are only counted)")
+        if len(self._names) < MAX_NAMES and name not in self._names:
+            self._names.add(name)
+            print_line(f"{what}: {outcome} (shown once; further ones are only counted)")
 
     def survive(self, error: Exception) -> None:
         """A bug of ours. Exceptions of the program's signal handlers are passed on."""

@@ -41,7 +41,7 @@ def sort_values(
     flat: dict[str, Any] = {}
     for name, item in itertools.chain(scalars.flatten(metrics or {}), scalars.flatten(more)):
         if name in flat:
-            refusals.refuse(f"'{name:.100}' is logged twice in one call", "the last one counts")
+            refusals.refuse(f"'{name:.100}' is logged twice in one call", "the last one counts", name=name)
         flat[name] = item
     if "step" in flat:
         inner = flat.pop("step")
@@ -62,7 +62,7 @@ def sort_values(
         if kind.__module__ != "builtins":
             on_foreign()
         if isinstance(value, scalars.Refused):
-            refusals.refuse(f"'{key:.100}' is {value.what}, not a number")
+            refusals.refuse(f"'{key:.100}' is {value.what}, not a number", name=key)
         elif isinstance(value, (int, float)):
             values[key] = value
         else:

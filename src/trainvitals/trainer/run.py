@@ -30,7 +30,7 @@ from trainvitals.journal.identity import Participant
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.writer import LineWriter
 from trainvitals.redaction import redact
-from trainvitals.trainer import current, facts, failure_text, join, ranks, stacks
+from trainvitals.trainer import current, facts, failure_text, join, notices, ranks, stacks
 from trainvitals.trainer.pending import Pending
 from trainvitals.trainer.presence import Presence
 from trainvitals.trainer.rank_files import RankFiles
@@ -94,6 +94,7 @@ class Run:
         self._status: str | None = None
         self._also = {"correlation_id": file.correlation_id} if effective.correlation_ids else {}
         self._pending = Pending(self._also)
+        self._leads = False
         self._homeless = False  # the folder could not be made, on a read-only or full disk: lines wait in memory
         self._files = RankFiles(folder, effective)
         self._writer: LineWriter | None = None
@@ -106,12 +107,16 @@ class Run:
         if self._also:
             self._be_careful()  # every line has more than its numbers
 
-    def start(self, *, homeless: bool) -> None:
-        """Start, in the process that called `init`. `homeless` if there is no folder yet."""
+    def start(self, *, homeless: bool, leads: bool) -> None:
+        """Start, in the process that called `init`. `homeless` if there is no folder yet; the process that `leads`
+        speaks for the run on the terminal."""
+        self._leads = leads
         self._homeless = self._files.is_quiet = homeless and bool(self._files)
         atexit.register(self._at_exit)
         if self._files and not homeless:
             self._announce()
+            if leads:
+                notices.announce(self.id, self.folder, self._settings)
 
     def _announce(self) -> None:
         self._presence.announce(self._begin_cell, self._end_cell)
@@ -522,12 +527,15 @@ class Run:
             if self._python_rules is not None:
                 self._python_rules.close()
             self._status = status
+            newest = self._writer.path if self._writer is not None else None
             self._close_writers(0.0 if self._homeless else CLOSE_SECONDS)
             stacks.disarm()
             self._presence.let_go()
             if not self._homeless:
                 self._document.write_end(status, cause, self._step if self._step >= 0 else None, tentative)
             self._presence.end(status)
+            if self._leads:
+                notices.sum_up(self.id, self.folder, self._settings, status, self._step, newest)
         except Exception as error:  # noqa: BLE001 - the end of the user's program must not fail because of us
             self._status = status
             self._refusals.warn_once("finish", f"the end of run {self.id} could not be written: {error!r:.300}")

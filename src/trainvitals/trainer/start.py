@@ -96,7 +96,7 @@ def begin(
     if place.attempt > 1:
         first_step = join.find_last_step(place.folder, own) + 1
     run = Run(place.folder, own, effective, file, first_step=first_step)
-    run.start(homeless=homeless)
+    run.start(homeless=homeless, leads=leads)
     if effective.dashboard and leads:
         from trainvitals.trainer import dashboard
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from trainvitals.journal.documents.status import Status
 from trainvitals.journal.encoding import encode_line, format_time
 from trainvitals.journal.layout import FileName
 from trainvitals.journal.reader import RunReader
+from trainvitals.journal.run_info import shorten_path
 from trainvitals.journal.writer import LineWriter
-from trainvitals.views.cli.summary import draw_summary, main_metrics, near, read_summary
+from trainvitals.settings import resolve
+from trainvitals.views.cli.summary import MANY_GPUS, draw_summary, main_metrics, print_summary, read_summary
 from trainvitals.views.cli.terminal import Paint
 
 PLAIN = Paint(io.StringIO())
@@ -48,7 +51,13 @@ def test_metrics_are_found_under_any_of_their_names(make_run: Callable[..., Path
     }
     summary = read_summary(RunReader(make_run(rows=[row])))
     assert main_metrics(summary.metrics) == ["train/loss", "acc", "grad_norm", "throughput", "lr"]
-    assert "and 1 more" in draw_summary(summary, PLAIN)
+    text = draw_summary(summary, PLAIN)
+    assert "  other " in text and "more" not in text  # that one would take no less room
+
+
+def test_metrics_that_are_left_out_are_counted(make_run: Callable[..., Path]) -> None:
+    row = {"step": 3, "loss": 0.5, "one": 1.0, "two": 1.0}
+    assert "  and 2 more\n" in draw_summary(read_summary(RunReader(make_run(rows=[row]))), PLAIN)
 
 
 @pytest.mark.parametrize("stated", [{"last_step": 8}, {}])
@@ -105,7 +114,7 @@ def test_the_cause_of_a_failure_is_told_once(make_run: Callable[..., Path]) -> N
 
 
 def alert(rule: str, severity: str, state: str = "firing") -> dict[str, Any]:
-    return {"state": state, "rule": rule, "severity": severity}
+    return {"state": state, "rule": rule, "severity": severity, "message": f"{rule} happened"}
 
 
 def test_alerts_are_counted_when_they_begin_and_named_worst_first(make_run: Callable[..., Path]) -> None:
@@ -121,15 +130,64 @@ def test_alerts_are_counted_when_they_begin_and_named_worst_first(make_run: Call
     ]
     folder = make_run(alerts=rows)
     text = draw_summary(read_summary(RunReader(folder)), PLAIN)
-    assert "alerts  3: process_died (critical), step_slow 2 times (warning)\n" in text
-    assert f"trainvitals alerts history {near(folder)}\n" in text
+    assert "  alerts  critical  process_died happened\n          warning   step_slow happened (2 times)\n" in text
+    assert f"trainvitals alerts history {shorten_path(folder)}\n" in text
 
 
 def test_of_many_rules_that_fired_the_worst_are_named(make_run: Callable[..., Path]) -> None:
     text = draw_summary(
         read_summary(RunReader(make_run(alerts=[alert(f"rule_{place}", "info") for place in range(7)]))), PLAIN
     )
-    assert "rule_3 (info), and 3 more rules\n" in text
+    assert "info      rule_3 happened\n          and 3 more rules\n" in text
+
+
+def many_gpus(count: int) -> list[dict[str, Any]]:
+    """One of them idle, one of them hot."""
+    return [
+        {
+            "gpu_index": place,
+            "gpu_uuid": f"GPU-{place}",
+            "gpu_name": "H100",
+            "utilization_percent": 33.0 if place == 3 else 78.0,
+            "temperature_celsius": 91.0 if place == 5 else 61.0,
+            "memory_used_mb": 40 * 1024.0,
+            "memory_total_mb": 80 * 1024.0,
+            "power_draw_watts": 600.0,
+        }
+        for place in range(count)
+    ]
+
+
+def test_many_gpus_are_one_line_and_those_that_are_unlike_the_others(make_run: Callable[..., Path]) -> None:
+    text = draw_summary(read_summary(RunReader(make_run(gpus=many_gpus(64)))), PLAIN)
+    lines = [" ".join(line.split()) for line in text.splitlines() if "H100" in line]
+    assert lines == [
+        "64 x H100 78 % (33 to 78) 40.0 GB of 80.0 GB 91 °C (GPU 5) 600 W",
+        "GPU 3 33 % (max 33 %) 40.0 GB of 80.0 GB 61 °C 600 W H100",
+        "GPU 5 78 % (max 78 %) 40.0 GB of 80.0 GB 91 °C 600 W H100",
+    ]
+
+
+def test_a_few_gpus_have_a_line_each(make_run: Callable[..., Path]) -> None:
+    text = draw_summary(read_summary(RunReader(make_run(gpus=many_gpus(MANY_GPUS - 1)))), PLAIN)
+    assert text.count("H100") == MANY_GPUS - 1 and " x H100" not in text
+
+
+def test_the_end_of_a_command_says_what_was_found_wrong(make_run: Callable[..., Path], capsys: Any) -> None:
+    rows = [{"step": step, "loss": float("nan") if step > 60 else 1.0 / (step + 1)} for step in range(100)]
+    folder = make_run(rows=rows)
+    print_summary(RunReader(folder), resolve())
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "  found   critical  The loss became NaN at step 61" in told.err
+    assert f"trainvitals diagnose {shorten_path(folder)}\n" in told.err
+
+
+def test_a_cause_is_above_what_follows_from_it(make_run: Callable[..., Path]) -> None:
+    finding = {"severity": "warning", "title": "It is hot", "subject": "GPU 5", "cause": None}
+    follows = {**finding, "severity": "info", "title": "GPU 5 is slow", "cause": "gpu.hot"}
+    summary = replace(read_summary(RunReader(make_run())), findings=[finding, follows])
+    assert "found   warning   It is hot (GPU 5)\n          info        GPU 5 is slow\n" in draw_summary(summary, PLAIN)
 
 
 def test_a_run_without_alerts_says_nothing_of_them(make_run: Callable[..., Path]) -> None:

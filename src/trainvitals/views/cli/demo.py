@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainvitals.errors import TrainvitalsError
 from trainvitals.journal import layout
 from trainvitals.journal.identity import gpu_key
+from trainvitals.journal.run_info import shorten_path
 from trainvitals.settings import Settings
 from trainvitals.stderr import print_line
 from trainvitals.views.cli.arguments import Parser, number, one_of, resolve_settings
@@ -114,14 +115,15 @@ def _train(arguments: argparse.Namespace, settings: Settings) -> int:
         tags=["demo"],
         simulate_gpus=simulated,
         interval=settings.interval,
+        summary=False,  # one of its own follows
     )
     try:
         address = _watch_training(run, config, settings, simulated)
     except KeyboardInterrupt:
-        print_summary(RunReader(run.folder))
+        print_summary(RunReader(run.folder), settings)
         raise
     wait_for_agent(run.folder, AGENT_SECONDS)
-    print_summary(RunReader(run.folder))
+    print_summary(RunReader(run.folder), settings)
     print_line(_write_report(run.folder, settings))
     if arguments.mode == "dashboard":
         return _stay(address, arguments.seconds is None)
@@ -144,12 +146,11 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
     """The address of its dashboard; empty if there is none."""
     from trainvitals.trainer import dashboard
     from trainvitals.views.cli.demo_training import train
-    from trainvitals.views.cli.summary import near
 
     with run:
         gpus = f", with {simulated} simulated GPUs" if simulated else ""
         print_line(f"training a small network for about {quantities.format_duration(config.seconds)}{gpus}")
-        print_line(f"run folder: {near(run.folder)}")
+        print_line(f"run folder: {shorten_path(run.folder)}")
         served = dashboard.start(settings, run.id, wait=DASHBOARD_SECONDS)
         print_line(f"dashboard: {served.address}" if served.address else f"no dashboard: {served.reason}")
         show = LiveView(run, config) if has_room() else PlainView(run, config)
@@ -161,7 +162,6 @@ def _watch_training(run: Run, config: Config, settings: Settings, simulated: int
 def _write_report(folder: Path, settings: Settings) -> str:
     """Put a report into the run folder; returns the message about it."""
     from trainvitals.journal.folder_runs import name_runs
-    from trainvitals.views.cli.summary import near
     from trainvitals.views.report.document import draw_report
 
     target = folder / layout.REPORTS / "report.html"
@@ -171,7 +171,7 @@ def _write_report(folder: Path, settings: Settings) -> str:
         return f"no report: {error.message}"
     target.parent.mkdir(mode=0o700, exist_ok=True)
     write_file(str(target), content, force=True)
-    return f"wrote {near(target)} ({quantities.format_bytes(len(content))})"
+    return f"wrote {shorten_path(target)} ({quantities.format_bytes(len(content))})"
 
 
 def has_gpu() -> bool:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainvitals.analysis.gpu_use import METRICS, GpuUse
-from trainvitals.conditions import Conditions
 from trainvitals.journal.contracts import Reader
 from trainvitals.journal.documents.run import Attempt, RunFile
 from trainvitals.journal.encoding import parse_time, spell_all
@@ -25,25 +24,13 @@ from trainvitals.views.data.run_details import describe_cost
 from trainvitals.views.data.run_rows import read_row_of
 
 if TYPE_CHECKING:  # a summary needs no numpy
-    from trainvitals.views.data.shapes import CostJson, FindingsJson
+    from trainvitals.views.data.shapes import CostJson
 
 MAX_CONFIG = 30
 MAX_FINDINGS = 5
 TAIL_BYTES = 64 << 10
 _SHOWN_EVENTS = 5
 _SHOWN_LINES = 5
-
-
-def read_diagnosis(reader: Reader, settings: Settings) -> FindingsJson:
-    """What was found wrong with the run, what is fine, and what could not be judged; as it was kept, where it was."""
-    from trainvitals.analysis.diagnosis import diagnose
-    from trainvitals.views.data.diagnosis import describe_findings, describe_judges, find_kept, read_measurements
-
-    kept = find_kept(reader, describe_judges(settings))
-    if kept is not None:
-        return kept
-    measured = read_measurements(reader, prices_of(settings))
-    return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
 
 
 class RunPrice(NamedTuple):

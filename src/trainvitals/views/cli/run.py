@@ -236,7 +236,7 @@ class CommandRun:
                 from trainvitals.journal.reader import RunReader
                 from trainvitals.views.cli.summary import print_summary
 
-                print_summary(RunReader(self.folder), FolderRuns(Path(self._settings.dir)))
+                print_summary(RunReader(self.folder), self._settings, FolderRuns(Path(self._settings.dir)))
         except Exception as error:  # noqa: BLE001 - the boundary around the user's program: its exit code counts
             print_line(f"cannot summarize run {self.folder.name}: {error}")
 

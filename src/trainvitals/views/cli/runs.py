@@ -182,13 +182,14 @@ def _add_show(parser: Parser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     from trainvitals.journal.reader import open_run
-    from trainvitals.views.cli.details import draw_details, make_json, read_diagnosis, read_price
+    from trainvitals.views.cli.details import draw_details, make_json, read_price
     from trainvitals.views.cli.summary import draw_summary, read_summary
+    from trainvitals.views.data.diagnosis import read_findings
 
     settings = resolve_settings(arguments)
     reader = open_run(arguments.run, settings.dir)
     summary = read_summary(reader, FolderRuns(Path(settings.dir)))
-    diagnosis = read_diagnosis(reader, settings)
+    diagnosis = read_findings(reader, settings)
     price = read_price(reader, summary, settings)
     if arguments.json:
         print(json.dumps(make_json(summary, diagnosis, price, reader), indent=2))

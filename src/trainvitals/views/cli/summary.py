@@ -7,9 +7,10 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple, TypeVar
 
 from trainvitals import catalog
 from trainvitals.analysis.gpu_use import GpuUse, total_energy
@@ -20,12 +21,14 @@ from trainvitals.journal.contracts import Reader, Runs
 from trainvitals.journal.damage import Damage
 from trainvitals.journal.documents.rows import AlertRow, EventRow
 from trainvitals.journal.identity import Participant
-from trainvitals.journal.run_info import RunInfo
+from trainvitals.journal.run_info import RunInfo, default_root, shorten_path
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.safe_text import one_line
+from trainvitals.settings import Settings
 from trainvitals.stderr import print_error
 from trainvitals.views.cli.ranks import RankEnd, format_ranks, read_ranks
 from trainvitals.views.cli.terminal import (
+    SEVERITY_STYLES,
     STATUS_STYLES,
     Cell,
     Paint,
@@ -40,11 +43,17 @@ from trainvitals.views.data.gpus import is_of_many_hosts, read_gpus
 from trainvitals.views.data.run_details import find_last_step
 from trainvitals.views.data.run_rows import ListedRun, read_row, read_row_of
 
+T = TypeVar("T")
 _FIRST = ("rl_reward", "loss", "accuracy", "gradient_norm", "throughput_samples_per_sec", "learning_rate")
 """Metrics that are shown first, by any of their names."""
 MAX_METRICS = 8
+MANY_GPUS = 5
+"""GPUs of one model from which they are one line, followed by those that are unlike the others."""
+ODD_PERCENT, ODD_CELSIUS = 15.0, 8.0
+"""How far the utilization or the temperature of such a GPU is from the median of all."""
 MAX_GPUS = 16
 MAX_ALERTS = 4
+MAX_FINDINGS = 4
 MAX_CAUSE = 200
 MAX_BELOW = 5
 NO_TRAINING = "no_training"
@@ -59,6 +68,8 @@ class AlertCount(NamedTuple):
     severity: str
     times: int
     """How often it began to fire, for whatever rank or GPU."""
+    message: str = ""
+    """What it said last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,8 @@ class RunSummary:
     """None if there is only one."""
     below: Sequence[ListedRun] = field(default=())
     """Further runs that the same command began."""
+    findings: Sequence[Mapping[str, Any]] = field(default=())
+    """What was found wrong, a cause before what follows from it; empty where nobody asked."""
     no_training: str = ""
     """That no training was seen, and what to do; empty if one was."""
 
@@ -135,18 +148,23 @@ def _shows_end(event: EventRow) -> bool:
 
 def count_alerts(rows: Sequence[AlertRow]) -> list[AlertCount]:
     """What fired, worst first. The file also holds messages, deliveries and requests, which have no `state`."""
-    found = Counter((row.rule, row.severity or "warning") for row in rows if row.state == "firing")
-    counts = [AlertCount(rule, severity, times) for (rule, severity), times in found.items()]
+    firing = [row for row in rows if row.state == "firing"]
+    found = Counter((row.rule, row.severity or "warning") for row in firing)
+    messages = {row.rule: row.message for row in firing}
+    counts = [AlertCount(rule, severity, times, messages[rule]) for (rule, severity), times in found.items()]
     return sorted(counts, key=lambda item: (_SEVERITIES.get(item.severity, len(_SEVERITIES)), -item.times, item.rule))
 
 
 # -- drawing
 
 
-def print_summary(reader: Reader, runs: Runs | None = None) -> None:
-    """To standard error, as everything that is about a run and not its output."""
+def print_summary(reader: Reader, settings: Settings, runs: Runs | None = None) -> None:
+    """To standard error, as everything that is about a run and not its output; with what was found wrong with it."""
+    from trainvitals.views.data.diagnosis import read_findings
+
+    summary = replace(read_summary(reader, runs), findings=read_findings(reader, settings)["findings"])
     columns = width(sys.stderr) if is_terminal(sys.stderr) else None
-    print_error(f"\n{draw_summary(read_summary(reader, runs), Paint(sys.stderr), columns)}")
+    print_error(f"\n{draw_summary(summary, Paint(sys.stderr), columns)}")
 
 
 def draw_summary(summary: RunSummary, paint: Paint, columns: int | None = None, *, next_steps: bool = True) -> str:
@@ -187,7 +205,9 @@ def draw_head(summary: RunSummary, paint: Paint) -> str:
 def draw_metrics(metrics: Mapping[str, MetricSummary], paint: Paint, columns: int | None) -> str:
     """Last and best of the main metrics."""
     rows = []
-    for name in main_metrics(metrics):
+    shown = main_metrics(metrics)
+    others = [name for name in metrics if name not in shown]
+    for name in [*shown, *others] if len(others) == 1 else shown:  # "and 1 more" would take its line
         item = metrics[name]
         word = _which_end(name)
         end, step = (item.low, item.low_step) if word == "low" else (item.high, item.high_step)
@@ -232,30 +252,88 @@ def _which_end(name: str) -> str:
 
 
 def draw_gpus(summary: RunSummary, paint: Paint, columns: int | None) -> str:
-    """How much the GPUs had to do."""
-    rows = []
+    """How much the GPUs had to do: many of one model on one line, and below it those that are unlike the others."""
+    rows: list[tuple[str, ...]] = []
     with_host = is_of_many_hosts(summary.gpus)
-    for gpu in summary.gpus[:MAX_GPUS]:
-        use, power = gpu.spreads["utilization_percent"], gpu.spreads["power_draw_watts"]
-        memory = quantities.format_mb(gpu.spreads["memory_used_mb"].high)
-        if gpu.memory_total_mb is not None:
-            memory += f" of {quantities.format_mb(gpu.memory_total_mb)}"
-        mean, most = quantities.format_percent(use.mean), quantities.format_percent(use.high)
-        rows.append(
-            (
-                one_line(gpu.title(with_host)),
-                f"{mean} (max {most})" if use.mean is not None else quantities.NONE,
-                memory,
-                quantities.format_unit(gpu.spreads["temperature_celsius"].high, "°C"),
-                quantities.format_unit(power.mean, "W"),
-                Cell(one_line(gpu.name), "dim"),
-            )
-        )
+    models: dict[tuple[str, float | None], list[GpuUse]] = {}
+    for gpu in summary.gpus:
+        models.setdefault((gpu.name, gpu.memory_total_mb), []).append(gpu)
+    left = 0
+    for gpus in models.values():
+        alone = gpus
+        if len(gpus) >= MANY_GPUS:
+            rows.append(_describe_many(gpus, with_host))
+            alone = find_odd(gpus)
+        shown, more = _first(alone, MAX_GPUS)
+        rows += [_describe_gpu(gpu, with_host) for gpu in shown]
+        left += more
     header = ("GPU", "utilization", "peak memory", "hottest", "power", "")
-    text = draw_table(header, rows, paint=paint, columns=columns, optional=(5,), right=(3, 4), indent="  ")
-    if len(summary.gpus) > MAX_GPUS:
-        text += "\n" + paint("dim", f"  and {len(summary.gpus) - MAX_GPUS} more GPUs")
+    text = draw_table(header, rows, paint=paint, columns=columns, optional=(5,), right=(4,), indent="  ")
+    if left:
+        text += "\n" + paint("dim", f"  and {left} more GPUs")
     return text
+
+
+def _first(items: Sequence[T], most: int) -> tuple[Sequence[T], int]:
+    """The first ones, and how many more there are: never 1, which needs no more room than saying so."""
+    shown = items if len(items) <= most + 1 else items[:most]
+    return shown, len(items) - len(shown)
+
+
+def _describe_gpu(gpu: GpuUse, with_host: bool) -> tuple[str, ...]:
+    use = gpu.spreads["utilization_percent"]
+    mean, most = quantities.format_percent(use.mean), quantities.format_percent(use.high)
+    return (
+        one_line(gpu.title(with_host)),
+        f"{mean} (max {most})" if use.mean is not None else quantities.NONE,
+        _format_memory(gpu.spreads["memory_used_mb"].high, gpu.memory_total_mb),
+        quantities.format_unit(gpu.spreads["temperature_celsius"].high, "°C"),
+        quantities.format_unit(gpu.spreads["power_draw_watts"].mean, "W"),
+        Cell(one_line(gpu.name), "dim"),
+    )
+
+
+def _describe_many(gpus: Sequence[GpuUse], with_host: bool) -> tuple[str, ...]:
+    """The medians, how far they spread, and which is the hottest."""
+    uses, powers = (_known(gpus, name, "mean") for name in ("utilization_percent", "power_draw_watts"))
+    peaks, heats = (_known(gpus, name, "high") for name in ("memory_used_mb", "temperature_celsius"))
+    use = quantities.format_percent(median(uses.values())) if uses else quantities.NONE
+    if uses and (low := f"{min(uses.values()):.0f}") != (high := f"{max(uses.values()):.0f}"):
+        use += f" ({low} to {high})"
+    hottest = max(heats, key=lambda place: heats[place], default=None)
+    heat = quantities.format_unit(heats[hottest] if hottest is not None else None, "°C")
+    return (
+        f"{len(gpus)} x {one_line(gpus[0].name) or 'GPU'}",
+        use,
+        _format_memory(max(peaks.values(), default=None), gpus[0].memory_total_mb),
+        heat if hottest is None else f"{heat} ({one_line(gpus[hottest].title(with_host))})",
+        quantities.format_unit(median(powers.values()) if powers else None, "W"),
+        "",
+    )
+
+
+def _format_memory(peak: float | None, total: float | None) -> str:
+    of_total = f" of {quantities.format_mb(total)}" if total is not None else ""
+    return f"{quantities.format_mb(peak)}{of_total}"
+
+
+def _known(gpus: Sequence[GpuUse], name: str, part: str) -> dict[int, float]:
+    """That of each GPU, by its place; of those that told it."""
+    found = ((place, getattr(gpu.spreads[name], part)) for place, gpu in enumerate(gpus))
+    return {place: value for place, value in found if value is not None}
+
+
+def find_odd(gpus: Sequence[GpuUse]) -> list[GpuUse]:
+    """Those that were much more or less busy, or much hotter, than the median of all."""
+    odd: set[int] = set()
+    uses, heats = _known(gpus, "utilization_percent", "mean"), _known(gpus, "temperature_celsius", "high")
+    if uses:
+        middle = median(uses.values())
+        odd |= {place for place, value in uses.items() if abs(value - middle) > ODD_PERCENT}
+    if heats:
+        middle = median(heats.values())
+        odd |= {place for place, value in heats.items() if value - middle > ODD_CELSIUS}
+    return [gpu for place, gpu in enumerate(gpus) if place in odd]
 
 
 def draw_notes(summary: RunSummary, paint: Paint) -> str:
@@ -268,8 +346,10 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
     if summary.energy_joules is not None:
         simulated = " (simulated)" if all(gpu.simulated for gpu in summary.gpus) else ""
         lines.append(("energy", f"{quantities.format_energy(summary.energy_joules)}{simulated}"))
+    if summary.findings:
+        lines += _label("found", _format_findings(summary, paint))
     if summary.alerts:
-        lines.append(("alerts", paint("yellow", format_alerts(summary.alerts))))
+        lines += _label("alerts", _format_alerts(summary.alerts, paint))
         lines.append(("", paint("cyan", f"{find_program()} alerts history {reference_to(summary.info)}")))
     if summary.criticals or summary.warnings:
         parts = [f"{summary.criticals:,} critical"] if summary.criticals else []
@@ -282,9 +362,9 @@ def draw_notes(summary: RunSummary, paint: Paint) -> str:
     if summary.below:
         word = "run" if len(summary.below) == 1 else "runs"
         lines.append(("nested", f"{len(summary.below):,} {word} started inside this one"))
-        lines += [("", format_nested(row, paint)) for row in summary.below[:MAX_BELOW]]
-    if len(summary.below) > MAX_BELOW:
-        lines.append(("", paint("dim", f"and {len(summary.below) - MAX_BELOW:,} more: {find_program()} runs")))
+        shown, more = _first(summary.below, MAX_BELOW)
+        lines += [("", format_nested(row, paint)) for row in shown]
+        lines += [("", paint("dim", f"and {more:,} more: {find_program()} runs"))] if more else []
     return "\n".join(f"  {word:<8}{text}" for word, text in lines)
 
 
@@ -295,15 +375,33 @@ def format_nested(row: ListedRun, paint: Paint) -> str:
     return "  ".join([*parts, quantities.format_duration(row.seconds())])
 
 
-def format_alerts(alerts: Sequence[AlertCount]) -> str:
-    """`3: process_died (critical), step_slow 2 times (warning)`."""
-    parts = [
-        f"{one_line(item.rule)}{f' {item.times:,} times' if item.times > 1 else ''} ({one_line(item.severity)})"
-        for item in alerts[:MAX_ALERTS]
-    ]
-    if len(alerts) > MAX_ALERTS:
-        parts.append(f"and {len(alerts) - MAX_ALERTS:,} more rules")
-    return f"{sum(item.times for item in alerts):,}: {', '.join(parts)}"
+def _label(word: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """The word beside the first of several lines."""
+    return [(word if place == 0 else "", text) for place, text in enumerate(texts)]
+
+
+def _format_findings(summary: RunSummary, paint: Paint) -> list[str]:
+    """`critical  Loss became NaN at step 331`; what follows from another finding is indented below it."""
+    shown, more = _first(summary.findings, MAX_FINDINGS)
+    lines = []
+    for item in shown:
+        subject = one_line(item["subject"])
+        named = f" ({subject})" if subject and subject.lower() not in item["title"].lower() else ""
+        severity = paint(SEVERITY_STYLES.get(item["severity"], ""), f"{item['severity']:<8}")
+        lines.append(f"{severity}  {'  ' if item['cause'] else ''}{one_line(item['title'])}{named}")
+    rest = f"and {more:,} more: " if more else ""
+    return [*lines, f"{rest}{paint('cyan', f'{find_program()} diagnose {reference_to(summary.info)}')}"]
+
+
+def _format_alerts(alerts: Sequence[AlertCount], paint: Paint) -> list[str]:
+    """`critical  GPU 5 is at 91 °C, above its 89 °C throttle limit (3 times)`."""
+    shown, more = _first(alerts, MAX_ALERTS)
+    lines = []
+    for item in shown:
+        severity = paint(SEVERITY_STYLES.get(item.severity, ""), f"{one_line(item.severity):<8}")
+        times = f" ({item.times:,} times)" if item.times > 1 else ""
+        lines.append(f"{severity}  {shorten(one_line(item.message or item.rule), MAX_CAUSE)}{times}")
+    return [*lines, *([f"and {more:,} more rules"] if more else [])]
 
 
 def draw_place(summary: RunSummary, paint: Paint, columns: int | None, next_steps: bool) -> str:
@@ -325,7 +423,7 @@ def next_commands(summary: RunSummary) -> list[tuple[str, str]]:
     if summary.metrics or summary.gpus:
         table = "" if summary.metrics else " --table gpu"
         root = (
-            f" --dir {shlex.quote(near(summary.info.folder.parent.parent))}"
+            f" --dir {shlex.quote(shorten_path(summary.info.folder.parent.parent))}"
             if summary.info.folder is not None and reference != shlex.quote(summary.info.id)
             else ""
         )
@@ -345,26 +443,17 @@ def find_program() -> str:
     script = Path(sys.executable).with_name("trainvitals.exe" if sys.platform == "win32" else "trainvitals")
     if not script.is_file() or shutil.which("trainvitals") == str(script):
         return "trainvitals"
-    return shlex.quote(near(script))
-
-
-def near(folder: Path) -> str:
-    """The folder as somebody here would type it."""
-    try:
-        return f"./{folder.absolute().relative_to(Path.cwd())}"
-    except (ValueError, OSError):
-        return str(folder)
+    return shlex.quote(shorten_path(script))
 
 
 def where(info: RunInfo) -> str:
     """Where the run is kept, as somebody here would type it."""
-    return near(info.folder) if info.folder is not None else info.place
+    return shorten_path(info.folder) if info.folder is not None else info.place
 
 
 def reference_to(info: RunInfo) -> str:
     """What to type for this run: its id where it is found by that, else its folder."""
     from trainvitals.errors import TrainvitalsError
-    from trainvitals.journal.run_info import default_root
 
     if info.folder is None:
         return shlex.quote(info.id)
@@ -373,4 +462,4 @@ def reference_to(info: RunInfo) -> str:
             return shlex.quote(info.folder.name)
     except (TrainvitalsError, OSError):
         pass  # it lies elsewhere
-    return shlex.quote(near(info.folder))
+    return shlex.quote(shorten_path(info.folder))

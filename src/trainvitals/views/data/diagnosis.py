@@ -266,6 +266,15 @@ def find_kept(reader: Reader, judged_by: Mapping[str, Any]) -> FindingsJson | No
     }
 
 
+def read_findings(reader: Reader, settings: Settings) -> FindingsJson:
+    """What was found wrong with the run, what is fine, and what could not be judged; as it was kept, where it was."""
+    kept = find_kept(reader, describe_judges(settings))
+    if kept is not None:
+        return kept
+    measured = read_measurements(reader, prices_of(settings))
+    return describe_findings(diagnose(measured, Conditions(settings.alerts_thresholds)))
+
+
 def describe_judges(settings: Settings) -> dict[str, Any]:
     """What findings depend on besides the run itself."""
     return {
