@@ -1,5 +1,5 @@
 import { useEffect, useErrorBoundary } from "preact/hooks";
-import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme } from "./data/store.ts";
+import { about, connected, go, heard, now, refreshRuns, route, run, runError, runs, source, stale, theme, type Theme, whole } from "./data/store.ts";
 import { formatClock, formatSpan } from "./logic/format.ts";
 import { chartQuery, RUN_PAGES, type Route } from "./logic/route.ts";
 import { Alerts } from "./pages/alerts.tsx";
@@ -15,7 +15,7 @@ import { Runs } from "./pages/runs.tsx";
 import { System } from "./pages/system.tsx";
 import { Training } from "./pages/training.tsx";
 import { Icon } from "./ui/icons.tsx";
-import { Empty, Link, Loading, Problem, Status } from "./ui/parts.tsx";
+import { Empty, Link, Loading, Problem, runRoute, Status } from "./ui/parts.tsx";
 
 const PAGES: Record<(typeof RUN_PAGES)[number], { title: string; view: () => preact.JSX.Element | null }> = {
   overview: { title: "Overview", view: Overview },
@@ -150,13 +150,15 @@ function Head() {
   return (
     <header class="head">
       <h1 title={known?.id}>{known?.name ?? at.run}</h1>
-      {known && <Status status={known.status} live={known.live} severity={known.health.severity} />}
+      {known && <Status status={known.status} live={known.live && source.value!.isLive} severity={known.health.severity} />}
       {known?.simulated && <span class="badge warning">simulated GPUs</span>}
       {known && known.attempt > 1 && <span class="badge">attempt {known.attempt}</span>}
       {known && <span class="dim">{known.project}</span>}
-      {!source.value?.isLive && <span class="badge">report</span>}
+      {!source.value?.isLive && <span class="badge">report{known?.live && ` as of ${formatClock(new Date(now.value).toISOString())}`}</span>}
       <Connection />
       <span class="head-rest">
+        {whole.value && <button type="button" onClick={() => window.print()}>print or save as PDF</button>}
+        {!source.value?.isLive && <Link to={runRoute(at.run, at.page, whole.value ? [] : [["print", "1"]])}>{whole.value ? "back" : "print view"}</Link>}
         <RunPicker />
       </span>
     </header>
@@ -196,10 +198,23 @@ function RunPage() {
     );
   }
   if (!run.value) return <main class="page" id="main"><Loading /></main>;
+  if (whole.value) return <Whole />;
   return (
     <main class="page" id="main" tabIndex={-1}>
       {runError.value && <Problem error={runError.value} />}
       <Guard key={page}><View /></Guard>
+    </main>
+  );
+}
+
+// Every page with something on it, one after the other: what is printed is all there is.
+function Whole() {
+  return (
+    <main class="page whole" id="main">
+      {RUN_PAGES.filter((page) => isShown(page, route.value)).map((page) => {
+        const { title, view: View } = PAGES[page];
+        return <article key={page} class={`part part-${page}`}><h1>{page === "export" ? "Details" : title}</h1><Guard><View /></Guard></article>;
+      })}
     </main>
   );
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,3 +126,18 @@ def test_rounding_keeps_seven_digits(value: float) -> None:
 
 def test_rounding_keeps_nan() -> None:
     assert math.isnan(data.round_digits(np.array([math.nan]))[0])
+
+
+def read_sheet(folder: Path) -> str:
+    return draw_report(name_runs([folder]), "svg", resolve({"price_gpu_hour": 2.0})).decode()
+
+
+def test_a_sheet_of_charts_says_how_the_run_ended_what_was_found_and_what_it_cost(write: Write) -> None:
+    rows = [{"step": step, "loss": math.nan if step > 60 else 1 / (step + 1)} for step in range(100)]
+    sheet = read_sheet(write(rows=rows, gpus=gpu_rows(100)))
+    assert ">finished, last step 99, cost " in sheet and ">critical: The loss became NaN at step 61<" in sheet
+    assert "as of" not in sheet
+
+
+def test_a_sheet_of_a_run_that_is_alive_says_of_when_it_is(write: Write) -> None:
+    assert re.search(r", as of \d{4}-\d\d-\d\d \d\d:\d\d UTC", read_sheet(write(status="running", ended=None)))

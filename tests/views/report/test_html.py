@@ -159,3 +159,43 @@ def test_a_report_is_made_of_a_run_that_is_alive(write: Write, open_file: Open) 
     page = open_file(write_html([folder]))
     page.wait_for_selector("header.head .status")
     assert "finished" not in page.locator("header.head").inner_text()
+    assert re.search(r"report as of \d", page.locator("header.head").inner_text())
+    assert page.locator(".pulse").count() == 0
+
+
+def test_the_time_in_a_report_stands_still(write: Write, open_file: Open) -> None:
+    since = format_time(time.time() - 7200)
+    firing = {
+        "timestamp": since,
+        "since": since,
+        "state": "firing",
+        "rule": "own",
+        "severity": "warning",
+        "message": "m",
+    }
+    target = write_html([write(status="running", ended=None, alerts=[firing])])
+    page = open_file(target)
+    page.clock.set_fixed_time(time.time() + 864_000)
+    page.reload()
+    page.wait_for_selector(".alert-list time")
+    assert re.fullmatch(r"2 h \d\d min ago", page.locator(".alert-list time").first.inner_text())
+
+
+def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_file: Open) -> None:
+    page = open_file(write_html([write("spiral", gpus=gpu_rows(100), simulated=True)]), theme="dark")
+    page.get_by_text("print view").click()
+    page.wait_for_selector(".part-export dl")
+    shown = [item.inner_text() for item in page.locator(".part:visible > h1").all()]
+    assert shown[0] == "Overview" and {"Findings", "Training", "System", "Details"} <= set(shown)
+    assert "Media" not in shown  # there is nothing on it
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.wait_for_function("() => !document.querySelector('.chart.waiting')")
+    page.emulate_media(media="print")
+    for hidden in (".side", ".head-rest", ".whole button", ".whole .tools"):
+        assert page.locator(f"{hidden}:visible").count() == 0
+    outside = """() => [...document.querySelectorAll(".whole canvas, .whole table")].filter((element) => {
+        const place = element.getBoundingClientRect();
+        return place.width && place.right > document.querySelector(".whole").getBoundingClientRect().right + 1;
+    }).length"""
+    assert page.evaluate(outside) == 0
+    assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")

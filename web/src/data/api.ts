@@ -37,6 +37,7 @@ const MOST_NAMES = 50;
 
 export class ApiSource implements Source {
   readonly isLive = true;
+  readonly asOf = null;
   #waiting = new Map<string, Waiting[]>();
 
   about(): Promise<About> {

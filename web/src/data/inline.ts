@@ -13,9 +13,11 @@ export async function readInline(element: HTMLElement): Promise<ReportData> {
 
 export class InlineSource implements Source {
   readonly isLive = false;
+  readonly asOf: number;
   #data: ReportData;
   constructor(data: ReportData) {
     this.#data = data;
+    this.asOf = Date.parse(data.written);
   }
 
   async about(): Promise<About> {

@@ -37,6 +37,8 @@ export interface ComparisonQuery {
 // Where the page gets its data: a server, or the file itself (a report).
 export interface Source {
   readonly isLive: boolean;
+  // Until when its data goes, in ms; null: until now.
+  readonly asOf: number | null;
   about(): Promise<About>;
   panels(): Promise<Panels>;
   runs(): Promise<Runs>;

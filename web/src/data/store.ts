@@ -20,6 +20,8 @@ export const newAlerts = signal<AlertRow[]>([]);
 export const connected = signal(true);
 export const heard = signal(Date.now());
 export const now = signal(Date.now());
+// All pages of a run below each other, to be printed.
+export const whole = computed(() => route.value.query.has("print"));
 const STALE_MS = 8000;
 // A run is streamed and silence means something; a list is asked for, and only while somebody looks.
 export const stale = computed(() => {
@@ -34,7 +36,7 @@ const media = matchMedia("(prefers-color-scheme: dark)");
 const systemDark = signal(media.matches);
 media.addEventListener("change", () => (systemDark.value = media.matches));
 export const theme = signal<Theme>(remembered("theme") as Theme ?? "system");
-export const dark = computed(() => (theme.value === "system" ? systemDark.value : theme.value === "dark"));
+export const dark = computed(() => !whole.value && (theme.value === "system" ? systemDark.value : theme.value === "dark")); // paper is white
 
 // localStorage is missing in some browsers for files, and may be forbidden.
 export function remembered(name: string): string | null {
@@ -172,7 +174,8 @@ export function start(from: Source, first: { about: About; panels: Panels }, fir
   panels.value = first.panels;
   window.addEventListener("hashchange", () => (route.value = parseRoute(location.hash)));
   window.addEventListener("popstate", () => (route.value = parseRoute(location.hash)));
-  setInterval(() => (now.value = Date.now()), 1000);
+  if (from.asOf === null) setInterval(() => (now.value = Date.now()), 1000);
+  else now.value = from.asOf;
 
   const runKey = computed(() => route.value.run);
   effect(() => {

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, newAlerts, refreshRun, run, source } from "../data/page.ts";
+import { about, newAlerts, now, refreshRun, run, source } from "../data/page.ts";
 import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -97,7 +97,7 @@ function Card({ alert, onAsk }: { alert: AlertRow; onAsk?: (action: "ack" | "sil
         <span class={`badge ${alert.severity ?? ""}`}>{alert.severity}</span><b>{alert.rule}</b><span class="dim">{subject(alert)}</span>
         {alert.silenced ? <span class="badge">silenced</span> : null}
         {alert.acknowledged ? <span class="badge">acknowledged</span> : null}
-        <time title={alert.since ?? alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
+        <time title={alert.since ?? alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp, now.value)}</time>
       </header>
       <p>{alert.message}</p>
       {alert.advice && <p class="advice">{alert.advice}</p>}

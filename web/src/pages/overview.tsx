@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, newAlerts, panels, run, source, usePageRoute } from "../data/page.ts";
+import { about, newAlerts, now, panels, run, source, usePageRoute } from "../data/page.ts";
 import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -148,7 +148,7 @@ function OpenAlerts({ known }: { known: Run }) {
       <ul class="alert-list">
         {byRule(firing).slice(0, 5).map(([alert, others]) => (
           <li key={alert.rule} class={alert.severity}>
-            <b>{alert.rule}</b><span>{alert.message}{others > 0 && <span class="dim"> and {others} more</span>}</span><time title={alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp)}</time>
+            <b>{alert.rule}</b><span>{alert.message}{others > 0 && <span class="dim"> and {others} more</span>}</span><time title={alert.timestamp}>{formatAgo(alert.since ?? alert.timestamp, now.value)}</time>
             {alert.advice && <em>{alert.advice}</em>}
           </li>
         ))}

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { SourceError } from "../data/source.ts";
-import { go, route, setQuery } from "../data/store.ts";
+import { go, route, setQuery, source, whole } from "../data/store.ts";
 import type { Row } from "../data/types.ts";
 import { formatPercent } from "../logic/format.ts";
 import { formatRoute, number, type Route } from "../logic/route.ts";
@@ -36,7 +36,7 @@ export function Status({ status, live, severity }: { status: string; live?: bool
 
 // The status of a run, coloured by its health, and what is or was wrong with it.
 export function RunStatus({ row }: { row: Row }) {
-  return <><Status status={row.status} live={row.live} severity={row.health.severity} />{row.problems && <span class={`problems ${row.health.severity}`}>{row.problems}</span>}</>;
+  return <><Status status={row.status} live={row.live && source.value!.isLive} severity={row.health.severity} />{row.problems && <span class={`problems ${row.health.severity}`}>{row.problems}</span>}</>;
 }
 
 export function Problem({ error }: { error: Error }) {
@@ -141,7 +141,7 @@ export function Search({ value, placeholder, onInput, label }: { value: string; 
 // page need not wait for the browser to find out.
 export function useNear<T extends HTMLElement>(atTop = false) {
   const place = useRef<T>(null);
-  const [near, setNear] = useState(atTop);
+  const [near, setNear] = useState(atTop || whole.value);
   useEffect(() => {
     if (!place.current || near) return;
     const watcher = new IntersectionObserver(

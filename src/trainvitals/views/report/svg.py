@@ -141,12 +141,24 @@ def draw_text(
     )
 
 
-def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "", theme: str = "light",
-             width: int = 1200, chart_height: int = 320, columns: int = 2) -> str:  # fmt: skip
-    """All charts on one sheet, `columns` beside each other."""
+class SvgNote(NamedTuple):
+    """A line above the charts."""
+
+    text: str
+    severity: str = ""
+    """`critical` or `warning`: its colour."""
+
+
+NOTE_ROW = 22
+
+
+def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "", notes: Sequence[SvgNote] = (),
+             theme: str = "light", width: int = 1200, chart_height: int = 320, columns: int = 2) -> str:  # fmt: skip
+    """All charts on one sheet, `columns` beside each other, below a title and notes."""
     colours = THEMES[theme]
     columns = max(min(columns, len(charts)), 1)
-    gap, head = 16, (62 if title else 0)
+    gap, top = 16, (62 if title else 0)
+    head = top + len(notes) * NOTE_ROW + (8 if notes else 0)
     each = (width - gap * (columns + 1)) / columns
     rows = -(-len(charts) // columns)
     height = head + gap + max(rows, 1) * (chart_height + gap)
@@ -158,6 +170,11 @@ def draw_svg(charts: Sequence[SvgChart], *, title: str = "", subtitle: str = "",
     if title:
         parts.append(draw_text(shorten(title, width - 2 * gap, 22), gap, 34, 22, colours.text, bold=True))
         parts.append(draw_text(shorten(subtitle, width - 2 * gap, 14), gap, 56, 14, colours.dim))
+    tones = {"critical": colours.critical, "warning": colours.warning}
+    for place, note in enumerate(notes):
+        tone = tones.get(note.severity, colours.text)
+        y = top + (place + 1) * NOTE_ROW
+        parts.append(draw_text(shorten(note.text, width - 2 * gap, 15), gap, y, 15, tone))
     if not charts:
         parts.append(draw_text("no data", width / 2, head + chart_height / 2, 16, colours.dim, anchor="middle"))
     for place, chart in enumerate(charts):
