@@ -122,8 +122,6 @@ class LateExports:
             done = self._send(rest)
         except Exception as error:  # noqa: BLE001 - one run's trouble must not end the agent
             self._log.exception_once("sending the rest of a run failed", error, folder=str(rest.folder))
-        with self._lock:
-            self._rests.pop(rest.folder, None)
         if not rest.stop.is_set():
             _note(rest.folder).unlink(missing_ok=True)
             if not done:
@@ -131,6 +129,8 @@ class LateExports:
                     "giving up sending a run; to send the rest: trainvitals export RUN --to EXPORTER",
                     folder=str(rest.folder),
                 )
+        with self._lock:  # last: an agent that has nothing left to do ends, and a note would be taken up by the next
+            self._rests.pop(rest.folder, None)
         self._start_next()
 
     def _send(self, rest: _Rest) -> bool:
