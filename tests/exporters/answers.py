@@ -81,7 +81,8 @@ PHASES = {"data": 0.005, "transfer": 0.005, "forward": 0.01, "backward": 0.02, "
 LOGGED: dict[str, dict[str, float]] = {
     rank: {
         "loss": 0.25, "learning_rate": 3e-4, "gradient_norm": 1.5, "accuracy": 0.75, "epoch": 2.0,
-        "throughput_samples_per_sec": 640.0, "memory_allocated_mb": 1024.0, "memory_reserved_mb": 2048.0,
+        "throughput_samples_per_sec": 640.0, "throughput_tokens_per_sec": 4096.0,
+        "memory_allocated_mb": 1024.0, "memory_reserved_mb": 2048.0,
         "batch_time": 0.05, **{f"{name}_time": seconds for name, seconds in PHASES.items()},
         "val/acc": 0.5, "val.acc": 0.625, "not a number": math.nan,
         "benchmark_latency_ms": 2.0, "benchmark_items_per_sec": 500.0, "benchmark_memory_mb": 96.0,

@@ -215,7 +215,8 @@ def find(reference: str | Path, root: Path, *, by_part: bool = True) -> Path:
         listing = ", ".join(folder.name for folder in matches[:5])
         more = ", ..." if len(matches) > 5 else ""
         raise RunNotFound(f"'{text}' matches {len(matches)} runs: {listing}{more}", hint="type more of its name or id")
-    known = {name for name in names.values() if name} | {_readable_part(folder.name) for folder in folders}
+    ids = {folder.name for folder in folders}
+    known = {name for name in names.values() if name} | {_readable_part(run_id) for run_id in ids} | ids
     raise RunNotFound(f"no run '{text}' in {root}{nearest(text, known, most=3)}", hint="list them: trainvitals runs")
 
 

@@ -87,6 +87,12 @@ def test_many_curves_become_a_range_with_a_mean() -> None:
     assert not is_crowded(list(lines), 30), "there is room for all of them in a large chart"
 
 
+def test_what_is_drawn_beside_many_curves_keeps_its_own_value() -> None:
+    lines = [line([value, value], metric="loss", label=f"rank {value:.0f}") for value in range(90, 98)]
+    rows = text(chart(*lines, line([12.0, 13.0], metric="val/loss"), panel="loss"))
+    assert "93.5" in rows[0] and "90 to 97 of 8" in rows[0] and "val/loss 13" in rows[0]
+
+
 @pytest.mark.parametrize("ranks", [1, 4, 16])
 @pytest.mark.parametrize(
     "look", [LOOK, Look(palette=BY_NAME["dark"], now=0.0, other_scale=True)], ids=["linear", "log"]

@@ -61,7 +61,7 @@ def test_a_finished_run_is_shown_from_its_folder_alone(make_feed: MakeFeed, fold
     assert [gpu.index for gpu in snapshot.gpus] == [str(index) for index in range(8)]
     assert snapshot.gpus[7].values["temperature_celsius"] == 83
     assert snapshot.system["cpu_count"] == 64
-    assert [chart.panel.id for chart in snapshot.charts][:2] == ["loss", "learning_rate"]
+    assert [chart.panel.id for chart in snapshot.charts][:2] == ["loss", "accuracy"]
     assert len(snapshot.alerts) == 4 and len(snapshot.events) == 3
 
 
@@ -318,8 +318,10 @@ def test_a_hot_gpu_is_an_alert_without_a_run() -> None:
 def test_a_validation_loss_is_charted_beside_the_loss(make_feed, folder: Path) -> None:  # type: ignore[no-untyped-def]
     rows = [{"timestamp": format_time(story.START + i), "step": i, "val/loss": 1.0 / (i + 1)} for i in range(9)]
     story.write_lines(next(folder.glob("training_metrics_*.rank0.jsonl")), rows)
-    panels = [panel.id for panel in make_feed(run=folder).read().panels]
-    assert panels[panels.index("loss") + 1] == "own:val/loss" and panels.count("own:val/loss") == 1
+    snapshot = make_feed(run=folder).read()
+    chart = next(chart for chart in snapshot.charts if chart.panel.id == "loss")
+    assert [line.metric for line in chart.lines] == ["loss"] * 4 + ["val/loss"]
+    assert "own:val/loss" not in [panel.id for panel in snapshot.panels]
 
 
 def test_without_gpus_and_runs_the_busiest_processes_are_listed() -> None:

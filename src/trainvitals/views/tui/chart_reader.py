@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainvitals import catalog
-from trainvitals.analysis.metric_sense import is_held_out
-from trainvitals.views.panels import PANELS, Panel, find_names, own_panel
+from trainvitals.views.panels import PANELS, Panel, find_names, own_panel, title_of
 from trainvitals.views.tui.hardware import LIVE_TABLES, Hardware
 from trainvitals.views.tui.snapshot import Chart, Line, Request
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 MAX_LINES = 64
 """Curves in one chart; more cannot be distinguished."""
 DETAIL_SECONDS = 5.0
-MOST_HELD_OUT = 2
-"""Validation losses that are shown beside the loss; a run with a dozen data sets has the others behind."""
 COARSE_POINTS = 1000
 """A curve with fewer points is in full resolution."""
 
@@ -40,8 +38,7 @@ class ChartReader:
         self._detail: tuple[tuple[object, ...], float, list[Detail]] | None = None
 
     def find_panels(self, shown: ShownRun | None, live: Hardware | None, words: str) -> tuple[Panel, ...]:
-        """The panels that have data, most important first, with a validation loss beside the loss; then the user's own
-        metrics."""
+        """The panels that have data, most important first; then the user's own metrics."""
         logged: dict[str, set[str]] = {}
         for table in ("training", *LIVE_TABLES):
             names = set(shown.curves.names(table)) if shown is not None else set()
@@ -66,8 +63,9 @@ class ChartReader:
         total = 0
         for metric in panel.metrics:
             tracks = self._find_tracks(panel, metric, axis, shown, live)
-            if len(panel.metrics) > 1:
-                tracks = tracks[:1]  # several metrics of one rank or GPU are legible; those of all of them are not
+            # Several metrics of one rank or GPU are legible; those of all of them are not.
+            if len(panel.without_validation) > 1 or lines:
+                tracks = tracks[:1]
             total += len(tracks)
             many = len(tracks) > 1
             for track in tracks[: max(MAX_LINES - len(lines), 0)]:
@@ -106,15 +104,19 @@ class ChartReader:
 
 
 def _choose_panels(logged: Mapping[str, Iterable[str]]) -> tuple[Panel, ...]:
-    declared = [panel for panel in PANELS if panel.chart != "states" and find_names(panel, logged[panel.table])]
+    declared = [
+        replace(panel, title=title_of(panel, names, set(logged[panel.table])))
+        for panel in PANELS
+        if panel.chart != "states" and (names := find_names(panel, logged[panel.table]))
+    ]
     declared.sort(key=lambda panel: panel.importance)
     used = {name for panel in declared if panel.table == "training" for name in find_names(panel, logged["training"])}
-    names = [name for name in sorted(logged["training"]) if name not in used and catalog.find("training", name) is None]
-    # The loss on held-out data is the other half of the loss: beside it, not behind everything that was declared.
-    held_out = [name for name in names if is_held_out(name) and "loss" in name.casefold()]
-    place = next((at + 1 for at, panel in enumerate(declared) if panel.id == "loss"), 0)
-    declared[place:place] = [own_panel(name) for name in held_out[:MOST_HELD_OUT]]
-    return (*declared, *(own_panel(name) for name in names if name not in held_out[:MOST_HELD_OUT]))
+    own = [
+        own_panel(name)
+        for name in sorted(logged["training"])
+        if name not in used and catalog.find("training", name) is None
+    ]
+    return (*declared, *own)
 
 
 def _texts(panel: Panel) -> tuple[str, ...]:

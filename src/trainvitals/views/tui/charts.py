@@ -218,8 +218,12 @@ def _plot(chart: Chart, curves: list[Curve], axes: Axes, width: int, height: int
     if panel.chart == "stacked":
         _stack(canvas, curves, axes, styles, palette)
     elif is_crowded(curves, height):
+        many, others = _split(curves)
         styles += [palette.faint, palette.series[0]]
-        band = make_band([_inside(curve, axes) for curve in curves], width * 2)
+        for index, curve in enumerate(others, 1):
+            styles.append(palette.series[index % len(palette.series)])
+            marks += canvas.curve(curve.x, curve.y, axes, len(styles) - 1, gaps=gaps)
+        band = make_band([_inside(curve, axes) for curve in many], width * 2)
         canvas.band(band.x, band.low, band.high, axes, 0)
         # Non-finite values of any of them are marked on the mean.
         places, strange = [at for at, _ in band.broken], [value for _, value in band.broken]
@@ -261,7 +265,14 @@ def _inside(curve: Curve, axes: Axes, around: float = 0.0) -> tuple[Floats, Floa
 
 def is_crowded(curves: list[Curve], height: int) -> bool:
     """Whether the curves would hide each other."""
-    return len(curves) > SINGLE_LINES and height < LARGE_HEIGHT and len({curve.metric for curve in curves}) == 1
+    many, others = _split(curves)
+    return len(many) > max(SINGLE_LINES, len(others)) and height < LARGE_HEIGHT
+
+
+def _split(curves: list[Curve]) -> tuple[list[Curve], list[Curve]]:
+    """Those of the first metric, and what is drawn beside them, such as validation."""
+    first = curves[0].metric if curves else ""
+    return [curve for curve in curves if curve.metric == first], [curve for curve in curves if curve.metric != first]
 
 
 def _stack(canvas: Canvas, curves: list[Curve], axes: Axes, styles: list[Style], palette: Palette) -> None:
@@ -377,6 +388,10 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
     unit = f"{chart.panel.unit}/s" if chart.panel.is_rate else chart.panel.unit
     values = [float(curve.y[-1]) if cross is None else _at(curve, cross) for curve in curves]
     if crowded:
+        many, others = _split(curves)
+        if others:
+            own = [_values(chart, [curve], cross, palette, crowded=False) for curve in others]
+            return [*_values(chart, many, cross, palette, crowded=True), *(part for parts in own for part in parts)]
         known = [value for value in values if math.isfinite(value)]
         if not known:
             return [[Segment("NaN", palette.critical)]]
@@ -409,8 +424,10 @@ def _values(chart: Chart, curves: list[Curve], cross: float | None, palette: Pal
 def legend(chart: Chart, curve: Curve) -> str:
     """What distinguishes this curve from the others of the chart: `0`, `rank 1`, `read`; empty for the only one."""
     words = []
-    if len(chart.panel.metrics) > 1:
-        common = _common(chart.panel.metrics)
+    is_one = len(chart.panel.without_validation) == 1
+    names = tuple(dict.fromkeys(line.metric for line in chart.lines)) if is_one else chart.panel.metrics
+    if len(names) > 1:
+        common = _common(names)
         words.append(curve.metric.removeprefix(common[0]).removesuffix(common[1]).replace("_", " ") or curve.metric)
     if curve.label:
         words.append(curve.label.removeprefix("GPU ").removeprefix("rank "))
