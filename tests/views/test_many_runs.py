@@ -40,7 +40,7 @@ def test_a_page_of_very_many_runs_has_what_was_asked_for(many: Path) -> None:
     assert len(first.content) < 200_000
     last = client.get("/api/v1/runs", params={"limit": 100, "offset": RUNS - 50}).json()["runs"]
     assert len(last) == 50 and last[-1]["name"] == "run 0"
-    found = client.get("/api/v1/runs", params={"text": "lr=12345"}).json()
+    found = client.get("/api/v1/runs", params={"q": "lr=12345"}).json()
     assert [run["name"] for run in found["runs"]] == ["run 12345"]
     assert client.get("/api/v1/runs", params={"limit": 10**9}).status_code == 400
 

@@ -207,13 +207,13 @@ function RunPage() {
   );
 }
 
-// Every page with something on it, one after the other: what is printed is all there is.
+// Every page with something on it, one after the other: what is printed is all there is. Paper exports nothing.
 function Whole() {
   return (
     <main class="page whole" id="main">
-      {RUN_PAGES.filter((page) => isShown(page, route.value)).map((page) => {
+      {RUN_PAGES.filter((page) => page !== "export" && isShown(page, route.value)).map((page) => {
         const { title, view: View } = PAGES[page];
-        return <article key={page} class={`part part-${page}`}><h1>{page === "export" ? "Details" : title}</h1><Guard><View /></Guard></article>;
+        return <article key={page} class={`part part-${page}`}><h1>{title}</h1><Guard><View /></Guard></article>;
       })}
     </main>
   );
