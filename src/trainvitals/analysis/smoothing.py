@@ -20,7 +20,7 @@ LEAST_SPREAD = 1e-9
 """In windows: what lies closer together than this has no slope."""
 
 
-class Moments(NamedTuple):
+class SideSums(NamedTuple):
     """Weighted sums over the values on one side of each place, and the one there; distances are in windows."""
 
     weight: Floats
@@ -61,10 +61,10 @@ def smooth(x: Floats, y: Floats, shown: float | None = None) -> Floats:
     return np.where(good, np.clip(fitted, low, high) * scale, math.nan)
 
 
-def _sum_before(places: Floats, good: NDArray[np.bool_], values: Floats) -> Moments:
+def _sum_before(places: Floats, good: NDArray[np.bool_], values: Floats) -> SideSums:
     """The sums over each place and those before it, in one pass: weights that grow along x instead of fading make them
     running sums, in stretches that a float can hold."""
-    found = Moments(*(np.empty(len(places)) for _ in Moments._fields))
+    found = SideSums(*(np.empty(len(places)) for _ in SideSums._fields))
     carried = np.zeros(5)
     first = 0
     while first < len(places):
@@ -78,7 +78,7 @@ def _sum_before(places: Floats, good: NDArray[np.bool_], values: Floats) -> Mome
         weight, distance, square, value, product = (
             (start + np.cumsum(term)) / growth for start, term in zip(carried, terms, strict=True)
         )
-        sums = Moments(
+        sums = SideSums(
             weight=weight,
             distance=distance - at * weight,
             square=square - 2 * at * distance + at**2 * weight,
