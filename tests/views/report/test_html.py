@@ -182,7 +182,10 @@ def test_the_time_in_a_report_stands_still(write: Write, open_file: Open) -> Non
 
 
 def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_file: Open) -> None:
-    page = open_file(write_html([write("spiral", gpus=gpu_rows(100), simulated=True)]), theme="dark")
+    folder = write("spiral", gpus=gpu_rows(100), simulated=True)
+    event = {"timestamp": format_time(BEGAN + 9), "event": "checkpoint", "message": "saved", "severity": "info"}
+    (folder / "events_20260101_000000.jsonl").write_bytes(encode_line(event))
+    page = open_file(write_html([folder]), theme="dark")
     page.get_by_text("print view").click()
     page.wait_for_selector(".part-overview dl")
     shown = [item.inner_text() for item in page.locator(".part:visible > h1").all()]
@@ -191,8 +194,12 @@ def test_the_print_view_is_the_whole_report_on_white_paper(write: Write, open_fi
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.wait_for_function("() => !document.querySelector('.chart.waiting')")
     page.emulate_media(media="print")
-    for hidden in (".side", ".head-rest", ".whole button", ".whole .tools"):
+    for hidden in (".side", ".head-rest", ".whole button:not(.fold, .plain, .legend *)", ".whole .tools"):
         assert page.locator(f"{hidden}:visible").count() == 0
+    # Some texts are buttons on the screen: headings that fold, legends, events with more behind them.
+    assert page.locator(".part-training h2").first.inner_text().strip()
+    assert page.locator(".part-system .legend button:visible").count() > 1
+    assert page.locator(".part-logs td[data-title=event]").all_inner_texts() == ["checkpoint"]
     outside = """() => [...document.querySelectorAll(".whole canvas, .whole table")].filter((element) => {
         const place = element.getBoundingClientRect();
         return place.width && place.right > document.querySelector(".whole").getBoundingClientRect().right + 1;

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { panels, remember, remembered, run, setQuery, source, usePageRoute } from "../data/page.ts";
+import { whole as printed } from "../data/store.ts";
 import type { Layers, Panel } from "../data/types.ts";
 import { formatCount } from "../logic/format.ts";
 import { groupByPrefix, search } from "../logic/metrics.ts";
@@ -76,7 +77,7 @@ export function Training() {
       {rl.length > 0 && <Section title="Reinforcement learning"><div class="charts">{rl.map((panel) => chart(panel, namesOf(panel)[0]))}</div></Section>}
       {groups.map((group) => {
         const title = group.name || "Metrics";
-        return <MetricGroup key={title} title={title} names={group.metrics} folded={folded.includes(title) && !text} onFold={() => fold(title)} chart={(name) => chart(whole.get(name) ?? panelOf(name), name)} />;
+        return <MetricGroup key={title} title={title} names={group.metrics} folded={folded.includes(title) && !text && !printed.value} onFold={() => fold(title)} chart={(name) => chart(whole.get(name) ?? panelOf(name), name)} />;
       })}
       {!found.size && <Empty title={`No metrics match “${text}”`}><p>{formatCount(names.length, "metric")} in total.</p></Empty>}
       {Object.keys(known.layers).length > 0 && !text && <LayerMap runKey={known.key} measures={Object.keys(known.layers)} step={known.step} />}
