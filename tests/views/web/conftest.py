@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -14,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Error as PlaywrightError
 from waiting import PATIENCE
 
 import trainvitals
 from trainvitals.journal.encoding import encode_line, format_time
+
+# What Chromium says of an element that is not drawn yet, and of a page that is being left.
+NOT_THERE_YET = re.compile(r"Cannot read properties of (null|undefined)|context was destroyed")
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
@@ -210,13 +215,21 @@ class Tab:
             self.problems.append(message.text)
 
     def wait(self, expression: str) -> Any:
-        """Until the JavaScript expression is true."""
+        """Until the JavaScript expression is true. What is not on the page yet, or on its way there, is waited for."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            value = self.page.evaluate(expression)
+            value, missing = None, ""
+            try:
+                value = self.page.evaluate(expression)
+            except PlaywrightError as error:
+                if not NOT_THERE_YET.search(error.message):
+                    raise
+                missing = error.message.partition("\n")[0]
             if value:
                 return value
-            assert time.monotonic() < deadline, f"never true: {expression}\n{self.page.inner_text('body')[:2000]}"
+            assert time.monotonic() < deadline, (
+                f"never true: {expression}\n{missing}\n{self.page.inner_text('body')[:2000]}"
+            )
             time.sleep(0.05)
 
 
