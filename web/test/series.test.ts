@@ -81,6 +81,13 @@ test("a step that goes back asks for everything again; the same point twice is o
   assert.equal(append(known, increment({ step: [5], time: [1], y: [1] }), "step", 0), known);
 });
 
+test("points that came while the answer was under way are added once", () => {
+  const known = series({ x: [1, 5], y: [1, 1] });
+  const late = increment({ step: [3, 5, 6], time: [1, 2, 3], y: [2, 1, 4] });
+  assert.deepEqual(append(known, late, "step", 0, true)!.x, [1, 5, 6]);
+  assert.equal(append(known, increment({ step: [3, 5], time: [1, 2], y: [2, 1] }), "step", 0, true), known);
+});
+
 test("an increment without steps has no place on a step axis", () => {
   assert.deepEqual(incrementX(increment({ time: [5] }), "step", 0), [null]);
   assert.deepEqual(incrementX(increment({ time: [5] }), "relative", 2), [3]);

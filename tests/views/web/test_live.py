@@ -116,6 +116,31 @@ def test_any_number_of_viewers_costs_one_reader(live: Any) -> None:
     assert [content["series"][0]["y"] for content in found] == [[0.5]] * 200
 
 
+def test_nobody_reads_everything_before_the_run_is_followed(live: Any) -> None:
+    """Else what is logged between the two would be in neither."""
+    ready = threading.Event()
+
+    class SlowReader(RunReader):
+        def follow(self, *args: Any, **more: Any) -> Any:
+            ready.wait(PATIENCE)
+            return super().follow(*args, **more)
+
+    async def scenario() -> tuple[bool, dict[str, Any]]:
+        hub = Hub()
+        stream = hub.begin("run", SlowReader(live.folder)).view(None)
+        told = asyncio.create_task(read(stream, "reset"))
+        early, _ = await asyncio.wait([told], timeout=0.2)
+        ready.set()
+        await asyncio.wait_for(told, PATIENCE)
+        live.log({"loss": 0.25}, step=2)
+        _, content = await asyncio.wait_for(read(stream, "points"), PATIENCE)
+        await hub.close()
+        return bool(early), content
+
+    early, content = asyncio.run(scenario())
+    assert not early and content["series"][0]["step"] == [2]
+
+
 def test_who_comes_back_gets_what_was_missed_and_nothing_twice(live: Any) -> None:
     async def scenario() -> dict[str, Any]:
         hub = Hub()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import made_runs
 import pytest
 from rl_runs import FAULTS, make_healthy, spell
@@ -524,6 +526,42 @@ def test_what_is_logged_shows_up_by_itself(serve: Callable[..., Server], open_ta
     tab.wait("document.body.innerText.includes('saved step 21')")
     live.event("checkpoint", "saved step 22")
     tab.wait("document.body.innerText.includes('saved step 22')")
+
+
+def test_what_is_logged_while_a_chart_is_being_read_shows_up(
+    serve: Callable[..., Server], open_tab: Open, live: Any
+) -> None:
+    """An answer that was made before a value was logged and arrives after it takes nothing away."""
+    server, key = serve(Path(live.folder).parent.parent), Path(live.folder).name
+    tab = open_tab()
+    tab.page.goto(link(server, key, "training"))
+    tab.wait(f"{LAST}.includes('loss 0.05')")
+    followed, heard = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        with httpx.stream("GET", f"{server.base}api/v1/runs/{key}/stream", timeout=PATIENCE) as stream:
+            for line in stream.iter_lines():
+                if line == "event: reset":
+                    followed.set()
+                if "0.0123" in line:
+                    heard.set()
+                    return
+
+    def hold(route: Any) -> None:
+        answer = route.fetch()
+        if not heard.is_set():
+            live.log({"loss": 0.0123}, step=20)
+            heard.wait(PATIENCE)
+            time.sleep(0.5)  # until it has reached the page, too
+        route.fulfill(response=answer)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    followed.wait(PATIENCE)
+    tab.page.route("**/series?*", hold)
+    tab.page.goto(link(server, key, "training", "?x=time"))
+    tab.wait(f"{LAST}.includes('loss 0.0123')")
+    listener.join(PATIENCE)
 
 
 def test_the_page_says_when_it_is_stale_and_comes_back_by_itself(

@@ -194,8 +194,8 @@ export class ApiSource implements Source {
       const on = (name: string, take: (data: any) => void) =>
         stream!.addEventListener(name, (message) => take(JSON.parse((message as MessageEvent).data)));
       on("points", (data) => listener.points(data.series, data.more));
-      on("event", (data) => listener.event(data));
-      on("alert", (data) => listener.alert(data));
+      on("event", () => listener.event());
+      on("alert", () => listener.alert());
       on("state", (data) => listener.state(data));
       on("reset", () => listener.reset());
       stream.onopen = () => {

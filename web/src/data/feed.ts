@@ -22,6 +22,8 @@ export class Feed {
   #stop: () => void;
   #closed = false;
   #asked = 0;
+  #asking = false;
+  #again = false;
   #timer = 0;
   #pending: Increment[] = [];
   #frame = 0;
@@ -44,10 +46,17 @@ export class Feed {
     cancelAnimationFrame(this.#frame);
   }
 
+  // One request at a time: an older answer that comes after a newer one would take points away again.
   async #ask(): Promise<void> {
+    if (this.#asking) {
+      this.#again = true;
+      return;
+    }
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.#asked = Date.now();
+    this.#asking = true;
+    this.#again = false;
     this.#pending = [];
     try {
       const answer = await source.value!.series(this.#run, this.#query);
@@ -55,6 +64,10 @@ export class Feed {
     } catch (error) {
       if (!this.#closed) this.state.value = { series: this.state.value.series, error: error as Error };
     }
+    this.#asking = false;
+    if (this.#closed) return;
+    if (this.#again) void this.#ask();
+    else this.#grow(true);
   }
 
   #askSoon(): void {
@@ -72,12 +85,14 @@ export class Feed {
     if (more.includes(this.#query.table)) this.#askSoon();
   }
 
-  #grow(): void {
+  // What came while the answer was under way waits for it, and may be in it.
+  #grow(answered = false): void {
     this.#frame = 0;
+    if (this.#asking) return;
     const pending = this.#pending;
     this.#pending = [];
     const known = this.state.value.series;
-    if (!known || this.#closed) return;
+    if (!known || !pending.length || this.#closed) return;
     const plain = ["step", "time", "relative"].includes(this.#query.x);
     if (!plain || this.#query.band || this.#query.rate || this.#query.end !== undefined) {
       // What is zoomed in does not grow; what is computed on the server is computed there again.
@@ -93,7 +108,7 @@ export class Feed {
         this.#askSoon();
         continue;
       }
-      const longer = append(grown[at], increment, this.#query.x, origin);
+      const longer = append(grown[at], increment, this.#query.x, origin, answered);
       if (longer === null) this.#askSoon();
       else if (longer !== grown[at]) grown = grown.with(at, longer);
     }

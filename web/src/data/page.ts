@@ -1,5 +1,5 @@
 // What pages take from the store, under one name.
-export { about, newAlerts, newEvents, now, panels, refreshRun, refreshRuns, remember, remembered, run, runs, runsError, setQuery, source, stale } from "./store.ts";
+export { about, alertsRound, eventsRound, now, panels, refreshRun, refreshRuns, remember, remembered, run, runs, runsError, setQuery, source, stale } from "./store.ts";
 import { route } from "./store.ts";
 import type { Route } from "../logic/route.ts";
 

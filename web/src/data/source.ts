@@ -1,12 +1,12 @@
 import type {
-  About, AlertRow, Alerts, Benchmarks, Comparison, Diagnosis, EventRow, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
   State, States, TextPart,
 } from "./types.ts";
 
 export interface Listener {
   points(series: Increment[], more: string[]): void;
-  event(row: EventRow): void;
-  alert(row: AlertRow): void;
+  event(): void;
+  alert(): void;
   state(state: State): void;
   reset(): void;
   connection(up: boolean): void;

@@ -2,7 +2,7 @@
 import { computed, effect, signal, untracked } from "@preact/signals";
 import { formatRoute, number, parseRoute, withQuery, type Route } from "../logic/route.ts";
 import { SourceError, type Listener, type Source } from "./source.ts";
-import type { About, AlertRow, EventRow, Increment, Panels, Run, Runs } from "./types.ts";
+import type { About, Increment, Panels, Run, Runs } from "./types.ts";
 
 export const source = signal<Source | null>(null);
 export const about = signal<About | null>(null);
@@ -12,8 +12,9 @@ export const runsError = signal<Error | null>(null);
 export const run = signal<Run | null>(null);
 export const runError = signal<Error | null>(null);
 export const route = signal<Route>(parseRoute(location.hash));
-export const newEvents = signal<EventRow[]>([]);
-export const newAlerts = signal<AlertRow[]>([]);
+// How often the events and alerts of the run have changed: what shows them reads them again.
+export const eventsRound = signal(0);
+export const alertsRound = signal(0);
 
 // -- connection: heard is when the server last sent anything
 
@@ -102,14 +103,20 @@ export function onPoints(take: Taker, reset: () => void): () => void {
 const REFRESH_MS = 3000;
 let refreshed = 0;
 let refreshing = false;
+let refreshAgain = false;
 
 let early: Promise<Run | null> | null = null;
 
 export async function refreshRun(): Promise<void> {
   const key = route.value.run;
   const from = source.value;
-  if (!key || !from || refreshing) return;
+  if (!key || !from) return;
+  if (refreshing) {
+    refreshAgain = true;
+    return;
+  }
   refreshing = true;
+  refreshAgain = false;
   refreshed = Date.now();
   try {
     const asked = early;
@@ -124,6 +131,11 @@ export async function refreshRun(): Promise<void> {
   } finally {
     refreshing = false;
   }
+  if (refreshAgain) void refreshRun();
+}
+
+function refreshNow(): void {
+  if (!refreshing && Date.now() - refreshed > REFRESH_MS) void refreshRun();
 }
 
 export async function refreshRuns(): Promise<void> {
@@ -142,23 +154,27 @@ const listener: Listener = {
   points(series, more) {
     heard.value = Date.now();
     for (const take of takers) take(series, more);
-    if (Date.now() - refreshed > REFRESH_MS) void refreshRun();
+    refreshNow();
   },
-  event(row) {
-    newEvents.value = [row, ...newEvents.value].slice(0, 500);
+  event() {
+    eventsRound.value++;
   },
-  alert(row) {
-    newAlerts.value = [row, ...newAlerts.value].slice(0, 500);
+  alert() {
+    alertsRound.value++;
     if (Date.now() - refreshed > 500) void refreshRun();
   },
   state(state) {
     heard.value = Date.now();
     const known = run.value;
     if (known && (known.status !== state.status || known.attempt !== (state.attempt ?? known.attempt))) void refreshRun();
-    else if (state.live && Date.now() - refreshed > REFRESH_MS) void refreshRun();
+    else if (state.live) refreshNow();
+    // The last values may be in no message: the charts of a run that has ended are read once more, whole.
+    if (known?.live && !state.live) listener.reset();
   },
   reset() {
     for (const reset of resets) reset();
+    eventsRound.value++;
+    alertsRound.value++;
   },
   connection(up) {
     if (up && !connected.value) void refreshRun();
@@ -184,8 +200,6 @@ export function start(from: Source, first: { about: About; panels: Panels }, fir
     return untracked(() => {
       run.value = null;
       runError.value = null;
-      newEvents.value = [];
-      newAlerts.value = [];
       connected.value = true;
       heard.value = Date.now();
       if (!key) return;

@@ -23,8 +23,10 @@ export function incrementX(increment: Increment, axis: string, origin: number): 
 }
 
 // The series with the new points, or null if they cannot simply be added (a step that goes back: read again).
-export function append(series: Series, increment: Increment, axis: string, origin: number): Series | null {
+// With `overlaps`, points up to the end of the series are in it already.
+export function append(series: Series, increment: Increment, axis: string, origin: number, overlaps = false): Series | null {
   const xs = incrementX(increment, axis, origin);
+  const end = overlaps && series.x.length ? series.x[series.x.length - 1] : -Infinity;
   let last = series.x.length ? series.x[series.x.length - 1] : -Infinity;
   const x: number[] = [];
   const y: (number | null)[] = [];
@@ -32,7 +34,7 @@ export function append(series: Series, increment: Increment, axis: string, origi
   const words = new Map(increment.nonfinite ?? []);
   for (let at = 0; at < xs.length; at++) {
     const place = xs[at];
-    if (place === null) continue;
+    if (place === null || place <= end) continue;
     if (place < last) return null;
     if (place === last && series.x.length && y.length === 0 && series.y[series.y.length - 1] === increment.y[at]) continue;
     const word = words.get(at);

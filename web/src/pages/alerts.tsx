@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, newAlerts, now, refreshRun, run, source } from "../data/page.ts";
+import { about, alertsRound, now, refreshRun, run, source } from "../data/page.ts";
 import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -17,7 +17,7 @@ export function Alerts() {
     return () => {
       current = false;
     };
-  }, [key, newAlerts.value.length, round]);
+  }, [key, alertsRound.value, round]);
   const ask = (action: "ack" | "silence", rule: string, seconds: number) => {
     source.value!.controlAlert(key, action, rule, seconds).then(
       () => setTimeout(() => (setRound(round + 1), void refreshRun()), 1200),

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { newEvents, run, setQuery, source, usePageRoute } from "../data/page.ts";
+import { eventsRound, run, setQuery, source, usePageRoute } from "../data/page.ts";
 import type { EventRow, Events, TextPart } from "../data/types.ts";
 import { formatClock } from "../logic/format.ts";
 import { first } from "../logic/route.ts";
@@ -26,7 +26,7 @@ export function Logs() {
     return () => {
       current = false;
     };
-  }, [known.key, newEvents.value.length]);
+  }, [known.key, eventsRound.value]);
   if (error && !answer) return <Problem error={error} />;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = (answer?.events ?? []).filter((row) => fits(row, severity) && words.every((word) => JSON.stringify(row).toLowerCase().includes(word)));

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, newAlerts, now, panels, run, source, usePageRoute } from "../data/page.ts";
+import { about, alertsRound, now, panels, run, source, usePageRoute } from "../data/page.ts";
 import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -140,8 +140,8 @@ function OpenAlerts({ known }: { known: Run }) {
   const [firing, setFiring] = useState<AlertRow[]>(known.firing);
   useEffect(() => setFiring(known.firing), [known.firing]);
   useEffect(() => {
-    if (newAlerts.value.length) source.value?.alerts(known.key).then((answer) => setFiring(answer.firing), () => {});
-  }, [newAlerts.value.length]);
+    if (alertsRound.value) source.value?.alerts(known.key).then((answer) => setFiring(answer.firing), () => {});
+  }, [alertsRound.value]);
   if (!firing.length) return null;
   return (
     <Section title="Active alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>

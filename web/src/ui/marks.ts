@@ -1,7 +1,7 @@
 // Attempts, events and alerts as marks on the charts of a run.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useFeed } from "../data/feed.ts";
-import { newAlerts, newEvents, run, source } from "../data/store.ts";
+import { alertsRound, eventsRound, run, source } from "../data/store.ts";
 import { annotateAttempts, collectAnnotations, place, type Annotation, type Mark } from "../logic/marks.ts";
 
 const PLAIN = ["step", "time", "relative"];
@@ -20,7 +20,7 @@ export function useMarks(axis: string): Mark[] {
     return () => {
       current = false;
     };
-  }, [key, newEvents.value.length, newAlerts.value.length]);
+  }, [key, eventsRound.value, alertsRound.value]);
   const feed = useFeed(key ?? null, PLAIN.includes(axis) ? null : { names: [axis], table: "training", x: "step", points: SCALE_POINTS });
   const scale = feed.value.series?.[0] ?? null;
   const started = run.value?.started;

@@ -98,12 +98,15 @@ class Channel:
         self._memory: deque[tuple[int, bytes]] = deque()
         self._memory_bytes = 0
         self._empty_since: float | None = None
+        self._followed = asyncio.Event()
         self._task = asyncio.create_task(self._follow())
 
     async def view(self, last_id: str | None) -> AsyncIterator[bytes]:
         """Bytes for one connection, until it is closed."""
         viewer = Viewer()
         yield b"retry: 1000\n\n"
+        # Who reads everything before the run is followed would never hear of what is logged between the two.
+        await self._followed.wait()
         missed = self._missed(last_id)
         self._viewers.add(viewer)  # no await since the lookup: nothing is sent twice or lost between
         self._empty_since = None
@@ -148,11 +151,13 @@ class Channel:
         try:
             await self._follow_run()
         finally:
+            self._followed.set()
             self._on_end()
 
     async def _follow_run(self) -> None:
         tables = (*layout.METRIC_TABLES, *layout.LINE_TABLES)
         feed = await asyncio.to_thread(self._reader.follow, tables, from_end=True)
+        self._followed.set()
         collector = Collector()
         next_state, quiet, before = 0.0, 0.0, None
         while True:
