@@ -14,6 +14,7 @@ from waiting import PATIENCE, wait_until
 
 from trainvitals.agent.consoles import Consoles
 from trainvitals.journal.documents.registration import Registration
+from trainvitals.journal.reader import RunReader
 from trainvitals.journal.texts import list_texts
 from trainvitals.settings import resolve
 
@@ -88,7 +89,7 @@ def test_switched_off_nothing_is_kept(machine: Any, tmp_path: Path) -> None:
     training = Printed(machine, tmp_path, "print('private', flush=True)", TRAINVITALS_CONSOLE="off")
     assert training.process.wait(PATIENCE) == 0
     (folder,) = training.root.glob("*/*")
-    wait_until(lambda: "run_ended" in "".join(path.read_text() for path in folder.glob("events_*")), "the end")
+    wait_until(lambda: any(row.event == "run_ended" for row in RunReader(folder).events()), "the end")
     assert training.kept() == ""
 
 

@@ -120,7 +120,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     names = ("tensorboard", "mlflow", "wandb")
     wait_until(lambda: all(found.sent(name) > 20 for name in names), "the first rows everywhere")
     mlflow.kill()
-    wait_until(lambda: found.exports()["mlflow"].get("trouble"), "the loss of the server")
+    wait_until(lambda: found.exports().get("mlflow", {}).get("trouble"), "the loss of the server")
     client = wait_until(found.client, "the client")
     before = found.sent("wandb")
     os.killpg(client.pid, signal.SIGKILL)
@@ -134,7 +134,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirrored]:
     found.code = found.program.wait(PATIENCE)
     found.doctor = found.command("doctor", "--json").stdout
     mlflow.start()
-    wait_until(lambda: all(found.exports()[name].get("complete") for name in names), lambda: str(found.exports()))
+    wait_until(
+        lambda: all(found.exports().get(name, {}).get("complete") for name in names), lambda: str(found.exports())
+    )
     yield found
     mlflow.kill()
     found.command("agent", "stop")

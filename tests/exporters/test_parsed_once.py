@@ -163,7 +163,10 @@ def test_each_line_is_parsed_once_through_rotation_sealing_and_the_deaths_of_age
         # Of what is not sealed the end is read again, to fill the windows of the alerts; nothing is read twice.
         assert machine.steps - known <= (machine.parsed() or 0) <= machine.steps - sealed
     assert machine.read("training_steps_total") == machine.steps - 1
-    wait_until(lambda: machine.status()["summary"]["loss"]["count"] == machine.steps, "a summary with every step")
+    wait_until(
+        lambda: machine.status().get("summary", {}).get("loss", {}).get("count") == machine.steps,
+        "a summary with every step",
+    )
     assert machine.status()["damage"] == {"torn": 0, "foreign": 0}
 
 

@@ -256,6 +256,8 @@ def read_wandb(folder: Path) -> list[Any]:
             place += left
             continue
         size, kind = struct.unpack_from("<HB", data, place + 4)
+        if place + 7 + size > len(data):
+            break  # still being written
         whole += data[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in (1, 4):  # whole, or the last part

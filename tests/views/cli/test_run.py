@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from waiting import PATIENCE, wait_until
 
+from trainvitals import runtime
+
 PYTHON = sys.executable
 TRAINVITALS = (PYTHON, "-m", "trainvitals")
 
@@ -471,7 +473,9 @@ def test_the_hardware_is_watched_while_the_program_runs(watched_machine: Any) ->
     folder, run = watched_machine.only_run()
     assert (run["status"], run["signal"]) == ("killed", "SIGTERM")
     # The command gives the agent a moment for this and then leaves: on a busy machine it comes later.
-    wait_until(lambda: json.loads((folder / "status.json").read_text())["state"] == "killed", "the agent's last word")
+    wait_until(
+        lambda: (runtime.read_json(folder / "status.json") or {}).get("state") == "killed", "the agent's last word"
+    )
     wait_until(lambda: not list((watched_machine.runtime / "runs").glob("*.json")), "the registration to go")
 
 
