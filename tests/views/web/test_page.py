@@ -528,6 +528,21 @@ def test_what_is_logged_shows_up_by_itself(serve: Callable[..., Server], open_ta
     tab.wait("document.body.innerText.includes('saved step 22')")
 
 
+def test_a_flood_of_events_is_read_a_few_times_and_to_its_end(
+    serve: Callable[..., Server], open_tab: Open, live: Any
+) -> None:
+    server, key = serve(Path(live.folder).parent.parent), Path(live.folder).name
+    tab = open_tab()
+    tab.page.goto(link(server, key, "logs"))
+    tab.wait("document.body.innerText.includes('Events')")
+    for number in range(600):
+        live.event("checkpoint", f"saved checkpoint {number}")
+    tab.wait("document.body.innerText.includes('saved checkpoint 599')")
+    live.event("checkpoint", "saved the very last")
+    tab.wait("document.body.innerText.includes('saved the very last')")
+    assert len([address for address in tab.requests if address.endswith("/events")]) < 300
+
+
 def test_what_is_logged_while_a_chart_is_being_read_shows_up(
     serve: Callable[..., Server], open_tab: Open, live: Any
 ) -> None:

@@ -101,6 +101,7 @@ export function onPoints(take: Taker, reset: () => void): () => void {
 }
 
 const REFRESH_MS = 3000;
+const SOON_MS = 300;
 let refreshed = 0;
 let refreshing = false;
 let refreshAgain = false;
@@ -134,6 +135,21 @@ export async function refreshRun(): Promise<void> {
   if (refreshAgain) void refreshRun();
 }
 
+// Many in a row, a flood of events for one, are one.
+function soon(act: () => void): () => void {
+  let timer = 0;
+  return () => {
+    timer ||= window.setTimeout(() => {
+      timer = 0;
+      act();
+    }, SOON_MS);
+  };
+}
+
+const readEvents = soon(() => eventsRound.value++);
+const readAlerts = soon(() => alertsRound.value++);
+const refreshSoon = soon(() => void refreshRun());
+
 function refreshNow(): void {
   if (!refreshing && Date.now() - refreshed > REFRESH_MS) void refreshRun();
 }
@@ -156,12 +172,10 @@ const listener: Listener = {
     for (const take of takers) take(series, more);
     refreshNow();
   },
-  event() {
-    eventsRound.value++;
-  },
+  event: readEvents,
   alert() {
-    alertsRound.value++;
-    if (Date.now() - refreshed > 500) void refreshRun();
+    readAlerts();
+    refreshSoon();
   },
   state(state) {
     heard.value = Date.now();
@@ -173,8 +187,8 @@ const listener: Listener = {
   },
   reset() {
     for (const reset of resets) reset();
-    eventsRound.value++;
-    alertsRound.value++;
+    readEvents();
+    readAlerts();
   },
   connection(up) {
     if (up && !connected.value) void refreshRun();

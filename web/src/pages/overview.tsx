@@ -1,5 +1,5 @@
-import { useEffect, useState } from "preact/hooks";
-import { about, alertsRound, now, panels, run, source, usePageRoute } from "../data/page.ts";
+import { useState } from "preact/hooks";
+import { about, now, panels, run, source, usePageRoute } from "../data/page.ts";
 import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
@@ -137,11 +137,7 @@ function Facts({ known }: { known: Run }) {
 }
 
 function OpenAlerts({ known }: { known: Run }) {
-  const [firing, setFiring] = useState<AlertRow[]>(known.firing);
-  useEffect(() => setFiring(known.firing), [known.firing]);
-  useEffect(() => {
-    if (alertsRound.value) source.value?.alerts(known.key).then((answer) => setFiring(answer.firing), () => {});
-  }, [alertsRound.value]);
+  const { firing } = known;
   if (!firing.length) return null;
   return (
     <Section title="Active alerts" note={`${firing.length}`} actions={<Link to={runRoute(known.key, "alerts")}>all alerts</Link>}>
