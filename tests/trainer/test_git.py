@@ -212,7 +212,7 @@ def test_git_is_asked_without_locks_hooks_or_a_folder_from_elsewhere(repository:
     }
     read_git(repository, environ)
     lines = seen.read_text().splitlines()
-    assert lines[0] == "-c core.fsmonitor=false status --porcelain --untracked-files=no"
+    assert lines[0] == "-c core.fsmonitor=false -c core.hooksPath=/dev/null status --porcelain --untracked-files=no"
     assert "GIT_OPTIONAL_LOCKS=0" in lines
     assert not any(line.startswith(("GIT_DIR=", "GIT_INDEX_FILE=")) for line in lines)
     assert lines[-1] == str(repository)
@@ -237,3 +237,27 @@ def test_a_pointer_to_nowhere_is_no_repository(tmp_path: Path) -> None:
     assert read_git(tmp_path, ENVIRON) == {}
     (tmp_path / ".git").write_text("something else\n")
     assert read_git(tmp_path, ENVIRON) == {}
+
+
+@pytest.mark.promise("a repository names programs in its configuration", "looking at its state starts none of them")
+def test_a_hostile_repository_starts_no_program(repository: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $@ >> {mark}\ncat\n")
+    program.chmod(0o755)
+    for name in (
+        *("core.fsmonitor", "diff.external", "diff.evil.command", "diff.evil.textconv", "core.pager", "pager.diff"),
+        *("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "filter.a=b.clean", "core.sshCommand"),
+    ):
+        git(repository, "config", name, str(program))
+    git(repository, "config", "filter.evil.required", "true")
+    (repository / ".git" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "info" / "attributes").write_text("*.py diff=evil filter=evil\n*.txt filter=a=b\n")
+    for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit"):
+        shutil.copy(program, repository / ".git" / "hooks" / hook)
+    (repository / "train.py").write_text("lr = 3\n")
+    (repository / ".gitattributes").write_text("*.txt diff=evil\n")
+    assert read_git(repository, ENVIRON)["dirty"] is True
+    assert not mark.exists(), mark.read_text()
+    subprocess.run(["git", "status"], cwd=repository, env=ENVIRON, capture_output=True, check=False)
+    assert mark.exists(), "the trap works"

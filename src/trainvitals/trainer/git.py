@@ -6,9 +6,10 @@ changed needs the git command, and it gets two seconds.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,13 +125,34 @@ def _ask_head(repository: Repository, environ: Mapping[str, str]) -> tuple[str |
 
 def run_git(arguments: list[str], folder: Path, environ: Mapping[str, str]) -> str | None:
     """The output of a git command; None if it fails, is missing, or takes longer than STATUS_TIMEOUT."""
-    elsewhere = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+    listed = _run_git(["config", "--list", "--show-scope", "--name-only", "-z"], folder, environ)
+    if listed is None:
+        return None
+    # Filters of the repository's own configuration; those of the user are the user's, such as git-lfs.
+    words = listed.split("\0")
+    own = [name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in ("local", "worktree")]
+    filters = sorted({name.rpartition(".")[0] for name in own if name.startswith("filter.")})
+    return _run_git(arguments, folder, environ, filters)
+
+
+def _run_git(arguments: list[str], folder: Path, environ: Mapping[str, str], filters: Sequence[str] = ()) -> str | None:
+    elsewhere = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF")
     environment = {name: value for name, value in environ.items() if name not in elsewhere}
-    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    # Nothing is fetched either: the configuration of a partial clone names the program that would do it.
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    # A filter that is empty is none. As variables: the name of one may contain what separates an argument.
+    off = {"clean": "", "smudge": "", "process": "", "required": "false"}
+    settings = [(f"{name}.{key}", value) for name in filters for key, value in off.items()]
+    count = environ.get("GIT_CONFIG_COUNT", "")
+    first = int(count) if count.isdecimal() else 0
+    for place, (name, value) in enumerate(settings, first):
+        environment |= {f"GIT_CONFIG_KEY_{place}": name, f"GIT_CONFIG_VALUE_{place}": value}
+    if settings:
+        environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
     try:
         process = subprocess.Popen(
-            # A repository's configuration may name a program for fsmonitor: reading the status must not start it.
-            ["git", "-c", "core.fsmonitor=false", *arguments],
+            # A repository's configuration may name programs for fsmonitor and hooks: a look must not start them.
+            ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
