@@ -1,8 +1,10 @@
 """The run folder itself and its run.json.
 
 run.json has one writer: the training (rank 0). When the training died without a word, the agent is its heir and
-writes the end; a client of another tracker in the same program adds what it knows of the run. Who changes what another
-has written does so with `change_run`. What the agent knows about a live run is in its own file, `status[.host-H].json`.
+writes the end; a client of another tracker in the same program adds what it knows of the run, and a user edits name,
+notes and tags at any time (`trainvitals.journal.edits`). Who changes what another wrote does so with `change_run`, and
+who writes all of it anew with `replace_run`. What the agent knows about a live run is in its own file,
+`status[.host-H].json`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -117,6 +120,32 @@ def change_run(folder: Path, change: Callable[[RunFile], RunFile | None], mode: 
         return changed
     finally:
         os.close(descriptor)
+
+
+def replace_run(folder: Path, run: RunFile, before: RunFile | None, mode: int = 0o600) -> None:
+    """Replace run.json by `run`, whose writer last knew it as `before`: what a user has edited since then stays. Raises
+    OSError."""
+    known = before if before is not None else run
+    if change_run(folder, lambda found: merge_description(found, known, run), mode) is None:
+        write_run(folder, run, mode)  # the first time, or it was removed
+
+
+def merge_description(found: RunFile, before: RunFile, run: RunFile) -> RunFile:
+    """`run`, with the name, notes and tags of `found` except for what `run` has changed of `before`, and a user has
+    not edited."""
+    return replace(
+        run,
+        name=run.name if run.name != before.name and "name" not in found.edited else found.name,
+        notes=run.notes if run.notes != before.notes and "notes" not in found.edited else found.notes,
+        edited=found.edited,
+        tags=merge_tags(found.tags, before.tags, run.tags),
+    )
+
+
+def merge_tags(found: tuple[str, ...], before: tuple[str, ...], tags: tuple[str, ...]) -> tuple[str, ...]:
+    """`found`, with those added and without those removed on the way from `before` to `tags`."""
+    removed, added = set(before) - set(tags), [tag for tag in tags if tag not in before]
+    return tuple(dict.fromkeys([*(tag for tag in found if tag not in removed), *added]))
 
 
 def read_run(folder: Path) -> RunFile:

@@ -128,6 +128,7 @@ class RunWriter:
     def __init__(self, folder: Path, file: RunFile, settings: Settings) -> None:
         self.folder = folder
         self.file = file
+        self._written = file
         self.rows = 0
         """Rows written by this writer."""
         self._settings = settings
@@ -176,10 +177,10 @@ class RunWriter:
         started = format_time(about.started) if about.started is not None else self.file.started
         changed = replace(
             self.file,
-            name=about.name or self.file.name,
+            name=(about.name if "name" not in self.file.edited else "") or self.file.name,
             config=self.file.config if about.config is None else {**(self.file.config or {}), **about.config},
             tags=about.tags or self.file.tags,
-            notes=about.notes or self.file.notes,
+            notes=(about.notes if "notes" not in self.file.edited else "") or self.file.notes,
             started=started,
         )
         if changed != self.file:
@@ -193,7 +194,8 @@ class RunWriter:
     def write_file(self) -> None:
         """Replace run.json. Raises JournalError."""
         try:
-            run_folder.write_run(self.folder, self.file, self._settings.file_mode)
+            run_folder.replace_run(self.folder, self.file, self._written, self._settings.file_mode)
+            self._written = self.file
         except OSError as error:
             raise JournalError(f"cannot write {self.folder / layout.RUN_FILE}: {error.strerror or error}") from error
 

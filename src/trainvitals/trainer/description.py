@@ -30,8 +30,8 @@ def describe(
     known: dict[str, Any] = {"simulated": effective.simulate_gpus > 0}
     if rank.participant.is_trainer:
         known["world_size"] = rank.world_size
-    known["notes"] = redact_text(str(notes)) if notes else before.notes
-    if name:
+    known["notes"] = redact_text(str(notes)) if notes and "notes" not in before.edited else before.notes
+    if name and "name" not in before.edited:
         known["name"] = name
     if before.kind == COMMAND:
         if effective.origin("project") == "argument":  # the script knows better than the command line did

@@ -45,10 +45,12 @@ class RunDocument:
         more = clean.pop("config")
 
         def revised(run: RunFile) -> RunFile:
-            return replace(run, config={**(run.config or {}), **more}, **clean)
+            merged = {"tags": run_folder.merge_tags(run.tags, known, clean["tags"])} if "tags" in clean else {}
+            return replace(run, config={**(run.config or {}), **more}, **{**clean, **merged})
 
+        known = self.file.tags
         self.file = revised(self.file)
-        self._change(revised)  # what a client of another tracker has added meanwhile stays, too
+        self._change(revised)  # what a client of another tracker or a user has changed meanwhile stays, too
 
     def leave_to_command(self) -> None:
         """Hand the run back to `trainvitals run`, until the program starts its own."""

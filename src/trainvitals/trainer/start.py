@@ -83,13 +83,14 @@ def begin(
             raise  # the place itself is wrong, which disk space would not fix
         place, homeless = join.find_place_alone(effective, name), True
         print_line(f"{error}\n  Training continues; what it logs is kept in memory until the folder can be created.")
+    before = run_folder.find_run(place.folder)
     file = description.describe(place, effective, name, config, tags, notes, own)
     if leads:
         for text in settings.complaints(effective):
             print_line(text)
         try:
             if not homeless:
-                run_folder.write_run(place.folder, file, effective.file_mode)
+                run_folder.replace_run(place.folder, file, before, effective.file_mode)
         except OSError as error:  # a full or read-only disk: the training comes first
             print_line(f"cannot write {place.folder / layout.RUN_FILE}: {error.strerror}. Training continues.")
     first_step = 0

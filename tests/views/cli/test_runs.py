@@ -305,3 +305,19 @@ def test_check_reports_damage_and_repairs_what_it_can(machine: Any, make_run: Ca
     segment.write_bytes(b"broken")
     assert machine.run("runs", "check", "hurt", "--repair").returncode == 1
     assert "1 unreadable Parquet file; everything else is intact" in machine.run("runs", "show", "hurt").stdout
+
+
+def test_name_notes_and_tags_are_edited(machine: Any, make_run: Callable[..., Path]) -> None:
+    first, second = make_run("first"), make_run("second")
+    done = machine.run("runs", "edit", "first", "--name", "baseline", "--notes", "# why", "--tag", "a", "--tag", "b")
+    assert done.returncode == 0 and done.stdout == f"{first.name}  baseline  tags: a, b\n"
+    done = machine.run("runs", "edit", "baseline", second.name, "--tag", "c", "--untag", "a")
+    assert done.returncode == 0, done.stderr
+    written = [json.loads((folder / "run.json").read_text()) for folder in (first, second)]
+    assert [(run["name"], run["tags"]) for run in written] == [("baseline", ["b", "c"]), ("second", ["c"])]
+    assert written[0]["notes"] == "# why"
+    assert machine.run("runs", "edit", "baseline").returncode == 2
+    done = machine.run("runs", "edit", "baseline", "--name", "")
+    assert done.returncode != 0 and "empty" in done.stderr
+    machine.run("runs", "edit", "baseline", "--notes", "-", input="two\nlines\n")
+    assert json.loads((first / "run.json").read_text())["notes"] == "two\nlines"

@@ -268,9 +268,15 @@ def test_runs_are_tagged_silenced_and_removed_where_that_is_allowed(
     server = serve(tmp_path, "--allow-edit")
     address = f"{server.base}api/v1/runs/{key}"
     assert httpx.patch(address, json={"tags": ["good", "good"], "notes": "n"}, timeout=PATIENCE).json() == {
+        "name": "mine",
         "tags": ["good"],
         "notes": "n",
     }
+    more = {"name": "other", "add_tags": ["new"], "remove_tags": ["good"]}
+    assert httpx.patch(address, json=more, timeout=PATIENCE).json() == {"name": "other", "tags": ["new"], "notes": "n"}
+    assert ask(server, f"/runs/{key}").json()["name"] == "other"
+    assert httpx.patch(address, json={"name": " "}, timeout=PATIENCE).status_code == 400
+    httpx.patch(address, json={"tags": ["good"]}, timeout=PATIENCE)
     assert json.loads((folder / "run.json").read_text())["tags"] == ["good"]
     httpx.patch(address, json={"notes": "with ghp_aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789"}, timeout=PATIENCE)
     assert json.loads((folder / "run.json").read_text())["notes"] == "with [redacted]"
@@ -287,6 +293,23 @@ def test_runs_are_tagged_silenced_and_removed_where_that_is_allowed(
     assert httpx.patch(address, json={"tags": "x"}, timeout=PATIENCE).status_code == 400
     assert httpx.delete(address, timeout=PATIENCE).json() == {"removed": key}
     assert not folder.exists() and httpx.get(address, timeout=PATIENCE).status_code == 404
+
+
+def test_a_living_run_is_edited(serve: Callable[..., Server], tmp_path: Path) -> None:
+    import trainvitals
+
+    run = trainvitals.init(project="p", name="alive", dir=tmp_path, tags=["own"], agent=False)
+    try:
+        server = serve(tmp_path, "--allow-edit")
+        address = f"{server.base}api/v1/runs/{Path(run.folder).name}"
+        answer = httpx.patch(address, json={"name": "renamed", "notes": "**n**", "add_tags": ["t"]}, timeout=PATIENCE)
+        assert answer.json() == {"name": "renamed", "tags": ["own", "t"], "notes": "**n**"}
+        run.add_config({"lr": 0.1})
+    finally:
+        run.finish()
+    written = json.loads((Path(run.folder) / "run.json").read_text())
+    assert (written["name"], written["notes"], written["status"]) == ("renamed", "**n**", "finished")
+    assert written["tags"] == ["own", "t"] and written["config"]["lr"] == 0.1
 
 
 def test_a_living_run_is_stopped_and_not_removed(serve: Callable[..., Server], tmp_path: Path) -> None:

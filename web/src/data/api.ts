@@ -1,6 +1,6 @@
-import { SourceError, type ComparisonQuery, type Listener, type SeriesQuery, type Source } from "./source.ts";
+import { SourceError, type ComparisonQuery, type Edit, type Listener, type SeriesQuery, type Source } from "./source.ts";
 import type {
-  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
+  About, Alerts, Benchmarks, Comparison, Diagnosis, Edited, Events, Histogram, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer, States, TextPart,
 } from "./types.ts";
 
 const BASE = "api/v1";
@@ -174,8 +174,8 @@ export class ApiSource implements Source {
   async remove(run: string): Promise<void> {
     await ask(`/runs/${encodeURIComponent(run)}`, { method: "DELETE" });
   }
-  async setTags(run: string, tags: string[]): Promise<void> {
-    await ask(`/runs/${encodeURIComponent(run)}`, json("PATCH", { tags }));
+  edit(run: string, changes: Edit): Promise<Edited> {
+    return ask(`/runs/${encodeURIComponent(run)}`, json("PATCH", changes));
   }
   async stop(run: string): Promise<void> {
     await ask(`/runs/${encodeURIComponent(run)}/stop`, json("POST", {}));

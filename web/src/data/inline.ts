@@ -87,10 +87,10 @@ export class InlineSource implements Source {
   reportAddress(): null {
     return null;
   }
-  remove(): Promise<void> {
+  remove(): Promise<never> {
     return Promise.reject(new SourceError(403, "a report is read-only"));
   }
-  setTags(): Promise<void> {
+  edit(): Promise<never> {
     return this.remove();
   }
   stop(): Promise<void> {

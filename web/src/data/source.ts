@@ -1,5 +1,5 @@
 import type {
-  About, Alerts, Benchmarks, Comparison, Diagnosis, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
+  About, Alerts, Benchmarks, Comparison, Diagnosis, Edited, Events, Histogram, Increment, Layers, Media, MediaTable, MediaText, Panels, Run, Runs, SeriesAnswer,
   State, States, TextPart,
 } from "./types.ts";
 
@@ -34,6 +34,15 @@ export interface ComparisonQuery {
   points: number;
 }
 
+// What is to change in a run; what is missing stays.
+export interface Edit {
+  name?: string;
+  notes?: string;
+  tags?: string[];
+  add_tags?: string[];
+  remove_tags?: string[];
+}
+
 // Where the page gets its data: a server, or the file itself (a report).
 export interface Source {
   readonly isLive: boolean;
@@ -60,7 +69,7 @@ export interface Source {
   reportAddress(run: string, format: string): string | null;
   exportAddress(run: string, format: string, table: string): string | null;
   remove(run: string): Promise<void>;
-  setTags(run: string, tags: string[]): Promise<void>;
+  edit(run: string, changes: Edit): Promise<Edited>;
   stop(run: string): Promise<void>;
   controlAlert(run: string, action: "ack" | "silence", rule: string, seconds: number): Promise<void>;
   follow(run: string, listener: Listener): () => void;

@@ -223,6 +223,7 @@ export interface Error {
   error: ErrorDetail;
 }
 
+  name: string;
 export interface ErrorDetail {
   message: string;
   hint: string;

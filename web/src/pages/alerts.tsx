@@ -1,8 +1,9 @@
 import { useEffect, useState } from "preact/hooks";
-import { about, alertsRound, now, refreshRun, run, source } from "../data/page.ts";
+import { alertsRound, now, refreshRun, run, source } from "../data/page.ts";
 import type { AlertRow, Alerts as Answer } from "../data/types.ts";
 import { formatAgo, formatClock, formatValue } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
+import { canEdit, EditHint } from "../ui/edit.tsx";
 import { Choice, Empty, Loading, Problem, Section } from "../ui/parts.tsx";
 import { Table } from "../ui/table.tsx";
 
@@ -38,7 +39,8 @@ export function Alerts() {
       {error && <Problem error={error} />}
       <Section title="Active" note={`${answer.firing.length}`}>
         {answer.firing.length === 0 && <p class="note">No active alerts.</p>}
-        <div class="cards">{answer.firing.map((alert) => <Card key={identify(alert)} alert={alert} onAsk={about.value?.allow_edit ? ask : undefined} />)}</div>
+        <div class="cards">{answer.firing.map((alert) => <Card key={identify(alert)} alert={alert} onAsk={canEdit() ? ask : undefined} />)}</div>
+        {answer.firing.length > 0 && <EditHint what="acknowledge and silence alerts" />}
       </Section>
       <Section title="History" note={`${answer.total}`}>
         <Table

@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
-import { about, now, panels, run, source, usePageRoute } from "../data/page.ts";
+import { now, panels, run, source, usePageRoute } from "../data/page.ts";
 import type { AlertRow, Cost, Rank, Run, Value } from "../data/types.ts";
 import { formatAgo, formatClock, formatEnergy, formatPercent, formatSeconds, formatShort, formatSpan, formatValue, toNumber } from "../logic/format.ts";
 import { participantTitle } from "../logic/metrics.ts";
 import { TopFindings } from "./findings.tsx";
 import { Attempts, RunDetails } from "../ui/details.tsx";
+import { canEdit, Notes } from "../ui/edit.tsx";
 import { GpuGrid } from "../ui/gpus.tsx";
 import { useMarks } from "../ui/marks.ts";
 import { namesOf, ownPanel, PanelChart, spelling } from "../ui/panel.tsx";
@@ -24,6 +25,7 @@ export function Overview() {
     <>
       <Health known={known} />
       <Facts known={known} />
+      <Notes known={known} />
       <div class="troubles">
         <OpenAlerts known={known} />
         <TopFindings known={known} />
@@ -70,7 +72,7 @@ function Health({ known }: { known: Run }) {
           <span>{formatPercent(progress.share)}{progress.seconds_left !== null && ` · ${formatSpan(progress.seconds_left)} left, ends ${formatClock(new Date(Date.now() + progress.seconds_left * 1000).toISOString())}`}</span>
         </div>
       )}
-      {known.live && about.value?.allow_edit && <Stop known={known} />}
+      {known.live && canEdit() && <Stop known={known} />}
     </div>
   );
 }

@@ -2,12 +2,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { about, refreshRuns, remember, remembered, runs, runsError, setQuery, source, usePageRoute } from "../data/page.ts";
 import { go } from "../data/store.ts";
-import type { Row } from "../data/types.ts";
+import type { Row, Run } from "../data/types.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
 import { search } from "../logic/metrics.ts";
 import { first, formatRoute } from "../logic/route.ts";
 import { findUnknown, parseSearch } from "../logic/search.ts";
 import { columnKind, columnName, columnTitles, compareCells, filterRows, groupRows, interesting, sortRows, type ColumnId } from "../logic/table.ts";
+import { canEdit, EditHint, RunForm, TagForm } from "../ui/edit.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Menu } from "../ui/menu.tsx";
 import { Choice, Empty, Link, Loading, Problem, runRoute, RunStatus, Search } from "../ui/parts.tsx";
@@ -33,6 +34,8 @@ export function Runs() {
   const wanted = columns.value.has(place) ? columns.value.get(place)! : parseColumns(remembered(place));
   const [limit, setLimit] = useState(SHOWN);
   const [doomed, setDoomed] = useState<Row[]>([]);
+  const [edited, setEdited] = useState<Run | null>(null);
+  const [isTagging, setTagging] = useState(false);
   const [error, setError] = useState<Error | null>(null);
   useEffect(() => void refreshRuns(), []);
   const all = answer?.runs ?? [];
@@ -79,13 +82,7 @@ export function Runs() {
     setDoomed([]);
     await refreshRuns();
   };
-  const tag = async () => {
-    const entered = prompt("Tags for the selected runs, separated by commas", picked[0]?.tags.join(", ") ?? "");
-    if (entered === null) return;
-    const tags = entered.split(",").map((item) => item.trim()).filter(Boolean);
-    for (const row of picked) await source.value!.setTags(row.key, tags).catch(setError);
-    await refreshRuns();
-  };
+  const edit = () => void source.value!.run(picked[0].key).then(setEdited, setError);
   const statuses = [...new Set(all.map((row) => row.status))].sort();
   return (
     <main class="page" id="main">
@@ -101,11 +98,15 @@ export function Runs() {
         <div class="chosen" role="status">
           <span>{chosen.value.size} selected</span>
           <button type="button" class="primary" disabled={picked.length < 2 || picked.length > 20} onClick={() => go({ page: "compare", run: null, query: new Map([["run", picked.map((row) => row.key)]]) })}>compare</button>
-          {about.value?.allow_edit && <button type="button" onClick={() => void tag()}>tag</button>}
-          {about.value?.allow_edit && <button type="button" class="danger" disabled={picked.some((row) => row.live)} onClick={() => setDoomed(picked)}><Icon name="trash" /> delete</button>}
+          {canEdit() && picked.length === 1 && <button type="button" onClick={edit}>edit</button>}
+          {canEdit() && <button type="button" onClick={() => setTagging(true)}>tag</button>}
+          {canEdit() && <button type="button" class="danger" disabled={picked.some((row) => row.live)} onClick={() => setDoomed(picked)}><Icon name="trash" /> delete</button>}
           <button type="button" onClick={() => (chosen.value = new Set())}>clear selection</button>
         </div>
       )}
+      {chosen.value.size > 0 && <EditHint what="edit, tag and delete runs" />}
+      {edited && chosen.value.has(edited.key) && <RunForm key={edited.key} known={edited} onDone={() => setEdited(null)} />}
+      {isTagging && picked.length > 0 && <TagForm rows={picked} onDone={() => setTagging(false)} />}
       {error && <Problem error={error} />}
       {doomed.length > 0 && <Confirm rows={doomed} onYes={() => void remove()} onNo={() => setDoomed([])} />}
       {rows.length === 0 && <Empty title="No runs match these filters"><p>{[findUnknown(all, parts), `${formatCount(all.length, "run")} in total`].filter(Boolean).join("; ")}.</p></Empty>}

@@ -3,6 +3,7 @@ import type { Attempt, Run } from "../data/types.ts";
 import { fileName } from "../logic/csv.ts";
 import { formatClock, formatConfig, formatCount, formatSpan, formatValue } from "../logic/format.ts";
 import { download } from "./download.ts";
+import { EditHint } from "./edit.tsx";
 import { Section, Status } from "./parts.tsx";
 import { Table } from "./table.tsx";
 
@@ -12,7 +13,7 @@ export function RunDetails({ known }: { known: Run }) {
   const packages = Object.entries((details.packages ?? {}) as Record<string, unknown>);
   const python = (details.python ?? {}) as Record<string, unknown>;
   const rows: [string, unknown][] = [
-    ["notes", details.notes], ["tags", known.tags.join(", ")], ["command", details.command], ["git", describeGit(details.git)],
+    ["command", details.command], ["git", describeGit(details.git)],
     ["host", describeHost(details.host)], ["GPUs", describeGpus(known)], ["python", python.version], ["folder", details.folder],
   ];
   return (
@@ -21,6 +22,7 @@ export function RunDetails({ known }: { known: Run }) {
         {config.length > 0 && <Pairs label="configuration" rows={config} />}
         <div>
           <Pairs label="environment" rows={rows.filter(([, value]) => value)} />
+          {!details.notes && known.tags.length === 0 && <EditHint what="edit name, notes and tags" />}
           {packages.length > 0 && (
             <details class="packages">
               <summary>{formatCount(packages.length, "package")}</summary>

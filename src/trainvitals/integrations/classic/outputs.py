@@ -55,7 +55,7 @@ class LogFolder:
             before=before,
             correlation_id=facts.correlation_id(os.environ),
         )
-        run_folder.write_run(self._folder, self._run, self._mode)
+        run_folder.replace_run(self._folder, self._run, before, self._mode)
         self._writer = LineWriter(self._folder, FileName("gpu", attempt, ""))
 
     def take(self, samples: Sequence[Sample], rows: Sequence[dict[str, Any]]) -> None:
@@ -64,7 +64,7 @@ class LogFolder:
 
     def close(self) -> None:
         self._writer.close()
-        run_folder.write_run(self._folder, self._run.end("finished"), self._mode)
+        run_folder.replace_run(self._folder, self._run.end("finished"), self._run, self._mode)
 
 
 class MetricsPage:

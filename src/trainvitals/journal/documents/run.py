@@ -39,7 +39,7 @@ MONITOR = "monitor"
 BENCHMARK = "benchmark"
 """A model, measured by `trainvitals bench`."""
 
-_LASTING = ("id", "name", "project", "created", "correlation_id")
+_LASTING = ("id", "name", "project", "created", "edited", "correlation_id")
 """What every attempt of a run has in common."""
 
 
@@ -129,6 +129,8 @@ class RunFile(Caused):
     process: Process = entry(document(Process), Process())
     tags: tuple[str, ...] = entry(texts, (), always=True)
     notes: str = entry(text, "", always=True)
+    edited: tuple[str, ...] = entry(texts, ())
+    """Which of `name` and `notes` a user has edited: another attempt or import leaves those as they are."""
     correlation_id: str = entry(text, "")
     below: str | None = entry(text, None)
     """The run of the `trainvitals run` around it, if that is another one."""

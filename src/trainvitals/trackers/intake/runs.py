@@ -333,7 +333,6 @@ class ProgramWriter(RunWriter):
     def __init__(self, program: CapturedProgram, settings: Settings, state: str = STATE_FILE) -> None:
         self._program = program
         self._state = program.folder / state
-        self._merged: tuple[object, ...] = ()
         run = run_folder.read_run(program.folder)
         known = Origin.parse(runtime.read_json(self._state, own=True))
         file = RunFile(id=program.folder.name, attempt=run.attempt, created=run.created, origin=known)
@@ -343,10 +342,9 @@ class ProgramWriter(RunWriter):
         """Save how far the client was received; add to run.json what the client describes, if that is new."""
         try:
             runtime.write_atomically(self._state, json.dumps(self.origin.as_json()).encode())
-            described = (self.file.name, self.file.config, self.file.tags, self.file.notes, self.file.project)
-            if described != self._merged and any(described):
+            if _described(self.file) != _described(self._written):
                 self._merge()
-                self._merged = described
+                self._written = self.file
         except OSError as error:
             raise JournalError(f"cannot write to {self.folder}: {error.strerror or error}") from error
 
@@ -357,12 +355,13 @@ class ProgramWriter(RunWriter):
         mine = self.file
         if run.is_over:
             return None
+        described = run_folder.merge_description(run, self._written, mine)
         return replace(
             run,
-            name=mine.name or run.name,
+            name=described.name,
             project=mine.project or run.project,
-            notes=mine.notes or run.notes,
-            tags=tuple(sorted({*run.tags, *mine.tags})),
+            notes=described.notes,
+            tags=tuple(sorted(described.tags)),
             config={**(run.config or {}), **mine.config} if mine.config else run.config,
             last_step=max((step for step in (run.last_step, mine.last_step) if step is not None), default=None),
         )
@@ -409,6 +408,11 @@ class ProgramWriter(RunWriter):
 
     def _name(self, table: str) -> FileName:
         return FileName(table, self.file.attempt, "", rank=self._program.rank, pid=self._program.pid)
+
+
+def _described(file: RunFile) -> tuple[object, ...]:
+    """What a client says of its run."""
+    return file.name, file.config, file.tags, file.notes, file.project
 
 
 def _find_last_time(folder: Path, writer: FileName) -> str:

@@ -272,8 +272,8 @@ class BenchRun:
         write_rows(self.folder, found)
 
     def end(self, status: str) -> None:
-        self._run = self._run.end(status)
-        write_run(self.folder, self._run, self._settings, FLAG)
+        before, self._run = self._run, self._run.end(status)
+        write_run(self.folder, self._run, self._settings, FLAG, before)
         if self._registered is not None:
             self._registered.unlink(missing_ok=True)
 

@@ -213,9 +213,9 @@ class Monitor:
 
     def end(self, status: str = "finished") -> None:
         """Write the end, and wait a moment until the agent has written its last lines."""
-        self._run = self._run.end(status)
+        before, self._run = self._run, self._run.end(status)
         try:
-            write_run(self.folder, self._run, self._settings, self._flag)
+            write_run(self.folder, self._run, self._settings, self._flag, before)
         except JournalError as error:  # what was measured is still to be printed
             print_line(f"cannot write the end of the run: {error}")
         if self._registered is None:

@@ -1,4 +1,4 @@
-"""`trainvitals runs`: list, show, remove and tidy up. Listing reads small files and imports nothing heavy."""
+"""`trainvitals runs`: list, show, edit, remove and tidy up. Listing reads small files and imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -204,6 +204,38 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# -- edit
+
+
+def _add_edit(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="+", help=RUN_HELP)
+    parser.add_argument("--name", metavar="NAME", help="new name; the run id stays")
+    parser.add_argument("--notes", metavar="TEXT", help="new notes, in Markdown; - reads them from standard input")
+    parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="add a tag; may be repeated")
+    parser.add_argument("--untag", metavar="TAG", action="append", default=[], help="remove a tag; may be repeated")
+    parser.add_settings("dir")
+
+
+def _edit(arguments: argparse.Namespace) -> int:
+    from trainvitals.journal.edits import Edit, edit_run
+
+    if arguments.name is None and arguments.notes is None and not arguments.tag and not arguments.untag:
+        raise UsageError("nothing to change", hint="such as: trainvitals runs edit latest --tag paper")
+    root = Path(resolve_settings(arguments).dir)
+    edit = Edit(
+        name=arguments.name,
+        notes=sys.stdin.read().rstrip("\n") if arguments.notes == "-" else arguments.notes,
+        add_tags=tuple(arguments.tag),
+        remove_tags=tuple(arguments.untag),
+    )
+    # All are found before the first is changed: a name may be that of another run afterwards.
+    for folder in list(dict.fromkeys(run_folder.find(reference, root) for reference in arguments.run)):
+        run = edit_run(folder, edit)
+        tags = f"  tags: {', '.join(map(one_line, run.tags))}" if run.tags else ""
+        print(f"{one_line(folder.name)}  {one_line(run.name)}{tags}")
+    return 0
+
+
 # -- rm
 
 
@@ -369,6 +401,14 @@ trainvitals runs 'name~^resnet(18|50)' project:cifar
 ACTIONS = (
     Action("list", "list the runs", _LIST_EXAMPLES, _add_list, _list),
     Action("show", "show one run", "trainvitals runs show latest", _add_show, _show),
+    Action(
+        "edit",
+        "change the name, notes and tags of runs, also of live ones",
+        "trainvitals runs edit latest --name baseline --tag paper --untag draft\n"
+        "trainvitals runs edit latest --notes - < notes.md",
+        _add_edit,
+        _edit,
+    ),
     Action("rm", "remove ended runs", "trainvitals runs rm 20261115-2236 --yes", _add_rm, _rm),
     Action(
         "clean",

@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
         "--allow-host", metavar="NAME", action="append", default=[], help="additional host name of this server"
     )
     parser.add_argument(
-        "--allow-edit", action="store_true", help="let viewers stop, tag and remove runs and silence alerts"
+        "--allow-edit", action="store_true", help="let viewers edit, stop and remove runs and silence alerts"
     )
     parser.add_argument(
         "--accept",

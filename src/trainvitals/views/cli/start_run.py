@@ -46,10 +46,10 @@ def _write_probe(folder: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def write_run(folder: Path, run: RunFile, settings: Settings, flag: str) -> None:
-    """Write run.json."""
+def write_run(folder: Path, run: RunFile, settings: Settings, flag: str, before: RunFile | None = None) -> None:
+    """Write run.json, which was last known as `before`."""
     try:
-        run_folder.write_run(folder, run, settings.file_mode)
+        run_folder.replace_run(folder, run, before, settings.file_mode)
     except OSError as error:
         text = f"cannot write {folder / layout.RUN_FILE}: {error.strerror or error}"
         raise JournalError(text, hint=_another(flag)) from None

@@ -470,6 +470,7 @@ class RemovedJson(TypedDict):
     removed: str
 
 
+    name: str
 class StoppingJson(TypedDict):
     stopping: str
     """The run that was asked to stop."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeVar
 
@@ -13,15 +13,15 @@ from trainvitals import __version__
 from trainvitals.alerts import builtin, records
 from trainvitals.analysis.prices import NO_PRICES, Prices
 from trainvitals.conditions import Conditions
-from trainvitals.errors import JournalError, TrainvitalsError, nearest
+from trainvitals.errors import JournalError, RunNotFound, TrainvitalsError, nearest
+from trainvitals.journal import edits, layout
 from trainvitals.journal import folder as run_folder
-from trainvitals.journal import layout
 from trainvitals.journal.contracts import MediaItem, MediaKind, Reader, TextKind
 from trainvitals.journal.documents.latest import Latest, read_agent, read_latest
 from trainvitals.journal.documents.run import ENDED
+from trainvitals.journal.edits import Edit
 from trainvitals.journal.folder_runs import FolderRuns
 from trainvitals.journal.stop_requests import request_stop
-from trainvitals.redaction import redact_text
 from trainvitals.views.data import comparison, dashboard, export, media, run_details
 from trainvitals.views.data.benchmark import describe_benchmarks
 from trainvitals.views.data.diagnosis import DiagnosisCache
@@ -332,16 +332,20 @@ def _folder(web: Web, values: Values) -> Path:
 
 
 def edit_run(web: Web, values: Values) -> EditedJson:
-    folder = _folder(web, values)
-    run = run_folder.read_run(folder)
-    if not run.is_over:
-        raise Conflict("the run is still active and writes its own run.json", hint="wait until it ends")
-    if values["tags"] is not None:
-        run = replace(run, tags=tuple(dict.fromkeys(redact_text(tag) for tag in values["tags"])))
-    if values["notes"] is not None:
-        run = replace(run, notes=redact_text(values["notes"]))
-    run_folder.write_run(folder, run, (folder / "run.json").stat().st_mode & 0o777)
-    return {"tags": list(run.tags), "notes": run.notes}
+    edit = Edit(
+        name=values["name"],
+        notes=values["notes"],
+        tags=None if values["tags"] is None else tuple(values["tags"]),
+        add_tags=tuple(values["add_tags"] or ()),
+        remove_tags=tuple(values["remove_tags"] or ()),
+    )
+    try:
+        run = edits.edit_run(_folder(web, values), edit)
+    except RunNotFound as error:
+        raise NotFound(error.message) from error
+    except JournalError as error:
+        raise BadRequest(error.message) from error
+    return {"name": run.name, "tags": list(run.tags), "notes": run.notes}
 
 
 def delete_run(web: Web, values: Values) -> RemovedJson:
@@ -579,14 +583,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint(
         "PATCH",
         "/runs/{run}",
-        "Change tags and notes of an ended run",
+        "Change name, notes and tags of a run, also while it is active",
         edit_run,
         (
             RUN,
-            Parameter("tags", "All tags", "texts", place="body", most=50),
-            Parameter("notes", "Notes", place="body", most=20_000),
+            Parameter("name", "Name", place="body", most=edits.MAX_NAME),
+            Parameter("notes", "Notes, in Markdown", place="body", most=edits.MAX_NOTES),
+            Parameter("tags", "All tags", "texts", place="body", most=edits.MAX_TAGS),
+            Parameter("add_tags", "Tags to add", "texts", place="body", most=edits.MAX_TAGS),
+            Parameter("remove_tags", "Tags to remove", "texts", place="body", most=edits.MAX_TAGS),
         ),
-        (403, 404, 409),
+        (403, 404),
         edits=True,
     ),
     Endpoint("DELETE", "/runs/{run}", "Remove an ended run", delete_run, (RUN,), (403, 404, 409), True),

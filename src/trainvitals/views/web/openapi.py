@@ -62,7 +62,7 @@ def describe(endpoints: tuple[Endpoint, ...], allow_edit: bool) -> Schema:
             "version": __version__,
             "description": (
                 "Runs, series, alerts and events of a run folder. Read-only"
-                + ("." if not allow_edit else ", except for edits of ended runs (--allow-edit).")
+                + ("." if not allow_edit else ", except for edits (--allow-edit).")
             ),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
