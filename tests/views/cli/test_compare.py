@@ -97,3 +97,15 @@ def test_three_runs_and_one_that_never_logged(machine: Any, make_run: MakeRun) -
 def test_one_run_is_not_a_comparison(machine: Any, words: tuple[str, ...], complaint: str) -> None:
     done = machine.run("compare", *words)
     assert done.returncode == 2 and complaint in done.stderr
+
+
+def test_what_else_differs_is_named_and_shown_with_config(machine: Any, make_run: MakeRun) -> None:
+    make_run("a", rows=rows(1.0, 1), config={"lr": 1}, packages={"torch": "2.8"}, git={"commit": "a" * 40})
+    make_run("b", rows=rows(1.0, 1), config={"lr": 2}, packages={"torch": "2.9"}, git={"commit": "b" * 40})
+    text = machine.run("compare", "a", "b").stdout
+    assert "also different: code, package" in text and "2.9" not in text
+    lines = [line.split() for line in machine.run("compare", "a", "b", "--config").stdout.splitlines()]
+    assert ["lr", "1", "2"] in lines and ["torch", "2.8", "2.9"] in lines and ["commit", "a" * 40, "b" * 40] in lines
+    assert not any(line[:1] == ["loss"] for line in lines)
+    described = json.loads(machine.run("compare", "a", "b", "--json").stdout)["others"]
+    assert [group["title"] for group in described][:2] == ["code", "package"]

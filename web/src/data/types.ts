@@ -159,6 +159,7 @@ export interface ComparedValue {
 export interface Comparison {
   runs: Row[];
   config: Difference[];
+  others: DifferenceGroup[];
   // Runs that differ in nothing but their seed; a verdict is about all of them
   seeds: number[][];
   metrics: ComparedMetric[];
@@ -207,6 +208,13 @@ export interface Difference {
   values: unknown[];
 }
 
+// What differs of one kind besides the configuration.
+export interface DifferenceGroup {
+  // `code`, `command`, `package`, `environment` or `machine`
+  title: string;
+  rows: Difference[];
+}
+
 // Which share of the calls took how long.
 export interface Distribution {
   // The middle of each bin
@@ -215,6 +223,7 @@ export interface Distribution {
 }
 
 export interface Edited {
+  name: string;
   tags: string[];
   notes: string;
 }
@@ -223,7 +232,6 @@ export interface Error {
   error: ErrorDetail;
 }
 
-  name: string;
 export interface ErrorDetail {
   message: string;
   hint: string;

@@ -76,20 +76,25 @@ export function Compare() {
       </Section>
       <Matrix answer={answer} titles={titles} keys={keys} />
       <Section title="Configuration differences" note={`${answer.config.length}`}>
-        {answer.config.length === 0 ? <p class="note">The configurations are identical.</p> : <Differences answer={answer} titles={titles} />}
+        {answer.config.length === 0 ? <p class="note">The configurations are identical.</p> : <Differences answer={answer} differing={answer.config} titles={titles} />}
       </Section>
+      {answer.others.map((group) => (
+        <Section key={group.title} title={`${group.title[0].toUpperCase()}${group.title.slice(1)} differences`} note={`${group.rows.length}`}>
+          <Differences answer={answer} differing={group.rows} titles={titles} />
+        </Section>
+      ))}
     </main>
   );
 }
 
 // The longer side goes down the page.
-function Differences({ answer, titles }: { answer: Comparison; titles: string[] }) {
-  const keys = answer.config.map((row) => row.key);
+function Differences({ answer, differing, titles }: { answer: Comparison; differing: Comparison["config"]; titles: string[] }) {
+  const keys = differing.map((row) => row.key);
   const cell = (row: Comparison["config"][number], at: number) => ({ show: formatConfig(row.values[at]), class: at && JSON.stringify(row.values[at]) !== JSON.stringify(row.values[0]) ? "changed" : "" });
   const byRun = titles.length > Math.max(keys.length, 4);
   const rows = byRun
-    ? answer.runs.map((row, at) => ({ key: row.key, cells: [{ show: titles[at], class: "first" }, ...answer.config.map((item) => cell(item, at))] }))
-    : answer.config.map((item) => ({ key: item.key, cells: [{ show: item.key, class: "mono first" }, ...titles.map((_, at) => cell(item, at))] }));
+    ? answer.runs.map((row, at) => ({ key: row.key, cells: [{ show: titles[at], class: "first" }, ...differing.map((item) => cell(item, at))] }))
+    : differing.map((item) => ({ key: item.key, cells: [{ show: item.key, class: "mono first" }, ...titles.map((_, at) => cell(item, at))] }));
   return <Table columns={[{ title: byRun ? "run" : "key" }, ...(byRun ? keys : titles).map((title) => ({ title }))]} class="by-run" rows={rows} />;
 }
 

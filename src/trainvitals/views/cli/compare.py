@@ -26,6 +26,7 @@ EXAMPLES = """
 trainvitals compare baseline candidate
 trainvitals compare 20261115-2236 latest --fail-on-regression 5
 trainvitals compare a b c --json | jq .verdicts
+trainvitals compare baseline latest --config
 """
 MAX_METRICS = 24
 MAX_CONFIG = 40
@@ -38,6 +39,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="RUN",
         nargs="+",
         help=f"two or more runs: {RUN_HELP}",
+    )
+    parser.add_argument(
+        "--config",
+        action="store_true",
+        dest="differences",
+        help="show only what the runs were made of, where it differs: configuration, code, command, packages, machine",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -74,7 +81,8 @@ def execute(arguments: argparse.Namespace) -> int:
         _print_json(found)
     else:
         columns = width(sys.stdout) if is_terminal(sys.stdout) else None
-        print(draw_comparison(found, Paint(sys.stdout), columns))
+        draw = draw_differences if arguments.differences else draw_comparison
+        print(draw(found, Paint(sys.stdout), columns))
     regressions = [] if limit is None else [item for item in found["verdicts"] if _is_regression(item, limit / 100)]
     titles = name_titles(found["runs"])
     for item in regressions:
@@ -98,7 +106,7 @@ def _print_json(found: Mapping[str, Any]) -> None:
 
     from trainvitals.journal.encoding import dump_json, spell_all
 
-    wanted = {key: found[key] for key in ("runs", "config", "seeds", "metrics", "verdicts")}
+    wanted = {key: found[key] for key in ("runs", "config", "others", "seeds", "metrics", "verdicts")}
     sys.stdout.write(dump_json(spell_all(wanted), orjson.OPT_INDENT_2).decode() + "\n")
 
 
@@ -108,7 +116,20 @@ def draw_comparison(found: Mapping[str, Any], paint: Paint, columns: int | None)
     blocks = [_draw_runs(found["runs"], titles, paint, columns), _draw_verdicts(found, titles, paint, columns)]
     blocks += [_draw_metrics(found["metrics"], titles, paint, columns)] if found["metrics"] else []
     blocks.append(_draw_config(found["config"], titles, paint, columns))
+    if found["others"]:
+        kinds = ", ".join(group["title"] for group in found["others"])
+        blocks.append(paint("dim", f"also different: {kinds} (show with --config)"))
     return "\n\n".join(blocks)
+
+
+def draw_differences(found: Mapping[str, Any], paint: Paint, columns: int | None) -> str:
+    """Everything that differs before the first step."""
+    titles = name_titles(found["runs"])
+    blocks = (
+        _draw_rows(f"{group['title']} differences", group["rows"], titles, paint, columns, limit=200)
+        for group in found["others"]
+    )
+    return "\n\n".join([_draw_config(found["config"], titles, paint, columns, most=None), *blocks])
 
 
 def name_titles(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -179,16 +200,33 @@ def _draw_metrics(
     return f"{text}\n{paint('dim', f'* best value{more}')}"
 
 
-def _draw_config(config: Sequence[Mapping[str, Any]], titles: Sequence[str], paint: Paint, columns: int | None) -> str:
+def _draw_config(
+    config: Sequence[Mapping[str, Any]],
+    titles: Sequence[str],
+    paint: Paint,
+    columns: int | None,
+    most: int | None = MAX_CONFIG,
+) -> str:
     if not config:
         return paint("dim", "the configurations are identical")
-    limit = 40
+    text = _draw_rows("configuration differences", config[:most], titles, paint, columns)
+    left_out = len(config) - len(config[:most])
+    return text + (f"\nand {left_out:,} more" if left_out else "")
+
+
+def _draw_rows(
+    title: str,
+    differing: Sequence[Mapping[str, Any]],
+    titles: Sequence[str],
+    paint: Paint,
+    columns: int | None,
+    limit: int = 40,
+) -> str:
     rows = [
         (
             one_line(row["key"]),
             *(quantities.NONE if item is None else shorten(one_line(item), limit) for item in row["values"]),
         )
-        for row in config[:MAX_CONFIG]
+        for row in differing
     ]
-    text = draw_table(("configuration differences", *titles), rows, paint=paint, columns=columns)
-    return text + (f"\nand {len(config) - MAX_CONFIG:,} more" if len(config) > MAX_CONFIG else "")
+    return draw_table((title, *titles), rows, paint=paint, columns=columns)

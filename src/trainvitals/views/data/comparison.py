@@ -10,6 +10,7 @@ from trainvitals.analysis.metric_sense import better
 from trainvitals.journal.contracts import Reader, Series
 from trainvitals.journal.summaries import MetricSummary
 from trainvitals.views.data.benchmark import LATENCY, compare_benchmarks
+from trainvitals.views.data.differences import describe_differences
 from trainvitals.views.data.layers import LAYER_MEASURES
 from trainvitals.views.data.participants import lowest_of
 from trainvitals.views.data.run_details import describe_row, unit_of
@@ -58,6 +59,7 @@ def describe_comparison(
     return {
         "runs": [describe_row(read_row_of(reader, key)) for key, reader in readers],
         "config": [{"key": item.key, "values": list(item.values)} for item in compare_configs(configs)],
+        "others": describe_differences([reader for _, reader in readers]),
         "seeds": seeds,
         "metrics": rows,
         "verdicts": [

@@ -398,6 +398,13 @@ class DifferenceJson(TypedDict):
     values: list[Any]
 
 
+class DifferenceGroupJson(TypedDict):
+    """What differs of one kind besides the configuration."""
+
+    title: Annotated[str, "`code`, `command`, `package`, `environment` or `machine`"]
+    rows: list[DifferenceJson]
+
+
 class ComparedValueJson(TypedDict):
     last: Value
     low: Value
@@ -421,6 +428,7 @@ class ComparedSeriesJson(SeriesJson):
 class ComparisonJson(TypedDict):
     runs: list[RowJson]
     config: list[DifferenceJson]
+    others: list[DifferenceGroupJson]
     seeds: Annotated[list[list[int]], "Runs that differ in nothing but their seed; a verdict is about all of them"]
     metrics: list[ComparedMetricJson]
     verdicts: list[Annotated[Plain, Wire(OfRunJson, Verdict)]]
@@ -462,6 +470,7 @@ class StateJson(TypedDict):
 
 
 class EditedJson(TypedDict):
+    name: str
     tags: list[str]
     notes: str
 
@@ -470,7 +479,6 @@ class RemovedJson(TypedDict):
     removed: str
 
 
-    name: str
 class StoppingJson(TypedDict):
     stopping: str
     """The run that was asked to stop."""

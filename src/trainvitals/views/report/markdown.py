@@ -281,4 +281,7 @@ def _comparison(comparison: ComparisonJson) -> list[str]:
         lines += ["## Configuration differences", "", *table(("key", *map(text, titles)), rows)]
     else:
         lines += ["The configurations are identical.", ""]
+    for group in comparison["others"]:
+        rows = [(text(row["key"]), *(setting(item) for item in row["values"])) for row in group["rows"]]
+        lines += [f"## {group['title'].capitalize()} differences", "", *table(("", *map(text, titles)), rows)]
     return lines
